@@ -5,7 +5,7 @@ inside a traced program, to have an MLIR context of our own, to compile a module
 that is not there, with XLA's dumps, and to read what an exported file or an executable says of itself.
 """
 
-from shardviz._jax.checkpoints import checkpointed, under_checkpoint
+from shardviz._jax.checkpoints import Checkpointing, under_checkpoint
 from shardviz._jax.compiling import (
     compile_for_cpu,
     compile_only,
@@ -33,7 +33,6 @@ from shardviz._jax.contexts import (
     under_settings,
 )
 from shardviz._jax.exports import (
-    calling_conventions,
     constraints_of,
     evaluated,
     export_shardings,
@@ -70,23 +69,14 @@ from shardviz._jax.lowering import (
     module_from,
     rehearse_passes,
     run_passes,
+    self_partitioned,
     walk,
 )
-from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, reconstrained, watched, with_marks_as
-from shardviz._jax.partitioning import (
-    PARTITIONED_CALL,
-    Partitioned,
-    Partitionings,
-    Unanswered,
-    answer,
-    self_partitioned,
-)
+from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing, with_marks_as
 from shardviz._jax.tracing import (
-    NestedPmap,
     Operand,
     Refusal,
     cudnn_attention,
-    inside_pmap,
     missing_axis,
     refusal,
     tracing_on,

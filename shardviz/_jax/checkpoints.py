@@ -8,24 +8,22 @@ evaluation decides what is kept. Checkpoints that the body, or the function itse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 from jax.extend import core as jex_core
 
 from shardviz._jax.jaxprs import rewritten, sub_jaxprs
-from shardviz._jax.marking import passing
 from shardviz._jax.tracing import told
 
 _CHECKPOINTS = ("remat2", "checkpoint", "remat")
 
 
 class Checkpointing:
-    """Operations on their way to JAX, with one of `jax.checkpoint_policies` put in."""
+    """Operations on their way to JAX, with one of `jax.checkpoint_policies` put in, by its name."""
 
-    def __init__(self, policy: Callable[..., Any]):
-        self.policy = policy
+    def __init__(self, policy: str):
+        self.policy = getattr(jax.checkpoint_policies, policy)
 
     def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Runs an operation; a loop, or a checkpoint, that is differentiated gets the policy first."""
@@ -57,11 +55,6 @@ class Checkpointing:
             return e.replace(params=params | {"policy": self.policy})
         body = inside(params["jaxpr"], here) if e.primitive.name in ("jit", "pjit") else params.get("jaxpr")
         return e if body is params.get("jaxpr") else e.replace(params=params | {"jaxpr": body})
-
-
-def checkpointed(policy: str) -> AbstractContextManager[None]:
-    """Under it, on this thread, what is traced has a policy of `jax.checkpoint_policies` on its layers."""
-    return passing("checkpointing", Checkpointing(getattr(jax.checkpoint_policies, policy)))
 
 
 def under_checkpoint(jaxpr: Any) -> Iterator[tuple[Any, bool]]:

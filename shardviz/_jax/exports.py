@@ -66,14 +66,6 @@ def export_shardings(exported: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return shardings[0], shardings[1]
 
 
-def calling_conventions() -> tuple[int, int]:
-    """The oldest and the newest calling convention of exports that this JAX reads."""
-    return (
-        jax.export.minimum_supported_calling_convention_version,
-        jax.export.maximum_supported_calling_convention_version,
-    )
-
-
 def symbols_of(avals: Sequence[Any]) -> tuple[str, ...]:
     """The names of the symbolic dimensions in the shapes of abstract values."""
     from jax._src.export import shape_poly

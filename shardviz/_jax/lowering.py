@@ -14,7 +14,6 @@ from jax.extend.mlir.passmanager import PassManager
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from shardviz._jax.contexts import StandInDevice, under
-from shardviz._jax.partitioning import Partitionings, mend_custom_partitioning
 from shardviz._jax.tracing import here, told
 
 
@@ -25,25 +24,21 @@ def lower(
     mesh: AbstractMesh,
     device: StandInDevice,
     specs: Sequence[PartitionSpec] | None = None,
-    partitionings: Partitionings | None = None,
 ) -> ir.Module:
     """Lowers a closed jaxpr, its shardings on `mesh` already, to StableHLO for a device; unused arguments stay. What
     no result needs is left out first, as by `jax.jit`: it would have a say in Shardy's propagation. `specs` shard the
-    arguments where the mesh has Explicit axes; `partitionings` say what becomes of `custom_partitioning`."""
+    arguments where the mesh has Explicit axes."""
     from jax._src.interpreters import mlir, partial_eval, pxla
     from jax._src.named_sharding import UNSPECIFIED
 
     shardings = tuple(NamedSharding(mesh, spec) for spec in specs or [PartitionSpec()] * len(closed.in_avals))
-    answering = told("partitionings", partitionings or Partitionings())
     _mend_default_device()
-    mend_custom_partitioning()
-    with under(mesh), answering, told("device", device):  # without one, JAX would start its backend
+    _mend_custom_partitioning()
+    with under(mesh), told("device", device):  # without one, JAX would start its backend
         if closed.is_high:  # types that only tracing knows are taken away, as by `jax.stages.Traced.lower`
             closed = jax.jit(jex_core.jaxpr_as_fun(closed)).trace(*closed.in_avals).lojax.jaxpr
         results = len(closed.jaxpr.outvars)
         needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * results, instantiate=True)
-        if partitionings is not None:
-            needed = needed.replace(debug_info=needed.debug_info)  # JAX keeps the modules of jaxprs that it has met
         lowered = pxla.lower_sharding_computation(
             closed.replace(jaxpr=needed) if needed is not closed.jaxpr else closed,
             "jit",
@@ -73,6 +68,35 @@ def _mend_default_device() -> None:
         return getattr(here, "device", None) or theirs()
 
     pxla.get_default_device = get_default_device
+
+
+@functools.lru_cache(maxsize=1)
+def _mend_custom_partitioning() -> None:
+    """Has JAX lower operations that say in Python how they are partitioned as what they compute, without devices."""
+    from jax._src import core, custom_partitioning, dispatch
+    from jax._src.interpreters import mlir
+
+    theirs, rule = dispatch.jaxpr_has_prim_requiring_devices, custom_partitioning._custom_partitioning_lowering_rule
+
+    def requires_devices(jaxpr: Any) -> bool:
+        return getattr(here, "device", None) is None and theirs(jaxpr)
+
+    def lowering(ctx: Any, *values: Any, **params: Any) -> Any:
+        if getattr(here, "device", None) is None:
+            return rule(ctx, *values, **params)
+        return mlir.lower_fun(core.jaxpr_as_fun(params["call"]), multiple_results=True)(ctx, *values)
+
+    dispatch.jaxpr_has_prim_requiring_devices = requires_devices
+    mlir.register_lowering(custom_partitioning.custom_partitioning_p, lowering, cacheable=False)
+
+
+def self_partitioned() -> frozenset[str]:
+    """The names of the operations that say themselves how they are partitioned, as far as they are known of yet."""
+    from jax._src import custom_partitioning, dispatch
+
+    every = {custom_partitioning.custom_partitioning_p, *dispatch.prim_requires_devices_during_lowering}
+    names = {str(primitive) for primitive in every}
+    return frozenset(name for name in names if "callback" not in name and "inspect" not in name)
 
 
 def mlir_context() -> ir.Context:

@@ -179,42 +179,40 @@ class _CallFrame:
 
 
 _numbers = itertools.count(1)
-
-
 """JAX keeps traces by its settings, of which one, how often a compiled program is profiled, decides nothing below 1."""
 _lock = threading.Lock()
 _watching: list[Any] = []
-"""What `Primitive.bind` was, once for each `watched` that is at work on any thread."""
+"""What `Primitive.bind` was, once for each `passing` that is at work on any thread."""
 
 
 @contextlib.contextmanager
-def watched(watch: Watch) -> Iterator[None]:
-    """Under it, on this thread, what is traced is told to `watch`. JAX takes nothing from earlier traces meanwhile."""
-    with passing("watch", watch):
-        try:
-            yield
-        finally:
-            watch.close()
-
-
-@contextlib.contextmanager
-def passing(name: str, by: Any) -> Iterator[None]:
-    """Under it, on this thread, operations pass by something that changes constraints (`reconstrain`), checkpoints
-    (`checkpointing`) or watches (`watch`), and JAX takes nothing from earlier traces."""
+def passing(*, watch: Watch | None = None, **by: Any) -> Iterator[None]:
+    """Under it, on this thread, what is traced passes by those that are not None, and JAX takes nothing from earlier
+    traces: `reconstrain` gives a constraint's spec from (source info, spec), None to leave it out; `checkpointing` is a
+    `Checkpointing`; `watch` is told of each operation."""
     from jax._src import config, core
 
+    by = {name: each for name, each in {**by, "watch": watch}.items() if each is not None}
+    if not by:
+        yield
+        return
     with _lock:
         theirs = _watching[0] if _watching else core.Primitive.bind
         _watching.append(theirs)
         core.Primitive.bind = _telling(theirs)
     try:
-        with told(name, by), config.pgle_profiling_runs(-next(_numbers)):
+        with contextlib.ExitStack() as stack:
+            for name, each in by.items():
+                stack.enter_context(told(name, each))
+            stack.enter_context(config.pgle_profiling_runs(-next(_numbers)))
             yield
     finally:
         with _lock:
             _watching.pop()
             if not _watching:
                 core.Primitive.bind = theirs
+        if watch is not None:
+            watch.close()
 
 
 def _telling(theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -252,11 +250,6 @@ def _reconstrained(params: dict[str, Any], reconstrain: Callable[[Any, Any], Any
 
 def _unconstrained(spec: PartitionSpec) -> frozenset[int]:
     return frozenset(d for d, entry in enumerate(spec) if entry is PartitionSpec.UNCONSTRAINED)
-
-
-def reconstrained(reconstrain: Callable[[Any, Any], Any]) -> contextlib.AbstractContextManager[None]:
-    """Under it, on this thread, constraints get the spec that `reconstrain(source info, spec)` gives, or go."""
-    return passing("reconstrain", reconstrain)
 
 
 _MARK = re.compile(r"shardviz_mark_(\d+)_(\d+)")

@@ -207,18 +207,6 @@ def missing_axis(message: str) -> str | None:
     return None if match is None else next(filter(None, match.groups()))
 
 
-class NestedPmap(ValueError):
-    """A `jax.pmap` was called inside another, which JAX does not have since pmap is a `shard_map`."""
-
-
-@contextlib.contextmanager
-def inside_pmap() -> Iterator[None]:
-    """Under it, on this thread, a call of a pmapped function raises NestedPmap, as inside JAX's own pmap."""
-    _mend_pmap()
-    with told("pmapped", True):
-        yield
-
-
 @contextlib.contextmanager
 def told(name: str, value: Any) -> Iterator[None]:
     """Says something to what is mended, on this thread."""
@@ -238,14 +226,17 @@ def _mend_pmap() -> None:
     theirs = pmap._get_mesh_devices
 
     def get_mesh_devices(*args: Any) -> Any:
-        size, mesh = args[2], getattr(here, "mesh", None)
-        if getattr(here, "pmapped", False):
-            raise NestedPmap("a pmap inside a pmap")
+        size, mesh, meshless = args[2], getattr(here, "mesh", None), getattr(here, "meshless", False)
+        if (mesh is not None or meshless) and jax.sharding.get_abstract_mesh().manual_axes:
+            raise ValueError(
+                "this calls a pmapped function inside a pmap or shard_map, which JAX no longer has; write one "
+                "jax.shard_map over a mesh with an axis for each"
+            )
         if mesh is not None and size not in mesh.shape.values():
             sizes = ", ".join(f"{name!r}={n}" for name, n in mesh.shape.items())
             raise ValueError(f"a pmap inside maps a dimension of {size}, and of the mesh ({sizes}) no axis is as long")
         devices = theirs(*args)
-        if mesh is None and getattr(here, "meshless", False) and len(devices) != size:
+        if mesh is None and meshless and len(devices) != size:
             raise ValueError(f"a pmap inside maps a dimension of {size}, which needs a mesh with an axis as long")
         return devices
 

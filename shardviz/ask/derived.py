@@ -1,12 +1,12 @@
-"""The programs that follow from a program: its gradient, and itself with what no plan says: donated arguments, a
-dimension of another length, another checkpoint policy, other constraints.
+"""The programs that follow from a program, with what no plan says: donated arguments, a dimension of another length,
+another checkpoint policy, other constraints.
 
 `Program` extends `Derivable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -76,22 +76,6 @@ class Derivable:
         Raises ShardvizError if there is no dimension of a name, TraceError as `dimensions`."""
         return with_members(plan, self.dimensions) if is_by_name(plan) else plan
 
-    def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Self:
-        """The program of the gradient, as `jax.grad` gives it, with the specs that this one brings for its arguments.
-
-        Args:
-            argnums: the positional arguments to differentiate by.
-            has_aux: the function returns (scalar, anything else).
-
-        Raises:
-            TraceError: if JAX refuses it, in JAX's words, or the function takes objects of flax.nnx.
-        """
-        return self._of(variants.differentiated(self._call, "grad", argnums=argnums, has_aux=has_aux))
-
-    def value_and_grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Self:
-        """The program of the value and its gradient; arguments and errors as `grad`."""
-        return self._of(variants.differentiated(self._call, "value_and_grad", argnums=argnums, has_aux=has_aux))
-
     def _with(self, variant: Variant) -> Self:
         """The program with what a variant says."""
         program = self
@@ -110,12 +94,9 @@ class Derivable:
             program = program._varied(variants.checkpointing(program._call, variant.checkpoint))
         return program
 
-    def _of(self, call: Call) -> Any:
-        program: Any = type(self)
-        return program(call, None if self._lowerings.bare else self._lowerings.mesh)
-
     def _varied(self, call: Call) -> Any:
-        return self._of(call).with_flops(self._flops)
+        program: Any = type(self)
+        return program(call, None if self._lowerings.bare else self._lowerings.mesh).with_flops(self._flops)
 
 
 def of_variant(program: S, variant: Variant) -> S:

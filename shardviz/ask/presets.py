@@ -137,17 +137,16 @@ def presets_of(
     """The presets, not tried yet. Raises ShardvizError if the mesh has no axis."""
     if not mesh.names:
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
-    more = {"optimizer": roles.optimizer, "mesh": mesh, "roles": roles}
-    subject = Subject(arguments=arguments, dimensions=dimensions, **more)
+    subject = Subject(arguments=arguments, dimensions=dimensions, optimizer=roles.optimizer, mesh=mesh, roles=roles)
+    none = Plan(mesh, edits={a.name: Spec() for a in arguments})
     for name, of in _ALL:  # each gives a plan, what it does (and how that ends), and promises; or None
-        preset = of(subject, Plan(mesh, edits={a.name: Spec() for a in arguments}))
-        if preset is not None:
+        if (preset := of(subject, none)) is not None:
             plan, text, *promises = preset
             text, rest = (text, _no_rest) if isinstance(text, str) else text
             by = Counter(tuple(map(str, axes)) for m, axes in plan.cuts if m.role == "argument" and axes)
             cut = ", ".join(f"{plural(n, 'array dimension')} by {' and '.join(axes)}" for axes, n in by.items())
-            offer = Preset(name=name, plan=plan, text=text, cut=cut or "nothing divides", rest=rest)
-            yield replace(offer, promises=tuple(promises))
+            said = {"plan": plan, "text": text, "cut": cut or "nothing divides"}
+            yield Preset(name=name, **said, rest=rest, promises=tuple(promises))
 
 
 def _data(subject: Subject, none: Plan) -> Any:
@@ -165,17 +164,8 @@ def _zero1(subject: Subject, none: Plan) -> Any:
         return None
     whole = none.with_spec(dict.fromkeys(sorted(roles.gradients), Spec()), output=True)
     plan = _state_cut(subject, _copies(subject, whole, axes), axes, roles.optimizer)
-    text = (
-        "parameters and gradients are replicated and the optimizer state is sharded: each device updates its shard of "
-        "the parameters, which are then gathered (ZeRO-1)"
-    )
-    if not roles.gradients:
-        text = (
-            "parameters are replicated and the optimizer state is sharded: each device updates its shard of the "
-            "parameters, which are then gathered (ZeRO-1); gradients are sharded as that state, as in ZeRO-2, unless "
-            "the function keeps them replicated: jax.lax.with_sharding_constraint(grads, P())"
-        )
-    return plan, text, *_zero(subject, axes)
+    which, inside = ("parameters and gradients are", "") if roles.gradients else ("parameters are", _INSIDE)
+    return plan, f"{which} replicated and the optimizer state is sharded: {_UPDATE} (ZeRO-1){inside}", *_zero(subject)
 
 
 def _zero2(subject: Subject, none: Plan) -> Any:
@@ -183,17 +173,21 @@ def _zero2(subject: Subject, none: Plan) -> Any:
     if not roles.optimizer and not roles.gradients:
         return None
     plan = _state_cut(subject, _copies(subject, none, axes), axes, roles.optimizer, roles.gradients)
-    text = (
-        "parameters are replicated, optimizer state and gradients are sharded: each device updates its shard of the "
-        "parameters, which are then gathered (ZeRO-2)"
-    )
+    text = f"parameters are replicated, optimizer state and gradients are sharded: {_UPDATE} (ZeRO-2)"
     gradients = [o for o in roles.outputs if o.name in roles.gradients]
-    return plan, text, *_zero(subject, axes), are_sharded("gradients", gradients, axes)
+    return plan, text, *_zero(subject), are_sharded("gradients", gradients, axes)
 
 
-def _zero(subject: Subject, axes: Sequence[str]) -> tuple[Promise, ...]:
+_UPDATE = "each device updates its shard of the parameters, which are then gathered"
+_INSIDE = (
+    "; gradients are sharded as that state, as in ZeRO-2, unless the function keeps them replicated: "
+    "jax.lax.with_sharding_constraint(grads, P())"
+)
+
+
+def _zero(subject: Subject) -> tuple[Promise, ...]:
     """What both stages promise."""
-    optimizer = [a for a in subject.state if a.name in subject.roles.optimizer]
+    axes, optimizer = subject.mesh.names, [a for a in subject.state if a.name in subject.roles.optimizer]
     whole, batch = is_whole(subject.parameters), batch_is_sharded(subject, axes)
     new = [is_communicated("all-gather", (), "update", "new parameters")] if optimizer else []
     return whole, batch, are_sharded("the optimizer state", optimizer, axes), *new
@@ -203,13 +197,8 @@ def _fsdp(subject: Subject, none: Plan) -> Any:
     axes = subject.mesh.names
     plan = _state_cut(subject, _copies(subject, none, axes), axes)
     what = "parameters and optimizer state" if subject.roles.differentiated else "parameters"
-    text = f"{what} are sharded over all devices"
-    return (
-        plan,
-        (text, where_used(subject, axes)),
-        batch_is_sharded(subject, axes),
-        are_sharded(what, subject.state, axes),
-    )
+    text = f"{what} are sharded over all devices", where_used(subject, axes)
+    return plan, text, batch_is_sharded(subject, axes), are_sharded(what, subject.state, axes)
 
 
 def _tensor(subject: Subject, none: Plan) -> Any:
@@ -440,9 +429,10 @@ def tried(program: Any, presets: Iterable[Preset], target: str | Machine | None,
     for preset in presets:
         row = _propagated(program, preset)
         other = rows.get(row.name)
-        if other is None or other.report is None or (row.report is not None and _moved(row) < _moved(other)):
+        if other is None or other.report is None or rank(row.report, None) < rank(other.report, None):
             rows[row.name] = row
-    offers = list(merged(list(rows.values())))
+    same = grouped((row.name if row.report is None else step_of(row.report), row) for row in rows.values())
+    offers = [replace(first, also=tuple(other.name for other in others)) for first, *others in same.values()]
     if target is not None:
         offers = [row if row.report is None else replace(row, cost=cost_of(row.report, target)) for row in offers]
     offers.sort(key=_order)
@@ -460,27 +450,18 @@ def _propagated(program: Any, preset: Preset) -> Preset:
         report = program.propagate(preset.plan)
     except ShardvizError as error:
         return replace(preset, trouble=str(error))
-    why = preset.broken(report)
-    if why:
+    if why := preset.broken(report):
         return replace(preset, trouble=f"not offered: {why}")
     return replace(preset, text=preset.sentence(report), report=report)
 
 
 def _confirmed(program: Any, row: Preset, target: str | Machine) -> Preset:
     """A preset with the partitioner's report, and its cost by that."""
-    on = target if isinstance(target, str) else target.text
     try:
-        report = program.partition(row.plan, on)
+        report = program.partition(row.plan, target if isinstance(target, str) else target.text)
     except ShardvizError as error:
         return replace(row, report=None, trouble=f"not offered: {error}")
     return replace(row, report=report, cost=cost_of(report, target), predicted=row.cost)
-
-
-def merged(rows: Sequence[Preset]) -> Iterator[Preset]:
-    """The presets, of those that come out as the same step the first alone."""
-    same = grouped((row.name if row.report is None else step_of(row.report), row) for row in rows)
-    for first, *others in same.values():
-        yield replace(first, also=tuple(other.name for other in others))
 
 
 def step_of(report: Report) -> Any:
@@ -488,10 +469,6 @@ def step_of(report: Report) -> Any:
     held = sum(v.bytes_per_device or 0.0 for v in (*report.arguments, *report.outputs))
     flops = sum(row.dot_flops for row in report.cost.work) if report.cost is not None else 0.0
     return held, flops, tuple(sorted((c.kind, str(c.axes), c.assumed_bytes) for c in report.collectives))
-
-
-def _moved(row: Preset) -> float:
-    return 0.0 if row.report is None else sum(c.assumed_bytes for c in row.report.collectives)
 
 
 def _order(row: Preset) -> tuple[bool, bool, float]:

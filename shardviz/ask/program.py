@@ -568,4 +568,4 @@ def sketch(program: Program, plan: Plan, target: LowerFor = CPU) -> Report:
     outputs, collectives, FLOPs and the schedule alone. Raises as `Program.propagate`."""
     bound = program.bind(plan)
     lowered = program._rehearsed(plan, bound, target)
-    return sketch_of(program._call, bound, lowered, shardy.sketch(lowered, bound, program._flops))
+    return sketch_of(program._call, bound, lowered, shardy.propagate(lowered, bound, program._flops, brief=True))

@@ -13,7 +13,7 @@ from shardviz.program.lower import CPU, Lowered, LowerFor
 from shardviz.program.propagate import Propagated
 from shardviz.program.propagated import PropagatedReading
 from shardviz.program.residuals import residuals
-from shardviz.program.roles import gradients
+from shardviz.program.roles import roles
 from shardviz.records import Collectives, Cost, PlanRecord, Use
 
 
@@ -32,7 +32,7 @@ def report_of(
         for v in base.arguments
         for read, renewal in [(propagated.read.get(v.name), renewals.get(v.becomes, ""))]
     )
-    of_backward = gradients(lowered)
+    of_backward = roles(lowered).gradients
     outputs = (
         v if (gradient, computed) == (False, None) else replace(v, gradient=gradient, computed=computed)
         for v in base.outputs

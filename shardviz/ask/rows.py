@@ -142,8 +142,6 @@ def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost,
     findings += diagnose.not_the_same(unreplicated(traced))
     findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
     findings += diagnose.large_constants(traced.constants, rows, mesh.size)
-    findings += diagnose.own_partitioning(
-        traced.self_partitioned, answered=lowered.answered, unanswered=lowered.unanswered
-    )
+    findings += diagnose.own_partitioning(traced.self_partitioned if mesh.size > 1 else ())
     findings += diagnose.unknown_loops(cost.unknown_loops) + diagnose.unknown_flops(cost.work)
     return findings + diagnose.lowered_elsewhere(platform, lowered.platform)

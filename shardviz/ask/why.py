@@ -79,8 +79,10 @@ class Questions:
         named = {"as it is": self.report, f"without {source.axis} in {source.label}": other}
         return compare(named, target=target)
 
-    def changed(self, gone: Sequence[Source] = (), added: Sequence[Source] = ()) -> Report:
-        """The propagated report without some sources, and with others."""
+    def changed(
+        self, gone: Sequence[Source] = (), added: Sequence[Source] = (), forced: Sequence[Forced] = ()
+    ) -> Report:
+        """The propagated report without some sources, with others, and with constraints on arrays."""
         bound = self.trial.bound
         specs = {"argument": dict(bound.in_specs), "output": dict(bound.out_specs)}
         for put, sources in ((False, gone), (True, added)):
@@ -90,7 +92,7 @@ class Questions:
                     of[source.name] = edited(of[source.name] or source.spec, source, put)
         other = replace(bound, in_specs=specs["argument"], out_specs=specs["output"])
         self.trial.runs += 1
-        return self._reported(other, lambda: self.trial.changed(gone, added))
+        return self._reported(other, lambda: self.trial.changed(gone, added, forced))
 
     # A value.
 
@@ -119,7 +121,7 @@ class Questions:
         step, wanted = quarrel.step, forced[0].spec if forced else node.spec
         reason = impossible(node.shape, wanted, self.report.mesh) if forced else "nothing else has this dimension"
         chosen = self._effect(self.report, target)
-        effect = None if reason else self._effect(self._forced(forced), target)
+        effect = None if reason else self._effect(self.changed(forced=forced), target)
         return Contest(
             op=step.name,
             value=self.named(node.origin),
@@ -135,11 +137,6 @@ class Questions:
             reason=reason,
             source=step.place.frame,
         )
-
-    def _forced(self, forced: Sequence[Forced]) -> Report:
-        """The propagated report with constraints on arrays."""
-        self.trial.runs += 1
-        return self._reported(self.trial.bound, lambda: self.trial.changed((), (), forced))
 
     def _effect(self, report: Report, target: str | Machine | None) -> Effect:
         seconds = None if target is None else cost_of(report, target).seconds

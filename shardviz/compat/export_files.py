@@ -18,7 +18,6 @@ from shardviz import _jax, processes
 from shardviz.ask.program import Program
 from shardviz.errors import ParseError, ShardvizError
 from shardviz.files import read_whole
-from shardviz.notation import DeviceMesh
 from shardviz.program.adapt.exported import call_of
 from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
 from shardviz.visible import Visible
@@ -47,24 +46,24 @@ class LoadedExport(Visible):
             raise AttributeError(name)
         return getattr(self.record, name)
 
-    def program(self, symbols: Mapping[str, int] | None = None, mesh: Any = None) -> Program:
+    def program(self, symbols: Mapping[str, int] | None = None) -> Program:
         """The export as a `Program`, to be explored under plans as a function is.
 
         Args:
             symbols: a value for every symbolic dimension, `{"b": 32}`.
-            mesh: the mesh to write its shardings over: one with the axis names of its own, or with others whose sizes,
-                in order, multiply to those. None for its own.
 
         Raises:
             SpecError: if a symbolic dimension has no value, or one that breaks a constraint, which the message names.
-            MeshError: if its shardings cannot be written over `mesh`.
             TraceError: if it was lowered for GSPMD, or has ordered effects.
         """
-        mesh = None if mesh is None else DeviceMesh.of(mesh)
         if self._data:
-            _rehearse(self._data, self.source, _options(symbols, mesh))
+            try:
+                values = json.dumps(None if symbols is None else dict(symbols))
+            except (TypeError, ValueError):  # no numbers, which `call_of` says better
+                values = "null"
+            _rehearse(self._data, self.source, {"values": values})
         try:
-            return Program(call_of(self.exported, symbols, mesh), mesh)
+            return Program(call_of(self.exported, symbols))
         except ShardvizError:
             raise
         except Exception as error:  # what a damaged module says of itself
@@ -146,14 +145,6 @@ def _vet(data: bytes, name: str) -> None:
     _rehearse(data, name, {})
 
 
-def _options(symbols: Mapping[str, int] | None, mesh: DeviceMesh | None) -> dict[str, str]:
-    try:
-        values = json.dumps(None if symbols is None else dict(symbols))
-    except (TypeError, ValueError):  # no numbers, which `symbols.check` says better
-        values = "null"
-    return {"values": values} | ({} if mesh is None else {"mesh": mesh.text})
-
-
 def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
     """Has a file read in a process of its own, which may die of it where the kernel must not."""
     trial = processes.Trial("shardviz.program.exports:rehearse", data, {"options": options})
@@ -168,13 +159,14 @@ def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
 
 def _damaged(name: str, error: Exception | str) -> str:
     words = str(error).strip()
-    low, high = _jax.calling_conventions()
     if "backward-compatibility" in words:
         return f"{name} is an export that is too old for this JAX: {words}"
     if "deserialization_registry" in words or "register_pytree" in words:
         return f"{name}: its arguments or results have a type that this process does not know: {words}"
     if not isinstance(error, str):
         words = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    low = jax.export.minimum_supported_calling_convention_version
+    high = jax.export.maximum_supported_calling_convention_version
     return (
         f"{name} is cut short or damaged, or was written by a JAX that this one (calling conventions {low} to {high}) "
         f"does not read: {words[:300]}"

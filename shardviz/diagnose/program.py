@@ -2,7 +2,7 @@
 
 | rule | what it says |
 |---|---|
-| `own-partitioning` | an operation says in Python how it is partitioned, and was asked, or could not be |
+| `own-partitioning` | an operation says in Python how it is partitioned, which is not asked |
 | `unreduced-sum` | a shard_map gives back one device's part of a sum for the whole |
 | `not-the-same` | a shard_map's result is said to be the same on devices whose own it is |
 | `repeated-work` | each device of a ring computes a shard_map's whole result |
@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from shardviz import _jax
-from shardviz.diagnose.case import at_line, by_hand, quoted_axes, severity
+from shardviz.diagnose.case import at_line, by_hand, quoted_axes
 from shardviz.program.contexts import MeshAsked
 from shardviz.program.variance import Unreplicated
 from shardviz.records import Finding, Frame
@@ -31,28 +31,15 @@ def mesh_asked(asked: Iterable[MeshAsked]) -> tuple[Finding, ...]:
     return tuple(Finding("mesh-asked", "warning", _message(line), source=line.source) for line in asked)
 
 
-def own_partitioning(
-    operations: Iterable[tuple[str, Frame | None]], *, answered: bool, unanswered: Sequence[str]
-) -> tuple[Finding, ...]:
-    """One diagnostic for each line whose operation has a partitioning of its own, if there is any on this mesh: whether
-    the partition functions were called (`answered`), and why some could not be (`unanswered`)."""
-    if not (answered or unanswered):
-        return ()
-    levels = (
-        "its partition function was called here with Shardy's shardings, as XLA's partitioner calls it, and the "
-        "per-device program that it returned takes its place, as a shard_map"
-    )
-    if unanswered:
-        some = "where its partition function gave no answer here" if answered else "its partition function is not used"
-        levels = (
-            f"{some} ({'; '.join(unanswered)}), so it is explored as what it computes, partitioned as any other code: "
-            "collectives, FLOPs and shardings there may differ from the run's"
-        )
+def own_partitioning(operations: Iterable[tuple[str, Frame | None]]) -> tuple[Finding, ...]:
+    """One warning for each line whose operation has a partitioning of its own, which is not asked here."""
     return tuple(
         Finding(
             "own-partitioning",
-            severity(unanswered),
-            f"{name}{f' at {source.short}' if source else ''} says in Python how it is partitioned; {levels}",
+            "warning",
+            f"{name}{f' at {source.short}' if source else ''} says in Python how it is partitioned; its partition "
+            "function is not called here, so it is explored as what it computes, partitioned as any other code: "
+            "collectives, FLOPs and shardings there may differ from the run's",
             source=source,
         )
         for name, source in dict.fromkeys(operations)

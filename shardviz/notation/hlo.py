@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from shardviz.errors import MeshError, ParseError, SpecError, excerpt
@@ -27,8 +27,6 @@ from shardviz.notation.bounds import MOST_DEVICES, MOST_DIMENSIONS, MOST_VALUES
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
 from shardviz.notation.named import (
-    Lists,
-    WrittenDimension,
     build,
     read_axes,
     read_dimensions,
@@ -47,47 +45,16 @@ _WORDS = ("replicated", "manual", "unreduced", "unknown")
 _REDUCTION = re.compile(r'op_type="sdy::reduction_op"\s+op_name="(\w*+)"')
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Text:
-    """What a text says, before it is put on a mesh: a word, a tile assignment or named axes."""
-
-    text: str
-    word: str = ""
-    device: int = 0
-    tiling: Tiling | None = None
-    mesh: DeviceMesh | None = None
-    devices: tuple[int, ...] = ()
-    dims: list[WrittenDimension] | None = None
-    lists: Lists = field(default_factory=dict)
-    kind: str = "sum"
+_Make = Callable[[DeviceMesh | None, int | None], Sharding]
+"""What a text says, to be put on a mesh (None: the text's own) for an array of a rank."""
 
 
 def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
     """The HLO sharding (V1, V2 or V3, in braces) of one array, in a mesh whose i-th place is device i; None takes the
     text's own mesh, or one axis `devices`. A `ParseError` for other text, a `SpecError` for a tuple's or another number
     of devices, a `MeshError` where nothing says a mesh."""
-    parsed = _parse(text)
-    return _read(parsed, text, mesh, rank).with_kind(parsed.lists.get("kind", parsed.kind))
-
-
-def _read(parsed: _Text, text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    if parsed.tiling is not None:
-        return on_places(parsed.tiling, mesh)
-    if parsed.dims is not None and parsed.mesh is not None:
-        return build(parsed.mesh, parsed.devices, parsed.dims, parsed.lists, mesh, rank)
-    if parsed.word == "maximal":
-        mesh = needed(mesh or parsed.mesh, text)
-        return Sharding.on_one(mesh.places_of((parsed.device,))[0], mesh, rank)
-    theirs = parsed.mesh
-    if theirs is None:
-        return in_a_word(parsed.word, needed(mesh, text), rank)
-    if mesh is not None and theirs.names and mesh.size != theirs.size:
-        raise SpecError(f"{_given(text)}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
-    if mesh is None:
-        return in_a_word(parsed.word, replace(theirs, device_ids=parsed.devices, by_id=True), rank)
-    if not theirs.names or parsed.word in ("replicated", "unknown"):
-        return in_a_word(parsed.word, mesh, rank)
-    return in_a_word(parsed.word, theirs, rank).onto(mesh, mesh.places_of(parsed.devices or range(theirs.size)))
+    make, kind = _parse(text)
+    return make(mesh, rank).with_kind(kind)
 
 
 def on_places(tiling: Tiling, mesh: DeviceMesh | None) -> Sharding:
@@ -147,33 +114,35 @@ def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
 def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
     """Into how many tiles an HLO sharding cuts each dimension, on whatever mesh; None where it is of another rank. A
     `ShardvizError` where it is no sharding of one array."""
-    parsed = _parse(text.strip())
-    tiles = parsed.tiling.tiles if parsed.tiling is not None else (1,) * rank
-    if parsed.dims is not None:
-        tiles = read(parsed.text, None, rank).tiles
+    try:
+        tiles = _parse(text.strip())[0](None, rank).tiles
+    except MeshError:  # a word, which names no mesh
+        return (1,) * rank
     return tiles if len(tiles) == rank else None
 
 
 @lru_cache(maxsize=256)
-def _parse(text: str) -> _Text:
+def _parse(text: str) -> tuple[_Make, str]:
+    """What a text says, and what reduces its partial results."""
     it = Scanner(text, WHAT)
     if split_tuple(text, MOST_VALUES) != (text,):
         raise SpecError(
             f"{_given(text)}: this is a tuple's sharding; pick one of its elements, for one array at a time"
         )
     it.need("{")
+    kind = "sum"
     if it.sees("mesh"):
-        parsed = _parse_named(it)
+        make, kind = _parse_named(it)
     elif it.take("devices="):
-        parsed = _parse_tiles(it)
+        make = _parse_tiles(it)
     else:
-        parsed = _parse_word(it, it.word(_FIRST))
+        make = _parse_word(it, it.word(_FIRST))
     for _ in range(MOST_DIMENSIONS):
         if it.take("}"):
             break
         if it.take("metadata="):
-            if kind := _REDUCTION.search(it.balanced()):  # newer XLA says there what partial results are
-                parsed = replace(parsed, kind=partial_kind(kind[1], _given(text)))
+            if reduction := _REDUCTION.search(it.balanced()):  # newer XLA says there what partial results are
+                kind = partial_kind(reduction[1], _given(text))
         elif it.take("shard_as") or it.take("shard_like"):
             it.integer()
         elif not (it.take(",") and it.sees("metadata=")):
@@ -181,26 +150,49 @@ def _parse(text: str) -> _Text:
     else:
         it.fail("'}'")
     it.end()
-    return parsed
+    return make, kind
 
 
-def _parse_word(it: Scanner, word: str, expected: str = _FIRST) -> _Text:
-    device = 0
-    if word == "maximal":
-        it.need("device=")
+def _parse_word(
+    it: Scanner, word: str, expected: str = _FIRST, over: tuple[DeviceMesh, tuple[int, ...]] | None = None
+) -> _Make:
+    """A word, of a mesh of the text's own (and the device at each of its places) if it is `over` one."""
+    if word in ("maximal", "single_device", "maximal_mesh"):  # the last two where XLA names the axes of other meshes
+        bracketed = word != "maximal"
+        if bracketed:
+            it.need("[")
+        it.need("device_id=" if bracketed else "device=")
         device = it.integer()
-    elif word in ("single_device", "maximal_mesh"):  # what XLA writes for it where it names the axes of other meshes
-        word = "maximal"
-        it.need("[")
-        it.need("device_id=")
-        device = it.integer()
-        it.need("]")
-    elif word not in _WORDS:
+        if bracketed:
+            it.need("]")
+        return _on_one(it.text, device, over and over[0])
+    if word not in _WORDS:
         it.refuse(expected)
-    return _Text(text=it.text, word=word, device=device)
+    if over is None:
+        return lambda mesh, rank: in_a_word(word, needed(mesh, it.text), rank)
+    theirs, devices = over
+
+    def make(mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+        if mesh is not None and theirs.names and mesh.size != theirs.size:
+            raise SpecError(f"{_given(it.text)}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
+        if mesh is None:
+            return in_a_word(word, replace(theirs, device_ids=devices, by_id=True), rank)
+        if not theirs.names or word in ("replicated", "unknown"):
+            return in_a_word(word, mesh, rank)
+        return in_a_word(word, theirs, rank).onto(mesh, mesh.places_of(devices or range(theirs.size)))
+
+    return make
 
 
-def _parse_tiles(it: Scanner) -> _Text:
+def _on_one(text: str, device: int, own: DeviceMesh | None = None) -> _Make:
+    def make(mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+        mesh = needed(mesh or own, text)
+        return Sharding.on_one(mesh.places_of((device,))[0], mesh, rank)
+
+    return make
+
+
+def _parse_tiles(it: Scanner) -> _Make:
     start = it.at
     dims = it.integers()
     devices = tuple(read_iota(it).tolist()) if it.take("<=") else tuple(it.numbers())
@@ -211,24 +203,26 @@ def _parse_tiles(it: Scanner) -> _Text:
         kinds = tuple(it.listed(it.word, "}", MOST_DIMENSIONS))
     if len(dims) > MOST_DIMENSIONS or math.prod(dims) > MOST_DEVICES:
         it.refuse(f"at most {MOST_DIMENSIONS} dimensions and {MOST_DEVICES} tiles", start)
-    return _Text(text=it.text, tiling=Tiling(dims, kinds, devices))
+    tiling = Tiling(dims, kinds, devices)
+    return lambda mesh, rank: on_places(tiling, mesh)
 
 
-def _parse_named(it: Scanner) -> _Text:
-    mesh, devices = read_module_mesh(it)
-    if len(devices) == 1 and not mesh.names:  # one device holds all
-        return _Text(text=it.text, word="maximal", device=devices[0])
+def _parse_named(it: Scanner) -> tuple[_Make, str]:
+    own, devices = read_module_mesh(it)
+    if len(devices) == 1 and not own.names:  # one device holds all
+        return _on_one(it.text, devices[0]), "sum"
     it.need(",")
     if it.sees("["):
         dims = read_dimensions(it, priorities=False)
         lists = read_lists(it, ("replicated", "unreduced", "manual"), before="metadata=")
-        return _Text(text=it.text, mesh=mesh, devices=devices, dims=dims, lists=lists)
+        return lambda mesh, rank: build(own, devices, dims, lists, mesh, rank), lists.get("kind", "sum")
     expected = "dimensions such as [{'a'}, {}], or replicated, manual, unreduced, unknown"
-    word = _parse_word(it, it.word(), expected)
-    kind = partial_kind(it.word(), _given(it.text)) if word.word == "unreduced" and it.take("=") else "sum"
-    if word.word == "unreduced" and it.sees("{"):  # XLA names the axes too, where the mesh has others of one device
-        read_axes(it)
-    return _Text(text=it.text, word=word.word, device=word.device, mesh=mesh, devices=devices, kind=kind)
+    make, kind = _parse_word(it, word := it.word(), expected, (own, devices)), "sum"
+    if word == "unreduced":
+        kind = partial_kind(it.word(), _given(it.text)) if it.take("=") else "sum"
+        if it.sees("{"):  # XLA names the axes too, where the mesh has others of one device
+            read_axes(it)
+    return make, kind
 
 
 def in_a_word(word: str, mesh: DeviceMesh, rank: int | None) -> Sharding:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from shardviz import _jax
 from shardviz.errors import ShardvizError
 from shardviz.program.lower import Lowered
 from shardviz.program.propagate import PIPELINE, rehearse_module
@@ -125,7 +126,7 @@ def dimensions(lowered: Lowered) -> Dimensions:
     sizes = {Member(*at, d): size for at, array in arrays.items() for d, size in enumerate(array.shape)}
     with lowered.entered():
         opened = Opened(lowered)
-        trial = opened.bytecode()
+        trial = _jax.bytecode(opened.seeded({}))
     rehearse_module(trial, PIPELINE)
     with lowered.entered():
         opened.begin()

@@ -100,13 +100,11 @@ def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
 
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
     """Does with a file what the kernel is about to, in a process that may die of it, with `values` (JSON) for its
-    symbols and `mesh` (text) if it is to become a program. Any Exception; a `ParseError` with `UNREADABLE` where MLIR
-    cannot read it."""
+    symbols if it is to become a program. Any Exception; a `ParseError` with `UNREADABLE` where MLIR cannot read it."""
     exported = _jax.read_export(data, any_type=True)
     record_of(exported, len(data))
     if "values" in options:
-        mesh = DeviceMesh.of(options["mesh"]) if "mesh" in options else None
-        call_of(exported, json.loads(options["values"]), mesh)
+        call_of(exported, json.loads(options["values"]))
 
 
 PLATFORMS = ("cpu", "tpu", "cuda", "rocm")

@@ -54,10 +54,7 @@ def by_rule(tree, rules, otherwise):
 
     return jax.tree_util.tree_map_with_path(of, tree)
 '''
-_BY_RULE_OF_VARIABLES = _BY_RULE.replace(
-    '"/".join(map(str, keys))',
-    '"/".join(map(str, keys)).removesuffix("/value")  # a variable of flax holds its array so',
-)
+_VARIABLE = '.removesuffix("/value")  # a variable of flax holds its array so'
 _PLACED = '''
 def place(module, rules):
     """Puts the arrays of a flax.nnx module where the plan has them; a jitted function keeps them there."""
@@ -76,30 +73,21 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
         body = _plain(_Function.of(call, traced, bound), traced, ins, outs)
     else:
         body = _ruled(_Function.of(call, traced, bound), traced, ins, outs, rules)
-    text = "\n".join(body)
-    helpers = [code for name, code in (("on_mesh(", _ON_MESH), ("by_rule(", _BY_RULE)) if name in text]
-    if call.kind in ("nnx", "state"):
-        helpers = [_BY_RULE_OF_VARIABLES if code == _BY_RULE else code for code in helpers]
-    if "place(" in text:
-        helpers = [_BY_RULE_OF_VARIABLES, _PLACED]
-    uses = "".join(helpers) + text
-    lines = _imports(call, bound.mesh, uses)
-    if bound.constraints:
-        lines += ["", "# Constrain inside your function (program.source_diff(plan) has it as a diff):"]
-        lines += [f"#   {each}" for each in written_lines(bound, traced)]
-    if call.checkpoint:
-        lines += ["", "# Write in your function:", *(f"#   {w}" for w in checkpoint_words(traced, call.checkpoint))]
-    if bound.variant.constraints:
-        diff = all(_calls(*each, traced) for each in traced.reconstrained)
-        where = " (program.source_diff(plan) has it as a diff)" if diff else ""
-        lines += ["", f"# Change constraints of your function{where}:"]
-        lines += [f"#   {each}" for each in reconstrained_lines(traced)]
-    if bound.variant.lengths:
-        lines += [
-            "",
-            "# The arrays have another length than yours:",
-            *(f"#   {each.words}" for each in bound.variant.lengths),
-        ]
+    text, joined = "\n".join(body), '"/".join(map(str, keys))'
+    by_rule = _BY_RULE.replace(joined, joined + _VARIABLE) if call.kind in ("nnx", "state") else _BY_RULE
+    helpers = [_ON_MESH] if "on_mesh(" in text else []
+    helpers += [by_rule] if "by_rule(" in text or "place(" in text else []
+    helpers += [_PLACED] if "place(" in text else []
+    lines = _imports(call, bound.mesh, "".join(helpers) + text)
+    diff = " (program.source_diff(plan) has it as a diff)"
+    own_diff = diff if all(_calls(*each, traced) for each in traced.reconstrained) else ""
+    for title, notes in (
+        (f"Constrain inside your function{diff}:", written_lines(bound, traced)),
+        ("Write in your function:", checkpoint_words(traced, call.checkpoint) if call.checkpoint else ()),
+        (f"Change constraints of your function{own_diff}:", reconstrained_lines(traced)),
+        ("The arrays have another length than yours:", [each.words for each in bound.variant.lengths]),
+    ):
+        lines += ["", f"# {title}", *(f"#   {note}" for note in notes)] if notes else []
     if bound.options and call.kind == "nnx":
         code = options_code("compiler_options", bound.options)
         lines += ["", f"# Compile it with {call.name}.lower(...).compile(", *(f"#     {line}" for line in code), "# )"]
@@ -183,6 +171,11 @@ class _Function:
         code = [f"def {call.name}_by_position({', '.join(every)}):", f"    return {call.name}({passed})", "", ""]
         return cls(f"{call.name}_by_position", code, every, arrays, options)
 
+    def jitted(self, begin: str, ins: str, outs: str, pad: str = "") -> list[str]:
+        """The lines of `jax.jit(...)` with these shardings, behind `begin`; no `outs` are the compiler's choice."""
+        options = [f"in_shardings={ins},", *([f"out_shardings={outs},"] if outs else []), *self.options]
+        return [f"{pad}{begin}jax.jit(", f"{pad}    {self.name},", *(f"{pad}    {o}" for o in options), f"{pad})"]
+
     @property
     def passed(self) -> str:
         return ", ".join(self.parameters)
@@ -194,12 +187,9 @@ def _plain(function: _Function, traced: Traced, ins: Any, outs: Any) -> list[str
     trees = tuple(function.arrays.values())
     shared = shared_trees(trees, traced.out_tree if fixed else None, ins, outs)
     lines = [line for text, name in shared.items() for line in (f"{name} = {text}", "")]
-    lines += [*function.code, f"step = jax.jit(\n    {function.name},"]
-    lines.append(f"    in_shardings=on_mesh({literal(trees, ins, 1, shared)}),")
-    if fixed:
-        lines.append(f"    out_shardings=on_mesh({literal(traced.out_tree, outs, 1, shared)}),")
-    lines += [f"    {option}" for option in function.options]
-    return [*lines, ")", "", "# with jax.set_mesh(mesh):", f"#     step({function.passed})"]
+    results = f"on_mesh({literal(traced.out_tree, outs, 1, shared)})" if fixed else ""
+    lines += [*function.code, *function.jitted("step = ", f"on_mesh({literal(trees, ins, 1, shared)})", results)]
+    return [*lines, "", "# with jax.set_mesh(mesh):", f"#     step({function.passed})"]
 
 
 def _ruled(function: _Function, traced: Traced, ins: Any, outs: Any, rules: dict[str, str]) -> list[str]:
@@ -211,20 +201,18 @@ def _ruled(function: _Function, traced: Traced, ins: Any, outs: Any, rules: dict
         else:
             arguments.append(f"by_rule({name}, {_add(rules, name, _rules(_paths(tree), ins, 'P()'))}, P())")
     lines = [*function.code, f"def jitted({function.passed}):", '    """The function compiled for such arguments."""']
-    fixed = any(text != "None" for text in outs.values())
-    if fixed and not is_plain(traced.out_tree):
-        static = "".join(f", {option.rstrip(',')}" for option in function.options if option.startswith("static"))
-        lines.append(f"    result = jax.eval_shape(jax.jit({function.name}{static}), {function.passed})")
-    lines += ["    return jax.jit(", f"        {function.name},", "        in_shardings=("]
-    lines += [f"            {each}," for each in arguments] + ["        ),"]
-    if fixed and is_plain(traced.out_tree):
-        lines.append(f"        out_shardings=on_mesh({literal(traced.out_tree, outs, 2)}),")
-    elif fixed:
-        name = _add(rules, "result", _rules(_paths(traced.out_tree), outs, "None"))
-        lines.append(f"        out_shardings=by_rule(result, {name}, None),")
-    lines += [f"        {option}" for option in function.options]
+    results = ""
+    if any(text != "None" for text in outs.values()):
+        if is_plain(traced.out_tree):
+            results = f"on_mesh({literal(traced.out_tree, outs, 2)})"
+        else:
+            static = "".join(f", {option.rstrip(',')}" for option in function.options if option.startswith("static"))
+            lines.append(f"    result = jax.eval_shape(jax.jit({function.name}{static}), {function.passed})")
+            results = f"by_rule(result, {_add(rules, 'result', _rules(_paths(traced.out_tree), outs, 'None'))}, None)"
+    pad = "    "
+    taken = "\n".join(["(", *(f"{pad * 3}{each}," for each in arguments), f"{pad * 2})"])
     call = f"#     jitted({function.passed})({function.passed})"
-    return [*lines, "    )", "", "# with jax.set_mesh(mesh):", call]
+    return [*lines, *function.jitted("return ", taken, results, pad), "", "# with jax.set_mesh(mesh):", call]
 
 
 def _nnx(traced: Traced, call: Call, ins: Any, rules: dict[str, str]) -> list[str]:

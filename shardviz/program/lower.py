@@ -72,9 +72,6 @@ class Lowered:
     locations: dict[Any, Any] = field(default_factory=dict)  # what is known of each, filled as they are met
     rehearsed: bool = False  # Shardy has been run on it outside the kernel
     process: int = field(default_factory=os.getpid, repr=False)
-    partitionings: tuple[Any, ...] = ()  # the parameters of operations that say themselves how they are partitioned
-    answered: bool = False  # these were asked, so that what they answered is in the module
-    unanswered: tuple[str, ...] = ()  # why some of them are what they compute all the same
     placed: tuple[int | None, ...] = ()  # which of the plan's own each constraint inside is; None: the function's
     simplified: Lowered | None = field(default=None, repr=False)  # as XLA would hand it to Shardy; never changed
 
@@ -129,9 +126,6 @@ def lower(
     traced: Traced,
     mesh: DeviceMesh,
     target: LowerFor = CPU,
-    partitionings: _jax.Partitionings | None = None,
-    *,
-    unanswered: tuple[str, ...] = (),
 ) -> Lowered:
     """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out. Raises
     TraceError if the program calls back to Python for a value, or JAX cannot lower an operation of it."""
@@ -148,18 +142,13 @@ def lower(
                 "only for devices that are there; explore the function without it"
             )
     types = [type_spec(t) for t in traced.types] or None
-    operations = (partitionings or _jax.Partitionings()) if traced.self_partitioned else None
     device = _jax.StandInDevice(0, target.platform, target.device_kind, target.num_cores)
     try:
-        module = _jax.lower(closed, traced.name, donated, on, device, types, operations)
+        module = _jax.lower(closed, traced.name, donated, on, device, types)
     except Exception as error:  # every operation has its own reasons
         raise cannot_lower(traced, target.platform, error) from error
     placed = _unmarked(module) if traced.placed else ()
-    lowered = Lowered(traced, module, target.platform, placed=placed)
-    if operations is not None:
-        lowered.partitionings, lowered.answered = tuple(operations.met), bool(operations.answers)
-        lowered.unanswered = unanswered
-    return lowered
+    return Lowered(traced, module, target.platform, placed=placed)
 
 
 def _unmarked(module: Any) -> tuple[int | None, ...]:

@@ -21,7 +21,6 @@ from shardviz.program.contexts import Found, MeshAsked, mesh_asked
 from shardviz.program.explicit import explicit_axes, in_types
 from shardviz.program.intermediates import Intermediate
 from shardviz.program.lower import CPU, ELSEWHERE, Lowered, LowerFor, lower
-from shardviz.program.own_partitioning import Asking
 from shardviz.program.placing import operations, with_places
 from shardviz.program.plan import Plan
 from shardviz.program.trace import Traced, needs_mesh, signature, trace
@@ -48,7 +47,6 @@ class _Kept:
     traced: Traced
     mesh: DeviceMesh | None
     lowered: dict[LowerFor, Lowered] = field(default_factory=dict)
-    asking: dict[LowerFor, Asking] = field(default_factory=dict)
     operations: tuple[_jax.Made, ...] = ()
 
 
@@ -132,18 +130,8 @@ class Lowerings:
         with self._lock, self.call.contexts.around():
             lowered = kept.lowered.get(target)
             if lowered is None or not (anywhere or lowered.platform == target.platform):
-                try:
-                    lowered = lower(kept.traced, mesh, target)
-                except TraceError:
-                    lowered = _elsewhere(kept.traced, mesh) if anywhere else None
-                    if lowered is None:
-                        raise
-                kept.lowered[target] = lowered
-            if not lowered.partitionings:
-                return lowered
-            if target not in kept.asking:
-                kept.asking[target] = Asking(lowered, dataclasses.replace(target, platform=lowered.platform))
-            return kept.asking[target].under(self.bind(plan))
+                lowered = kept.lowered[target] = _lowered(kept.traced, mesh, target, *(ELSEWHERE if anywhere else ()))
+            return lowered
 
     @property
     def lowered(self) -> Lowered:
@@ -177,14 +165,11 @@ class Lowerings:
         mesh, types = plan.mesh, ()
         if explicit_axes(mesh) and not self.call.traced_for:  # what is lowered already keeps its types
             types = in_types(bind.argument_specs(plan, self.call, self.known(mesh)), mesh)
-        kept = self._trace(mesh, types)
-        return self._with_places(kept, plan, types) if plan.constraints else kept
-
-    def _with_places(self, kept: _Kept, plan: Plan, types: tuple[Spec, ...]) -> _Kept:
-        """The trace with marks at the values that a plan constrains: one for each set of them, whatever their specs."""
-        mesh, wanted = plan.mesh, tuple(dict.fromkeys(each.value for each in plan.constraints))
-        key = self._key(mesh, types), wanted
-        with self._lock:
+        kept, wanted = self._trace(mesh, types), tuple(dict.fromkeys(each.value for each in plan.constraints))
+        if not wanted:
+            return kept
+        with self._lock:  # with marks at the values that the plan constrains: one trace for each set of them
+            key = self._key(mesh, types), wanted
             if key not in self._placed:
                 on = self.call, mesh, types, self._places(mesh)
                 kept.operations = kept.operations or operations(kept.traced, on)
@@ -203,7 +188,7 @@ class Lowerings:
                 asked = self._asking(traced, mesh, places)
                 traced = dataclasses.replace(traced, asked=asked)
                 self.mesh = mesh or self.mesh
-                self._sized = self._sized or traced.sized or bool(traced.self_partitioned)
+                self._sized = self._sized or traced.sized
                 key = self._key(mesh, types)
                 self._kept[key] = _Kept(traced, mesh)
                 for old in [k for k in self._kept if k is not None][:-_MOST_TRACES]:
@@ -247,9 +232,12 @@ class Lowerings:
         return mesh.names, mesh.types, mesh.sizes if sized else mesh.size == 1, types
 
 
-def _elsewhere(traced: Traced, mesh: DeviceMesh) -> Lowered | None:
-    """A lowering for any accelerator; None where JAX has none."""
-    for target in ELSEWHERE:
-        with contextlib.suppress(TraceError):
-            return lower(traced, mesh, target)
-    return None
+def _lowered(traced: Traced, mesh: DeviceMesh, target: LowerFor, *others: LowerFor) -> Lowered:
+    """The trace lowered for a target, or where that cannot be for the first of others. Raises as of the target."""
+    try:
+        return lower(traced, mesh, target)
+    except TraceError:
+        for other in others:
+            with contextlib.suppress(TraceError):
+                return lower(traced, mesh, other)
+        raise

@@ -6,7 +6,7 @@ stack is the outermost name, the frames follow from the innermost outwards.
 
 JAX leaves out arguments that nothing uses, adds one for the platform where a program is for several, and leaves
 dimensions open where they are symbolic. `complete` makes each argument of the flat program an argument of the module
-again, of fixed shape, in order; `write_over` writes another mesh's axes into every sharding.
+again, of fixed shape, in order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardviz import _jax
-from shardviz.errors import CompileError, MeshError, TraceError
+from shardviz.errors import CompileError, TraceError
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.scan import unescaped
 from shardviz.notation.sdy import axis as sdy_axis
@@ -245,80 +245,12 @@ def with_one_mesh(module: Any) -> None:
             meshes[MESH] = kept
 
 
-def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[str, ...]]:
-    """The module's axis → the next axes of the mesh whose sizes multiply to it. Raises MeshError if they do not."""
-    left = list(mesh.shape.items())
-    matching: dict[str, tuple[str, ...]] = {}
-    for axis, size in own.shape.items():
-        taken: list[str] = []
-        product = 1
-        while left and (product < size or (product == size and not taken)):
-            taken.append(left[0][0])
-            product *= left.pop(0)[1]
-        if product != size or not taken:
-            raise MeshError(
-                f"{name}: its shardings are over the mesh {own}, whose axes cannot be written over the mesh {mesh}; "
-                f"give a mesh with the same axis names, or one whose sizes, in order, multiply to "
-                f"{'x'.join(map(str, own.sizes))}"
-            )
-        matching[axis] = tuple(taken)
-    if left and any(size > 1 for _, size in left):
-        raise MeshError(f"{name}: it is for {own.size} devices, and the mesh {mesh} has {mesh.size}")
-    return matching
-
-
-def write_over(module: Any, own: DeviceMesh, mesh: DeviceMesh, name: str) -> None:
-    """Writes another mesh's axes into every sharding of a module, in place; errors as `_matching`."""
-    _rename(module, _matching(own, mesh, name))
-    set_mesh(module.operation, module.operation.regions[0].blocks[0], mesh)
-
-
-def _rename(module: Any, axes: Mapping[str, tuple[str, ...]]) -> None:
-    def axis(match: re.Match[str]) -> str:
-        new = axes.get(unescaped(match[1]))
-        if new is None:
-            return match[0]
-        if match[2] and len(new) != 1:
-            raise MeshError(
-                f"a sharding inside uses a part of the axis {match[1]!r}, so it cannot become {len(new)} axes; "
-                "give a mesh with one axis in its place"
-            )
-        return ", ".join(map(sdy_axis, new)) + (match[2] or "")
-
-    def reference(match: re.Match[str]) -> str:
-        new = axes.get(unescaped(match[1]), (match[1],))
-        return ", ".join(f"#stablehlo.axis_ref<name = {sdy_axis(each)}>" for each in new)
-
-    _rewrite(module, lambda text: _REFERENCE.sub(reference, text) if GROUPS in text else _QUOTED.sub(axis, text))
-
-
 def axis_names(text: str) -> set[str]:
     """The mesh axes in the text of any Shardy attribute, or of replica groups."""
     return {unescaped(name) for name, _ in _QUOTED.findall(text)}
 
 
-_REFERENCE = re.compile(r'#stablehlo\.axis_ref<name = "((?:[^"\\]|\\.)*)">')
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(:\(\d+\)\d+)?')
-
-
-def _rewrite(module: Any, change: Callable[[str], str]) -> None:
-    """Changes the text of every Shardy attribute in a module, the meshes themselves left alone."""
-    for op in _jax.walk(module.operation):
-        if op.name in ("sdy.mesh", "builtin.module"):
-            continue
-        if op.name == "func.func":
-            for which in ("arg_attrs", "res_attrs"):
-                if which in op.attributes:
-                    entries = attributes_of(op, which, 0)
-                    for entry in entries:
-                        if "sdy.sharding" in entry:
-                            entry["sdy.sharding"] = ir.Attribute.parse(change(str(entry["sdy.sharding"])))
-                    set_attributes(op, which, entries)
-            continue
-        for key, attribute in items(op):
-            text = str(attribute)
-            if text.startswith("#sdy") or GROUPS in text:
-                op.attributes[key] = ir.Attribute.parse(change(text))
 
 
 _NAMED = re.compile(r'^loc\("((?:[^"\\]|\\.)*)"')

@@ -171,11 +171,11 @@ class Reason:
     rivals: tuple[tuple[str, NodeDim], ...] = ()
 
     @classmethod
-    def of(cls, kind: str, words: str, value: str, step: LinkStep | None = None, **fields: Any) -> Reason:
+    def of(cls, kind: str, words: str, value: str, step: LinkStep | None = None, op: str = "", **fields: Any) -> Reason:
         """A reason; of the operation that needs it the need says the line and the rule."""
-        own = {name: fields.pop(name, default) for name, default in (("op", ""), ("before", None), ("after", None))}
-        rule, frame = (None, None) if step is None else (step.rule, step.place.frame)
-        need = Need(kind=kind, words=words, value=value, rule="" if rule is None else rule.text, source=frame, **own)
+        ends = {name: fields.pop(name, None) for name in ("before", "after")}
+        rule, frame = ("", None) if step is None else (step.rule.text if step.rule else "", step.place.frame)
+        need = Need(kind=kind, words=words, value=value, op=op, rule=rule, source=frame, **ends)
         return cls(need=need, step=step, **fields)
 
 

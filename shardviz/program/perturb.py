@@ -100,7 +100,10 @@ class Perturbed:
         lines: dict[Any, Source] = {}  # a line's constraint, on the way forward and on the way back
         for op in _jax.walk(self.module):
             if op.name == "sdy.sharding_constraint":
-                role, written = "type" if self._is_type(op) else "constraint", [op.attributes["sharding"]]
+                maker = op.operands[0].owner
+                typed = self.lowered.traced.types and not isinstance(maker, ir.Block)
+                same = typed and maker.location.attr == op.location.attr  # pyright: ignore[reportAttributeAccessIssue]
+                role, written = "type" if same else "constraint", [op.attributes["sharding"]]
             elif op.name == "sdy.manual_computation":
                 role, written = "shard_map", _of_manual(op)
             else:
@@ -120,12 +123,6 @@ class Perturbed:
         traced = self.lowered.traced
         arrays = traced.arguments if role == "argument" else traced.outputs
         return list(zip(arrays, attributes_of(main_of(module), ENDS[role], len(arrays)), strict=True))
-
-    def _is_type(self, op: ir.Operation) -> bool:
-        maker = op.operands[0].owner
-        if not self.lowered.traced.types or isinstance(maker, ir.Block):
-            return False
-        return maker.location.attr == op.location.attr
 
     # Runs.
 

@@ -76,41 +76,26 @@ def propagate(
     bound: PlanRecord,
     flops: Mapping[str, float] | None = None,
     make: Callable[[], ir.Operation] | None = None,
-) -> Propagated:
-    """Runs Shardy on a program under a plan, here, or on the module that `make` makes with the lock held. `flops`:
-    kernel name or call target → FLOPs of one run on one device, as a person says."""
-    with lowered.entered():
-        return _propagated(lowered, bound, flops or {}, make)
-
-
-def sketch(lowered: Lowered, bound: PlanRecord, flops: Mapping[str, float] | None = None) -> Propagated:
-    """As `propagate`, of which only what costs is read (no intermediates)."""
-    with lowered.entered():
-        return _propagated(lowered, bound, flops or {}, brief=True)
-
-
-def _propagated(
-    lowered: Lowered,
-    bound: PlanRecord,
-    flops: Mapping[str, float],
-    make: Callable[[], ir.Operation] | None = None,
     *,
     brief: bool = False,
 ) -> Propagated:
-    start = time.perf_counter()
-    module = prepared(lowered, bound) if make is None else make()
-    edited = time.perf_counter()
-    run(module)
-    ran = time.perf_counter()
-    reading = PropagatedReading(MlirGraph(module), lowered, bound.mesh, flops, brief=brief)
-    return Propagated(
-        module,
-        reading,
-        reading.outputs(),
-        {} if brief else reading.read_as(),
-        {} if brief else reading.computed_as(),
-        {"edit": edited - start, "shardy": ran - edited, "read": time.perf_counter() - ran},
-    )
+    """Runs Shardy on a program under a plan, here, or on the module that `make` makes with the lock held. `flops`:
+    kernel name or call target → FLOPs of one run on one device, as a person says. `brief`: only what costs is read."""
+    with lowered.entered():
+        start = time.perf_counter()
+        module = prepared(lowered, bound) if make is None else make()
+        edited = time.perf_counter()
+        run(module)
+        ran = time.perf_counter()
+        reading = PropagatedReading(MlirGraph(module), lowered, bound.mesh, flops or {}, brief=brief)
+        return Propagated(
+            module,
+            reading,
+            reading.outputs(),
+            {} if brief else reading.read_as(),
+            {} if brief else reading.computed_as(),
+            {"edit": edited - start, "shardy": ran - edited, "read": time.perf_counter() - ran},
+        )
 
 
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:

@@ -46,27 +46,18 @@ class Roles:
 def roles(lowered: Lowered) -> Roles:
     """The roles of a lowered program's arguments and results."""
     traced = lowered.traced
-    arguments = [a for a in traced.arguments if a.shape]
-    if not traced.differentiated:
-        return Roles(False, traced.outputs, frozenset(), frozenset(), new_values(arguments, traced.outputs))
-    with lowered.entered():
-        graph = MlirGraph(lowered.module.operation)
-        flow, values = flow_of(graph, lowered.locations), zip(traced.arguments, graph.entry.arguments, strict=True)
-        optimizer = {a.name for a, v in values if a.shape and list(v.native.uses) and not flow.is_used_inside(v)}
-    backward = gradients(lowered)
-    news = new_values(arguments, [o for o in traced.outputs if o.name not in backward])
-    updates = {u.argument: u.output for u in traced.updates if u.argument}
-    return Roles(True, traced.outputs, frozenset(optimizer), backward, news | updates)
-
-
-@lru_cache(maxsize=8)
-def gradients(lowered: Lowered) -> frozenset[str]:
-    """The names of the results that the backward pass makes."""
-    if not lowered.traced.differentiated:
-        return frozenset()
-    with lowered.entered():
-        results = zip(lowered.traced.outputs, MlirGraph(lowered.module.operation).entry.returned, strict=True)
-        return frozenset(o.name for o, value in results if o.shape and _is_backward(value, lowered.locations))
+    optimizer, backward = frozenset[str](), frozenset[str]()
+    if traced.differentiated:
+        with lowered.entered():
+            graph = MlirGraph(lowered.module.operation)
+            flow, values = flow_of(graph, lowered.locations), zip(traced.arguments, graph.entry.arguments, strict=True)
+            unused = (a.name for a, v in values if a.shape and list(v.native.uses) and not flow.is_used_inside(v))
+            results = zip(traced.outputs, graph.entry.returned, strict=True)
+            made = (o.name for o, value in results if o.shape and _is_backward(value, lowered.locations))
+            optimizer, backward = frozenset(unused), frozenset(made)
+    news = new_values(traced.arguments, [o for o in traced.outputs if o.name not in backward])
+    updates = {u.argument: u.output for u in traced.updates if u.argument} if traced.differentiated else {}
+    return Roles(traced.differentiated, traced.outputs, optimizer, backward, news | updates)
 
 
 def _is_backward(value: GraphValue, locations: dict[Any, Place]) -> bool:

@@ -122,14 +122,10 @@ class Opened:
                 op.attributes[name] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{text}]>")
         self._manual: dict[Member, tuple[Axis, ...]] = {}  # the dimensions that a shard_map cuts → by which axes
 
-    def bytecode(self) -> bytes:
-        """The module with nothing seeded, to be tried elsewhere."""
-        return _jax.bytecode(self._seeded({}))
-
     def begin(self) -> None:
         """Finds out what the `shard_map`s inside cut."""
         if self._whole:
-            _jax.run_passes(module := self._seeded({}), PIPELINE)
+            _jax.run_passes(module := self.seeded({}), PIPELINE)
             dims = (
                 (role, name, d, axes) for role, name, spec in self._specs(module) for d, axes in enumerate(spec.dims)
             )
@@ -172,7 +168,7 @@ class Opened:
     def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Group]:
         """What an axis of its size's smallest factor along each of these dimensions of arguments finds out."""
         axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
-        module = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
+        module = self.seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
         _jax.run_passes(module, PIPELINE)
         caught = {axis: Group({seed}) for seed, axis in axes.items()}
         for role, name, spec in self._specs(module):
@@ -211,7 +207,7 @@ class Opened:
                 if "sdy.sharding" in entry:
                     yield role, array.name, spec_of(entry["sdy.sharding"])
 
-    def _seeded(self, axes: Mapping[Member, str], factors: Sequence[int] = ()) -> ir.Operation:
+    def seeded(self, axes: Mapping[Member, str], factors: Sequence[int] = ()) -> ir.Operation:
         """A copy of the module with an axis for each seed."""
         module = self._module.clone()
         body = module.regions[0].blocks[0]

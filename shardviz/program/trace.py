@@ -6,7 +6,6 @@ with a `shard_map`, which hold single devices' shapes, and meshes with Explicit 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import traceback
 from collections.abc import Iterable
@@ -158,10 +157,10 @@ def staged(
     if target is not None and types:
         args, kwargs = typed_arguments(call, target, types)
     try:
-        watching = contextlib.nullcontext() if watch is None else _jax.watched(watch)
-        layered = _jax.checkpointed(call.checkpoint) if call.checkpoint else contextlib.nullcontext()
-        constrained = _jax.reconstrained(_reconstrain(call)) if call.constraints else contextlib.nullcontext()
-        with call.contexts.around(), _jax.tracing_on(target, places), watching, layered, constrained:
+        checkpointing = _jax.Checkpointing(call.checkpoint) if call.checkpoint else None
+        reconstrain = _reconstrain(call) if call.constraints else None
+        passing = _jax.passing(watch=watch, checkpointing=checkpointing, reconstrain=reconstrain)
+        with call.contexts.around(), _jax.tracing_on(target, places), passing:
             call.tally.traces += 1
             traced = call.fn.trace(*args, **kwargs)
     except ShardvizError:

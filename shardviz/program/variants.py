@@ -1,22 +1,20 @@
 """The same function called or written a little otherwise: with arguments donated, with a dimension of another length,
-with its layers under `jax.checkpoint`, or with other sharding constraints; differentiated.
+with its layers under `jax.checkpoint`, or with other sharding constraints.
 
 No plan says these, as they stand in the person's call or code. Each is another `Call`, which is traced anew.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import jax
 
 from shardviz import _jax
-from shardviz.errors import ShardvizError, TraceError
+from shardviz.errors import ShardvizError
 from shardviz.notation import Spec
-from shardviz.program.call import Call, JitOptions
+from shardviz.program.call import Call
 from shardviz.program.dimensions import Dimension
 from shardviz.program.trace import Traced, first_frame
 from shardviz.records import Frame, Reconstrained
@@ -116,37 +114,4 @@ def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tu
     return (
         *([f"jax.checkpoint(body, prevent_cse=False, {option}) for the body of the loop at {loops}"] if loops else []),
         *([f"{option} in the jax.checkpoint of {others}"] if others else []),
-    )
-
-
-def differentiated(call: Call, what: str, **how: Any) -> Call:
-    """The call of what `jax.grad` or `jax.value_and_grad` (`what`), given `how`, makes of the function, jit's wrapping
-    taken off: static arguments stay static, and nothing is donated. Raises TraceError if there is no plain function."""
-    fn = _jax.plain_function(call.fn)
-    if call.kind in ("nnx", "state"):
-        raise TraceError(f"{what} of {call.name}: it takes objects of flax.nnx; trace nnx.{what} of the function")
-    if not callable(fn):
-        raise TraceError(
-            f"{what} of {call.name}: it was {call.kind} already, and JAX transforms functions only; trace the function "
-            "itself"
-        )
-    transformed, name, count = getattr(jax, what)(fn, **how), f"{call.name}.{what}", len(call.args)
-
-    @functools.wraps(transformed)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return transformed(*args, **kwargs)
-
-    run.__name__ = run.__qualname__ = name
-    static = tuple(sorted(call.options.static_places(call.fn, count) & set(range(count))))
-    options = JitOptions(static, tuple(n for n in call.options.static_argnames if n in call.kwargs))
-    return replace(
-        call,
-        fn=jax.jit(run, keep_unused=True, **options.given()),
-        name=name,
-        kind="function",
-        options=options,
-        brings=replace(call.brings, out_specs=None),
-        signature=None,
-        in_shardings=None,
-        traced_for=None,
     )

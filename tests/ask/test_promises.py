@@ -1,5 +1,6 @@
 """What a preset's sentence says holds of its plan, read off the report another way; or it is not offered."""
 
+import functools
 import math
 import re
 
@@ -9,13 +10,14 @@ import pytest
 
 import shardviz as sv
 from shardviz.ask.program import update_arguments
+from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_name
 from tests.programs import abstract, adapted, decode, experts, graph, sampler, scanned, translator, unet, vit
 
 pytestmark = pytest.mark.long
 
-MESHES = ({"data": 8}, {"data": 4, "model": 2})
-OWN = {"moe": ({"data": 4, "expert": 2},), "resnet": ({"batch": 8},), "ring": ({"data": 4, "seq": 2},)}
+ONE, TWO = MESHES = ("data=8", "data=4,model=2")
+OWN = {"moe": ("data=4,expert=2",), "resnet": ("batch=8",), "ring": ("data=4,seq=2",)}
 """Program → its meshes, where it names other axes, or takes long."""
 
 
@@ -26,6 +28,17 @@ PROGRAMS = {
     "resnet": lambda: sv.gallery.resnet(14).program, "moe": lambda: sv.gallery.moe().program,
     "ring": lambda: sv.gallery.ring().program,
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def presets():
+    """The presets of a program on a mesh."""
+    return functools.cache(lambda name, mesh=TWO: of(name).presets(mesh))
+
+
+@functools.cache
+def of(name):
+    return PROGRAMS[name]()
 
 
 def held(values, chosen):
@@ -108,11 +121,11 @@ def communicates(program, row, mesh):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_each_sentence_holds_of_its_plan(name):
-    program = PROGRAMS[name]()
+def test_each_sentence_holds_of_its_plan(presets, name):
+    program = of(name)
     stepped = {(m.path, m.dimension) for d in program.dimensions if d.stacked for m in d.arguments}
-    for mesh in OWN.get(name, MESHES):
-        found = program.presets(mesh)
+    for text in OWN.get(name, MESHES):
+        found, mesh = presets(name, text), DeviceMesh.of(text).shape
         offered = [row for row in found.rows if row.report is not None]
         for row in offered:
             assert keeps(program, row, mesh), (mesh, row.name, row.text)
@@ -133,23 +146,23 @@ def test_what_is_not_kept_is_not_offered_and_says_why():
     assert row.trouble in found.text()
 
 
-def test_where_the_function_gathers_its_matrices_none_is_said_to_stay():
+def test_where_the_function_gathers_its_matrices_none_is_said_to_stay(presets):
     """The 8B's constraints shard its activations' batch, so 2-D tensor parallel is `fsdp + tensor parallel` there."""
-    (row,) = [r for r in sv.gallery.llama("8b").program.presets(MESHES[1]).rows if r.name == "2-D tensor parallel"]
+    (row,) = [r for r in presets("llama").rows if r.name == "2-D tensor parallel"]
     assert "is gathered at llama.py:" in row.trouble and row.report is None
-    assert "2-D tensor parallel" in decode().presets(MESHES[1])
+    assert "2-D tensor parallel" in presets("decode")
 
 
-def test_where_the_function_shards_the_batch_along_the_only_axis_nothing_is_said_to_be_tensor_parallel():
+def test_where_the_function_shards_the_batch_along_the_only_axis_nothing_is_said_to_be_tensor_parallel(presets):
     """The 8B's constraint has the batch along `data`, so that each matrix is gathered: that is fsdp by another name."""
-    found = sv.gallery.llama("8b").program.presets({"data": 8})
+    found = presets("llama", ONE)
     (row,) = [row for row in found.rows if row.name == "tensor parallel"]
     assert row.report is None and "is gathered at llama.py:" in row.trouble and "fsdp" in found
-    assert "tensor parallel" in sv.gallery.llama("8b").program.presets(MESHES[1])
+    assert "tensor parallel" in presets("llama")
 
 
-def test_a_decode_steps_presets_are_those_of_serving():
-    found = decode().presets({"data": 4, "model": 2})
+def test_a_decode_steps_presets_are_those_of_serving(presets):
+    found = presets("decode")
     names = {"data parallel", "tensor parallel", "data + tensor parallel", "KV sequence parallel", "fsdp"}
     assert names <= set(found)
     specs = {
@@ -176,20 +189,20 @@ def test_a_caches_sequence_is_told_from_heads_that_are_split_from_a_projection()
     params = {name: abstract(layers, d, heads * of) for name in ("wq", "wk", "wv")}
     params["wo"] = abstract(layers, heads * of, d)
     cache = (abstract(layers, batch, length, heads, of),) * 2
-    found = sv.trace(step, params, cache, abstract(batch, d)).presets(MESHES[1])
+    found = sv.trace(step, params, cache, abstract(batch, d)).presets(TWO)
     (row,) = [row for row in found.rows if row.name == "KV sequence parallel"]
     assert row.report is not None, row.trouble
     assert str(row.report.value("cache[0]").spec.canonical()) == "P(None, 'data', 'model')"
 
 
-def test_a_sentence_says_what_becomes_of_parameters_that_nothing_gathers():
+def test_a_sentence_says_what_becomes_of_parameters_that_nothing_gathers(presets):
     """A decode step's few rows are summed in part, and no matrix is gathered for them; a loop along a sequence
     gathers no keys."""
-    (row,) = [row for row in decode().presets(MESHES[1]).rows if row.name == "fsdp"]
+    (row,) = [row for row in presets("decode").rows if row.name == "fsdp"]
     assert "the others are used as they are sharded" in row.text and "ZeRO-3" not in row.text
-    (row,) = [row for row in scanned().presets(MESHES[1]).rows if row.name == "sequence parallel"]
+    (row,) = [row for row in presets("scanned").rows if row.name == "sequence parallel"]
     assert "all-to-all" in row.text and "keys" not in row.text
-    (row,) = [row for row in sv.gallery.moe().program.presets(OWN["moe"][0]).rows if row.name == "tensor parallel"]
+    (row,) = [row for row in presets("moe", *OWN["moe"]).rows if row.name == "tensor parallel"]
     assert row.report is None and "no partial sums go through an all-reduce along expert" in row.trouble
 
 
@@ -230,11 +243,10 @@ def test_what_is_first_is_confirmed_and_moves_when_it_is_refuted(monkeypatch):
     assert "predicted" in found.text()
 
 
-@pytest.mark.parametrize("make", [vit, unet])
-def test_a_kernels_height_and_width_are_never_sharded(make):
+@pytest.mark.parametrize("name", ["vit", "unet"])
+def test_a_kernels_height_and_width_are_never_sharded(presets, name):
     """XLA computes wrong gradients of a kernel that is: 41 % off for the patches of a vision transformer."""
-    program = make()
-    kernels = {v.name for v in program.arguments if len(v.shape) == 4 and v.name.startswith("params")}
-    offered = [row for mesh in MESHES for row in program.presets(mesh).rows if row.report is not None]
+    kernels = {v.name for v in of(name).arguments if len(v.shape) == 4 and v.name.startswith("params")}
+    offered = [row for mesh in MESHES for row in presets(name, mesh).rows if row.report is not None]
     specs = [v.spec for row in offered for v in row.report.arguments if v.name in kernels]
     assert specs and not [spec for spec in specs if any(spec.dims[:2])]

@@ -77,7 +77,7 @@ def assert_bytes(report):
 
 def test_a_perceptrons_residuals_are_jaxs():
     example = gallery.mlp()
-    program = sv.trace(MLP.loss_fn, *example.args).grad((0, 1, 2))
+    program = sv.trace(jax.grad(MLP.loss_fn, (0, 1, 2)), *example.args)
     report = program.propagate(sv.Plan(example.mesh, example.in_specs))
     assert_true(report, MLP.loss_fn, example.args)
     assert_bytes(report)
@@ -102,7 +102,7 @@ def test_a_policys_residuals_are_jaxs(policy):
     def loss(params, x, y):
         return jnp.mean((jax.checkpoint(forward, policy=POLICIES[policy])(params, x) - y) ** 2)
 
-    report = sv.trace(loss, *example.args).grad((0, 1, 2)).propagate(sv.Plan(example.mesh, example.in_specs))
+    report = sv.trace(jax.grad(loss, (0, 1, 2)), *example.args).propagate(sv.Plan(example.mesh, example.in_specs))
     assert_true(report, loss, example.args)
     assert_bytes(report)
     again = [r for r in report.residuals if r.kind == "recomputed"]
@@ -149,7 +149,7 @@ def test_a_scanned_models_residuals_are_jaxs(policy):
         x, _ = jax.lax.scan(lambda x, p: (body(x, p), None), params["emb"][tokens], params["layers"])
         return jnp.mean(x.astype(F32) ** 2)
 
-    program = sv.trace(loss, params, tokens).grad()
+    program = sv.trace(jax.grad(loss), params, tokens)
     report = program.propagate(sv.Plan(example.mesh, (example.in_specs[0], P("data"))))
     fill = {((8, 8, 4, 128, 128), "float32")}  # -1e30, which the causal mask puts in: only its place is of use later
     assert_true(report, loss, (params, tokens), example.mesh, fill)
@@ -177,7 +177,7 @@ def test_integers_that_the_backward_pass_alone_uses_are_kept_for_it():
         return jnp.sum(scaled(x, k))
 
     args = array(8, 4), array(8, 4, dtype=jnp.int32)
-    report = sv.trace(loss, *args).grad().propagate(sv.Plan("x=2", (P("x"), P("x"))))
+    report = sv.trace(jax.grad(loss), *args).propagate(sv.Plan("x=2", (P("x"), P("x"))))
     assert_true(report, loss, args)
     found = {r.value.name: (r.kind, r.value.dtype) for r in report.residuals}
     assert found["k"] == ("argument", "int32")
@@ -232,7 +232,7 @@ def test_a_branchs_and_a_custom_rules_residuals_are_jaxs():
         return jnp.sum(cube(y))
 
     args = array(8, 4), array(4, 16), array(dtype=jnp.int32)
-    report = sv.trace(loss, *args).grad((0, 1)).propagate(sv.Plan("x=2", (P("x"), None, None)))
+    report = sv.trace(jax.grad(loss, (0, 1)), *args).propagate(sv.Plan("x=2", (P("x"), None, None)))
     theirs, arguments = truth(loss, args)
     kept, our_arguments, _ = ours(report)
     assert our_arguments == arguments
@@ -246,7 +246,7 @@ def test_a_shard_maps_residuals_are_whole_arrays():
         body = jax.shard_map(lambda x, w: jnp.sin(x @ w), mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x"))
         return jnp.sum(body(x, w))
 
-    report = sv.trace(loss, array(8, 4), array(4, 16)).grad((0, 1)).propagate(sv.Plan("x=2", (P("x"), None)))
+    report = sv.trace(jax.grad(loss, (0, 1)), array(8, 4), array(4, 16)).propagate(sv.Plan("x=2", (P("x"), None)))
     assert_true(report, loss, (array(8, 4), array(4, 16)), {"x": 2})
     kept = {r.value.name: r.value for r in report.residuals if r.kind == "kept"}
     # every device's own copy of w, and what its sine leaves; one array each, cut over the devices
@@ -299,7 +299,7 @@ def test_what_a_policy_offloads_takes_no_memory_of_the_device(scanned):
         return jnp.mean(y**2)
 
     shape = (3, 8, 4) if scanned else (8, 4)
-    report = sv.trace(loss, array(*shape), array(16, 8)).grad().propagate(sv.Plan("x=2", (None, P("x"))))
+    report = sv.trace(jax.grad(loss), array(*shape), array(16, 8)).propagate(sv.Plan("x=2", (None, P("x"))))
     (away,) = [r for r in report.residuals if r.kind == "offloaded"]
     stack = (3,) if scanned else ()
     assert (away.checkpoint_name, away.value.shape, away.value.shard_shape) == ("away", (*stack, 16, 4), (*stack, 8, 4))

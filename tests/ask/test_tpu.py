@@ -1,5 +1,6 @@
 """TPU slices with no TPU: against what libtpu says of the same programs in a full compile."""
 
+import functools
 import json
 import os
 import re
@@ -32,6 +33,7 @@ MAIN, VMEM = 0, 1
 CODE = "generated_code_size_in_bytes"
 
 
+@functools.cache
 def truth(target, name, mesh):
     """What JAX's own full compile says, on the same devices in the same order."""
     ids = resolve_target(target, DeviceMesh.of(mesh)).topology.device_ids

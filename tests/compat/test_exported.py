@@ -140,24 +140,6 @@ class TestExplored:
             assert seen(program.propagate(theirs)) == seen(function.propagate(plan))
         assert program.partition(program.plan()).collectives
 
-    def test_a_mesh_of_other_names_takes_the_places_of_its_own(self, data):
-        own = load(data).program()
-        for mesh, axes in (
-            ("a=2,b=4", {"data": ("a",), "model": ("b",)}),
-            ("a=2,b=2,c=2", {"data": ("a",), "model": ("b", "c")}),
-        ):
-            program = load(data).program(mesh=mesh)
-            found, expected = program.partition(program.plan()), own.partition(own.plan())
-            assert [c.axes for c in found.collectives] == [
-                tuple(x for axis in c.axes for x in axes[axis]) for c in expected.collectives
-            ]
-            assert [v.shard_shape for v in found.arguments] == [v.shard_shape for v in expected.arguments]
-
-    @pytest.mark.parametrize("mesh", ["a=4,b=2", "a=8", "a=2,b=4,c=2"])
-    def test_a_mesh_that_does_not_fit_says_so(self, data, mesh):
-        with pytest.raises(MeshError, match="block"):
-            load(data).program(mesh=mesh)
-
     def test_a_plan_without_the_axes_inside_says_which(self, data):
         with pytest.raises(ShardvizError, match="'data'"):
             load(data).program().partition(sv.Plan("other=8"))

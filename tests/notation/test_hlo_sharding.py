@@ -39,10 +39,6 @@ REFUSED = [
     ("{maximal device=3}", 1, "on one device"),
     ("{unknown}", 1, "not known"),
     ("{devices=[8]0,3,1,2,4,5,6,7}", 1, "tiles of dimension 0 run along no axes of the mesh a=2,b=4"),
-    ("{devices=[2,4]<=[8]}", 1, "2 dimensions for an array of rank 1"),
-    ("{devices=[4]<=[4]}", 1, "over 4 devices, and the mesh a=2,b=4 has 8"),
-    ("{mesh['a'=2], [{'a'}]}", 1, "over 2 devices"),
-    ("{{replicated}, {replicated}}", 1, "pick one of its elements"),
 ]
 
 

@@ -150,6 +150,7 @@ REFUSED = [
     ({"data": (2, 3, 4)}, "expected (slices, devices within a slice)"),
     ({"data": (2, 0)}, "expected (slices, devices within a slice)"),
     ({"data": (1 << 12, 1 << 12)}, "at most"),
+    *((nothing, "") for nothing in ("x", ",", "x=0", "=2", "x=-1", 3, None, {"x": 1.5}, {1: 2})),
 ]
 
 
@@ -173,9 +174,3 @@ def test_devices_in_any_order_keep_their_ids():
     for ids in ((0, "1"), (0, -1), (0, 1.5), (0, (1,)), (0, None), ((0, 1), (2, 3)), (True, False), (1 << 80, 0)):
         with pytest.raises(sv.errors.MeshError, match="whole numbers of 0 or more"):
             DeviceMesh(("x",), (2,), (), ids)
-
-
-@pytest.mark.parametrize("text", ["x", ",", "x=0", "x=2,x=2", "=2", "x=-1", "x=2;y=2", 3, None, {"x": 1.5}, {1: 2}])
-def test_what_is_no_mesh(text):
-    with pytest.raises(sv.errors.MeshError):
-        DeviceMesh.of(text)

@@ -5,7 +5,6 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy as _sdy  # noqa: F401  the dialect's attributes
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -15,7 +14,6 @@ import shardviz as sv
 from shardviz._jax import mlir_context
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import DeviceMesh
-from tests.notation.cases import SUMS_ONLY
 from tests.notation.cases import shardings as random_shardings
 
 MESH = DeviceMesh.of({"a": 2, "b": 4})
@@ -24,20 +22,6 @@ MANY = settings(max_examples=150)
 
 def xla(text):
     return HloSharding.from_string(text)
-
-
-@MANY
-@given(random_shardings(parts=True, unreduced=True, manual=True, sums_only=SUMS_ONLY))
-def test_what_a_message_says_is_read_back(cut):
-    """An `OpSharding`, its bytes, and XLA's own object, which names axes (V3) too."""
-    if cut.mesh.size == 1:
-        return  # XLA refuses tiles on one device
-    for notation in ("hlo-v1", "hlo-v2"):
-        message = xla(cut.to(notation)).to_proto()
-        for given_ in (message, message.SerializeToString()):
-            assert sv.sharding(given_, cut.mesh, cut.rank).same_as(cut)
-    assert sv.sharding(xla(cut.to("hlo-v3")), cut.mesh, cut.rank).same_as(cut)
-    assert sv.sharding(cut.to("proto").SerializeToString(), cut.mesh, cut.rank).same_as(cut)
 
 
 SUBGROUPS = [
@@ -131,20 +115,6 @@ def test_tuples_are_refused():
     for text in ("{{{replicated}}, {manual}}", "{{replicated}", "{{replicated} {manual}}", "{{replicated},}x"):
         with pytest.raises(ShardvizError):
             sv.sharding(text, MESH)
-
-
-@MANY
-@given(random_shardings(parts=True, unreduced=True, open=True, priorities=True, replicated=True, sums_only=SUMS_ONLY))
-def test_attributes_of_mlir(cut):
-    with mlir_context():
-        one = ir.Attribute.parse(cut.to("sdy"))
-        inside = cut.to("sdy").removeprefix("#sdy.sharding")
-        several = ir.Attribute.parse(f"#sdy.sharding_per_value<[{inside}, {inside}]>")
-        alone = ir.Attribute.parse(f"#sdy.sharding_per_value<[{inside}]>")
-        for given_ in (one, str(one), str(alone)):
-            assert sv.sharding(given_, cut.mesh, cut.rank).same_as(cut)
-        with pytest.raises(SpecError, match="of several values"):
-            sv.sharding(str(several), cut.mesh)
 
 
 @MANY

@@ -216,16 +216,28 @@ def test_xla_reads_what_is_written(cut):
             theirs = theirs.v3_to_v2_sharding()
         if cut.unreduced_kind == "sum":  # XLA's text leaves out the metadata that say another
             assert sv.sharding(str(theirs), cut.mesh, cut.rank).same_as(cut), notation
-        assert sv.sharding(HloSharding.from_proto(theirs.to_proto()), cut.mesh, cut.rank).same_as(cut)
+        message = theirs.to_proto()  # a replicated one of V3 is left as it is: its message names a mesh of its own
+        messages = () if notation == "hlo-v3" else (message, message.SerializeToString())
+        for given_ in (HloSharding.from_proto(message), *messages):
+            assert sv.sharding(given_, cut.mesh, cut.rank).same_as(cut)
+    assert sv.sharding(HloSharding.from_string(cut.to("hlo-v3")), cut.mesh, cut.rank).same_as(cut)
+    assert sv.sharding(cut.to("proto").SerializeToString(), cut.mesh, cut.rank).same_as(cut)
 
 
 @settings(max_examples=100)
 @given(shardings(parts=True, unreduced=True, open=True, priorities=True, replicated=True, sums_only=SUMS_ONLY))
 def test_shardy_reads_what_is_written(cut):
+    inside = cut.to("sdy").removeprefix("#sdy.sharding")
     with mlir_context():
-        theirs = str(ir.Attribute.parse(cut.to("sdy")))
-    again = sv.sharding(theirs, cut.mesh, cut.rank)
-    assert again.same_as(cut) and again.open == cut.open
+        one = ir.Attribute.parse(cut.to("sdy"))
+        alone, several = (
+            str(ir.Attribute.parse(f"#sdy.sharding_per_value<[{', '.join([inside] * n)}]>")) for n in (1, 2)
+        )
+        for given_ in (one, str(one), alone):
+            again = sv.sharding(given_, cut.mesh, cut.rank)
+            assert again.same_as(cut) and again.open == cut.open
+    with pytest.raises(SpecError, match="of several values"):
+        sv.sharding(several, cut.mesh)
     shown = [p if d or o or p else None for p, d, o in zip(cut.priorities, cut.spec.dims, cut.open, strict=True)]
     assert [p or None for p in again.priorities] == [p or None for p in shown]
 

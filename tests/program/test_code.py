@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import jax
@@ -18,45 +21,31 @@ from shardviz.program.jax_code import edited_sources
 from tests.program.edited import module_of, said
 from tests.truth import answers_of
 
-CHECK = """
-import json
-compiled = {step}.lower({arguments}).compile()
-spec = lambda s: None if not hasattr(s, "spec") else [list(e) if isinstance(e, tuple) else e for e in s.spec]
-ins = [spec(s) for s in jax.tree.leaves(compiled.input_shardings)]
-outs = [spec(s) for s in jax.tree.leaves(compiled.output_shardings)]
-print("ANSWER", json.dumps([ins, outs]))
-"""
+
+def eight_devices() -> None:
+    jax.config.update("jax_num_cpu_devices", 8)
 
 
-def run(code: str, before: str, step: str, arguments: str, folder: Path) -> tuple[list, list]:
-    """What the code's function has as input and output shardings, on eight simulated devices."""
-    script = folder / "run.py"
-    script.write_text("import jax\n" + before + code + CHECK.format(step=step, arguments=arguments))
-    ins, outs = json.loads(answers_of(script, devices=8).rpartition("ANSWER ")[2])
-    return ins, outs
+def shardings(folder: Path, before: str, code: str, step: str, arguments: str) -> list[list[Spec]]:
+    """What the code's function has as input and output shardings, in the process that this runs in."""
+    sys.path.insert(0, str(folder))
+    names: dict = {"jax": jax}
+    exec(before + code, names)
+    compiled = eval(f"{step}.lower({arguments}).compile()", names)
+    each = (compiled.input_shardings, compiled.output_shardings)
+    return [[Spec.of(sharding.spec).canonical() for sharding in jax.tree.leaves(tree)] for tree in each]
 
 
-def specs(values) -> list[Spec]:
-    return [v.spec.canonical() for v in values if not v.unused]
+@pytest.fixture(scope="module")
+def run():
+    """`shardings` in another process, which has eight simulated devices."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), eight_devices) as process:
+        yield lambda *asked: process.submit(shardings, *asked).result()
 
 
-def read(given: list) -> list[Spec]:
-    return [Spec.of(tuple(tuple(e) if isinstance(e, list) else e for e in each)).canonical() for each in given]
-
-
-def agrees(report: Report, ins: list, outs: list) -> None:
-    assert read(ins) == specs(report.arguments)
-    assert read(outs) == specs(report.outputs)
-
-
-def test_a_jitted_step_has_the_report_s_shardings(tmp_path):
-    example = mlp((64, 128, 128, 32), batch=64)
-    plan = example.plan.with_mesh({"data": 2, "model": 4})
-    code = example.program.code(plan)
-    assert "donate_argnums=(0,)" in code
-    arguments = "from shardviz.gallery import mlp\nargs = mlp((64, 128, 128, 32), batch=64).args\n"
-    ins, outs = run(code, arguments, "step", "*args", tmp_path)
-    agrees(example.program.partition(plan), ins, outs)
+def reported(report: Report) -> list[list[Spec]]:
+    """The shardings of a report's arguments and outputs."""
+    return [[v.spec.canonical() for v in each if not v.unused] for each in (report.arguments, report.outputs)]
 
 
 MODEL = """
@@ -81,7 +70,7 @@ def arguments(size=12, wide=32):
 """
 
 
-def test_containers_of_a_person_s_own_go_by_rules(tmp_path):
+def test_containers_of_a_person_s_own_go_by_rules(run, tmp_path):
     model = module_of(MODEL, tmp_path / "my_model.py")
     args, kwargs = model.arguments()
     program = sv.trace(model.apply, *args, **kwargs, static_argnames="power")
@@ -95,11 +84,11 @@ def test_containers_of_a_person_s_own_go_by_rules(tmp_path):
     code = program.code(plan)
     assert code.count("P(None, 'b')") == 1  # twelve layers, one rule
     before = "import my_model\n(state, x), options = my_model.arguments()\nmask = options['mask']\n"
-    ins, outs = run(code, before, "jitted(state, x, mask, 2)", "state, x, mask, 2", tmp_path)
-    agrees(program.partition(plan), ins, outs)
+    has = run(tmp_path, before, code, "jitted(state, x, mask, 2)", "state, x, mask, 2")
+    assert has == reported(program.partition(plan))
 
 
-def test_alike_layers_of_plain_trees_are_written_once(tmp_path):
+def test_alike_layers_of_plain_trees_are_written_once(run, tmp_path):
     model = module_of(MODEL, tmp_path / "my_model.py")
     (state, x), _ = model.arguments()
     fn = module_of(
@@ -112,21 +101,21 @@ def test_alike_layers_of_plain_trees_are_written_once(tmp_path):
     code = program.code(plan)
     assert "{f'layer_{i}': {'down': P('b'), 'up': P(None, 'b')} for i in range(12)}" in code
     before = "import my_model\n(state, x), _ = my_model.arguments()\n"
-    ins, outs = run(code, before, "step", "state.params, x", tmp_path)
-    agrees(program.partition(plan), ins, outs)
+    assert run(tmp_path, before, code, "step", "state.params, x") == reported(program.partition(plan))
     names: dict = {}
     exec(program.plan_code(plan), names)
     assert program.bind(names["plan"]) == program.bind(plan)
 
 
-def test_a_mesh_says_its_order_and_its_types(tmp_path):
-    example = mlp((64, 128, 32), batch=64)
+def test_a_jitted_step_has_the_report_s_shardings_on_a_mesh_in_its_order(run, tmp_path):
+    example = mlp((64, 128, 128, 32), batch=64)
     ordered = example.plan.with_mesh(sv.notation.DeviceMesh.of("data=2,model=4 devices=[2,4]T(1,0)"))
     code = example.program.code(ordered)
-    arguments = "from shardviz.gallery import mlp\nargs = mlp((64, 128, 32), batch=64).args\n"
+    assert "donate_argnums=(0,)" in code
+    arguments = "from shardviz.gallery import mlp\nargs = mlp((64, 128, 128, 32), batch=64).args\n"
     shown = "\nassert [d.id for d in mesh.devices.ravel()] == " + repr(list(ordered.mesh.device_ids)) + "\n"
-    ins, outs = run(code + shown, arguments, "step", "*args", tmp_path)
-    agrees(example.program.partition(ordered), ins, outs)
+    has = run(tmp_path, arguments, code + shown, "step", "*args")
+    assert has == reported(example.program.partition(ordered))
     with pytest.raises(SpecError, match="no PartitionSpec shards along a part of a mesh axis"):
         example.program.code(example.plan.with_spec("x", Spec(((("model", 1, 2),),))))
 
@@ -227,7 +216,7 @@ def step(state, x):
 """
 
 
-def test_a_state_of_flax_is_jitted_donated_and_comes_back_as_the_plan_says(tmp_path):
+def test_a_state_of_flax_is_jitted_donated_and_comes_back_as_the_plan_says(run, tmp_path):
     pytest.importorskip("flax.nnx")
     model = module_of(STATE, tmp_path / "my_state.py")
     program = sv.trace(model.step, model.state, model.x, donate_argnums=0)
@@ -237,6 +226,7 @@ def test_a_state_of_flax_is_jitted_donated_and_comes_back_as_the_plan_says(tmp_p
     plan = plan.with_spec(ins).with_spec(outs, output=True)
     code = program.code(plan)
     assert "donate_argnums=(0,)" in code and "out_shardings=by_rule(result" in code and "place(" not in code
-    given, made = run(code, "from my_state import *\n", "jitted(state, x)", "state, x", tmp_path)
-    assert read(given) == specs(program.propagate(plan).arguments)
-    assert read(made) == [v.spec.canonical() for v in program.propagate(plan).outputs if v.name.startswith("result")]
+    ins, outs = run(tmp_path, "from my_state import *\n", code, "jitted(state, x)", "state, x")
+    report = program.propagate(plan)
+    assert ins == reported(report)[0]
+    assert outs == [v.spec.canonical() for v in report.outputs if v.name.startswith("result")]

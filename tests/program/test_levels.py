@@ -1,5 +1,6 @@
 """What Shardy predicts in the kernel is what XLA's partitioner makes: collectives, phases, and where they part."""
 
+import functools
 from dataclasses import replace
 
 import jax
@@ -201,8 +202,9 @@ def test_top_k_takes_the_last_dimension_whole():
 # phases
 
 
-def phases(program, plan):
+def phases(name):
     """Of both levels: (name stack) → the phases of the operations that have it."""
+    program, plan, (_, partitioned) = of(name)
     lowered, bound = program._lowerings.lower(plan), program.bind(plan)
     propagated = shardy.propagate(lowered, bound)
 
@@ -216,12 +218,12 @@ def phases(program, plan):
     found, made = {}, {}
     with lowered.lock, lowered.module.context:
         Every(propagated.graph, lowered, bound.mesh, {})
-    module = compiler.parse(program.partition(plan).stages["partitioned"])
-    of = compiler.Phases(module)
+    module = compiler.parse(partitioned.stages["partitioned"])
+    phase_of = compiler.Phases(module)
     for op in compiler.graph_of(module).operations:
         if op.native.op_name and op.kind not in ("constant", "while"):
-            name = of.full_name(op.block, op.native)
-            made.setdefault(name, set()).add(of(op, name))
+            name = phase_of.full_name(op.block, op.native)
+            made.setdefault(name, set()).add(phase_of(op, name))
     return found, made
 
 
@@ -263,11 +265,26 @@ STEPS = {
     "ring": lambda: of_gallery("ring", mesh={"data": 2, "seq": 4}, length=4096),
     "pipeline": lambda: of_gallery("pipeline", mesh={"data": 2, "stage": 4}, layers=8, microbatches=4, batch=256),
 }
+LARGER = {
+    "mlp@64": lambda: of_gallery("mlp", mesh="data=8,model=8"),
+    "llama 8b@8": lambda: of_gallery("llama", mesh=MESH),
+    "llama 8b@64": lambda: of_gallery("llama", mesh="data=8,model=8"),
+    "llama 70b@8": lambda: of_gallery("llama", size="70b", mesh=MESH),
+    "llama 70b@64": lambda: of_gallery("llama", size="70b", mesh="data=8,model=8"),
+    "moe@64": lambda: of_gallery("moe", mesh={"data": 8, "expert": 8}, tokens=32768),
+}
+
+
+@functools.cache
+def of(name):
+    """A program, its plan, and what both levels say of it."""
+    program, plan = (STEPS | LARGER)[name]()
+    return program, plan, (program.propagate(plan), program.partition(plan))
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_an_operation_is_in_the_same_pass_at_both_levels(name):
-    found, made = phases(*STEPS[name]())
+    found, made = phases(name)
     common = found.keys() & made.keys()
     assert len(common) >= 18
     for stack in common:
@@ -289,12 +306,12 @@ def test_a_gather_that_both_passes_use_stands_where_it_is_used_first(gradient):
         assert gathers == ["forward"]
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", ["with checkpoint", "without checkpoint"])
 def test_products_are_in_the_same_pass_at_both_levels(name):
-    program, plan = STEPS[name]()
+    """Those of the gallery are in test_flops.py."""
     sums = []
-    for level in (program.propagate, program.partition):
-        rows = [(row.phase, row.source and row.source.bare, row.dot_flops) for row in level(plan).cost.work]
+    for report in of(name)[2]:
+        rows = [(row.phase, row.source and row.source.bare, row.dot_flops) for row in report.cost.work]
         sums.append({key: sum(n for *at, n in rows if (*at,) == key) for key in {(p, s) for p, s, n in rows if n}})
     assert sums[0] == pytest.approx(sums[1])
 
@@ -302,33 +319,31 @@ def test_products_are_in_the_same_pass_at_both_levels(name):
 # real plans
 
 PLANS = {  # program → how much of runs and of bytes is at both levels the same, by kind and axes
-    "mlp@8": (lambda: of_gallery("mlp", mesh=MESH), 0.9, 0.75),
-    "mlp@64": (lambda: of_gallery("mlp", mesh="data=8,model=8"), 1, 1),
-    "llama 8b@8": (lambda: of_gallery("llama", mesh=MESH), 0.99, 0.98),
-    "llama 8b@64": (lambda: of_gallery("llama", mesh="data=8,model=8"), 0.99, 0.98),
-    "llama 70b@8": (lambda: of_gallery("llama", size="70b", mesh=MESH), 0.99, 0.98),
-    "llama 70b@64": (lambda: of_gallery("llama", size="70b", mesh="data=8,model=8"), 0.99, 0.98),
-    "moe@8": (lambda: of_gallery("moe", mesh={"data": 2, "expert": 4}, tokens=4096), 1, 1),
-    "moe@64": (lambda: of_gallery("moe", mesh={"data": 8, "expert": 8}, tokens=32768), 1, 1),
-    "pipeline@8": (STEPS["pipeline"], 1, 1),
-    "gpt@8": (STEPS["gpt"], 1, 1),
-    "ring@8": (STEPS["ring"], 1, 0.88),  # between two sums XLA cuts what is summed to the output's shard
+    "mlp": (0.9, 0.75),
+    "mlp@64": (1, 1),
+    "llama 8b@8": (0.99, 0.98),
+    "llama 8b@64": (0.99, 0.98),
+    "llama 70b@8": (0.99, 0.98),
+    "llama 70b@64": (0.99, 0.98),
+    "moe": (1, 1),
+    "moe@64": (1, 1),
+    "pipeline": (1, 1),
+    "gpt": (1, 1),
+    "ring": (1, 0.88),  # between two sums XLA cuts what is summed to the output's shard
 }
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_real_plans_move_what_was_predicted(name):
-    make, runs, size = PLANS[name]
-    program, plan = make()
     totals = []
-    for level in (program.propagate, program.partition):
+    for report in of(name)[2]:
         total = {}
-        for c in level(plan).collectives:
+        for c in report.collectives:
             n, moved = total.get((c.kind, tuple(sorted(map(str, c.axes)))), (0, 0.0))
             total[c.kind, tuple(sorted(map(str, c.axes)))] = n + c.count, moved + c.count * c.operand_bytes
         totals.append(total)
     keys = totals[0].keys() | totals[1].keys()
-    for at, least in enumerate((runs, size)):
+    for at, least in enumerate(PLANS[name]):
         pairs = [[total.get(key, (0, 0.0))[at] for total in totals] for key in keys]
         assert sum(map(min, pairs)) >= least * sum(map(max, pairs))
 
@@ -336,8 +351,7 @@ def test_real_plans_move_what_was_predicted(name):
 @pytest.mark.parametrize("factor", [0.1, 0.5, 0.85, 0.95, 1.0, 1.05, 1.15, 2.0, 10.0])
 @pytest.mark.parametrize("name", ["mlp", "moe", "llama"])
 def test_levels_differ_where_a_tenth_of_the_step_is_at_stake(name, factor):
-    program, plan = STEPS[name]()
-    ours = program.propagate(plan)
+    ours = of(name)[2][0]
 
     def all_moved(report):
         both = {"all-gather": (0, 1), "all-reduce": (2, 0)}

@@ -220,7 +220,6 @@ def test_methods_that_jit_has_wrapped_keep_their_object():
 
     program = sv.trace(Model().loss, array(8, 4), array(2, 8))
     assert [(a.name, a.donated) for a in program.arguments] == [("w", False), ("x", True)]
-    assert [o.shape for o in program.grad().outputs(sv.Plan("x=2"))] == [(8, 4)]
     assert not sv.compat.why_recompiled(program.calls[0], program.call(array(8, 4), array(2, 8)))
     program = sv.trace(Weights(array(8, 4)).apply, array(2, 8))
     assert [a.name for a in program.arguments] == ["self.w", "x"]

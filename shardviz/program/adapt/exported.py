@@ -31,13 +31,13 @@ from shardviz.program.module import (
     axis_names,
     call_target,
     complete,
+    function_type,
     items,
     main_of,
     mesh_in,
     place_of,
     spec_of,
     with_one_mesh,
-    write_over,
 )
 from shardviz.program.signature import named_tree
 from shardviz.program.trace import Argument, Constraint, Traced
@@ -71,19 +71,18 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
         jax.eval_shape(exported.call, *positional, **named)
     except Exception as error:  # whatever JAX finds wrong with the arguments
         raise TraceError(f"{exported.fun_name} cannot be called so: {error}") from error
-    return _exported(exported, [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves((positional, named))], None)
+    return _exported(exported, [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves((positional, named))])
 
 
-def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: DeviceMesh | None = None) -> Call:
-    """An export as a `Call`, its shardings written over `mesh` (None: its own), its symbolic dimensions as in `values`.
-    Raises SpecError if a symbolic dimension has no value, or one that breaks a constraint; TraceError if the module is
-    for GSPMD or has ordered effects; MeshError if its shardings cannot be written over `mesh`."""
+def call_of(exported: Any, values: Mapping[str, int] | None = None) -> Call:
+    """An export as a `Call`, its symbolic dimensions as in `values`. Raises SpecError if a symbolic dimension has no
+    value, or one that breaks a constraint; TraceError if the module is for GSPMD or has ordered effects."""
     settled = symbol_values(exported.fun_name, _jax.symbols_of(exported.in_avals), values)
     shapes = [tuple(_jax.evaluated(d, settled) for d in aval.shape) for aval in exported.in_avals]
-    return _exported(exported, shapes, mesh)
+    return _exported(exported, shapes)
 
 
-def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh | None) -> Call:
+def _exported(exported: Any, shapes: Sequence[tuple[int, ...]]) -> Call:
     name, kept, platforms = exported.fun_name, tuple(exported.module_kept_var_idx), tuple(exported.platforms)
     try:
         module = _jax.exported_module(exported.mlir_module_serialized)
@@ -91,7 +90,7 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
         raise TraceError(f"{name}: its module cannot be read here: {error}") from error
     avals = tuple(aval.update(shape=shape) for shape, aval in zip(shapes, exported.in_avals, strict=True))
     platform = platforms.index("cpu") if "cpu" in platforms else 0
-    out_avals, exported_mesh = _out_avals(exported, avals), mesh_of(exported)
+    exported_mesh = mesh_of(exported)
     with module.context, ir.Location.unknown():
         located = argument_names(module, len(kept))
         if complete(module, avals, kept, platform):
@@ -101,11 +100,10 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
         own = mesh_in(module)
         if exported_mesh is not None and own is not None and exported_mesh.shape == own.shape:
             own = exported_mesh  # of which more is known than the module tells
-        if mesh is not None and own is not None and not set(own.names) <= set(mesh.names):
-            write_over(module, own, mesh, name)
-            own = mesh
         constraints, axes, is_sized, differentiated = _inside(module, name)
         called, results = names_of(exported.in_tree, kept, located), result_names(exported.out_tree)
+        types = zip(exported.out_avals, function_type(main_of(module)).results, strict=True)
+        out_avals = [a.update(shape=tuple(ir.RankedTensorType(t).shape)[: a.ndim]) for a, t in types]
         ins = attributes_of(main_of(module), "arg_attrs", len(avals))
         outs = attributes_of(main_of(module), "res_attrs", len(out_avals))
         traced = Traced(
@@ -135,7 +133,7 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
         )
         out_specs = _specs(outs, out_avals)
     brings = Brings(
-        mesh or own or DeviceMesh(("device",), (1,)),
+        own or DeviceMesh(("device",), (1,)),
         specs if any(s is not None for s in specs) else (),
         jax.tree.unflatten(exported.out_tree, out_specs),
         f"the shardings that {name} was exported with",
@@ -144,16 +142,6 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
     notes = _notes(name, platforms, platforms[platform], int(exported.nr_devices))
     traced_for = _traced_for(traced, own, axes)
     return Call(None, args, kwargs, name, "exported", brings=brings, notes=notes, traced_for=traced_for)
-
-
-def _out_avals(exported: Any, avals: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not _jax.symbols_of(exported.out_avals):
-        return tuple(exported.out_avals)
-    args, kwargs = exported.in_tree.unflatten(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals)
-    try:
-        return tuple(jax.tree.leaves(jax.eval_shape(exported.call, *args, **kwargs)))
-    except Exception as error:  # a constraint that the module alone knows
-        raise SpecError(f"{exported.fun_name}: its shapes do not settle: {_sentence(error)}") from error
 
 
 def mesh_of(exported: Any) -> DeviceMesh | None:
@@ -185,20 +173,16 @@ def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) ->
 
 
 def _refined(name: str, module: bytes) -> Any:
-    """`_jax.refined` with its errors in words: the shape assertion that does not hold."""
+    """`_jax.refined` with its errors in words: the shape assertion that does not hold, as the program's own check says
+    it."""
     try:
         return _jax.refined(module)
     except ShardvizError:
         raise
     except Exception as error:  # XLA's refinement says it in the text of the cause
-        raise SpecError(f"{name}: its shapes do not settle: {_sentence(error.__cause__ or error)}") from error
-
-
-def _sentence(error: BaseException) -> str:
-    """Which constraint does not hold, as the program's own check says it."""
-    message = str(error)
-    sentence = message[max(message.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
-    return sentence.splitlines()[0].strip()
+        message = str(error.__cause__ or error)
+        sentence = message[max(message.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
+        raise SpecError(f"{name}: its shapes do not settle: {sentence.splitlines()[0].strip()}") from error
 
 
 def _traced_for(traced: Traced, own: DeviceMesh | None, axes: frozenset[str]) -> Callable[[DeviceMesh | None], Traced]:

@@ -68,25 +68,19 @@ def _brings(wrapped: Any, call: Call) -> Brings:
     mesh = mesh or next((m for _, m in boxes if m is not None), None)
     out_specs = None
     if wrapped is not None:
-        specs_here, theirs = _in_specs(wrapped.in_shardings, call)
+        names, _ = tree_of_names(call.fn, call.args, {}, call.options.static_places(call.fn, len(call.args)))
+        specs_here, theirs = specs_of(expand(f"in_shardings of {call.name}", wrapped.in_shardings, names))
         leaves, tree = jax.tree.flatten(wrapped.out_shardings, is_leaf=lambda s: s is None)
         flat_specs, out_mesh = specs_of(leaves)
         out_specs = tree.unflatten(flat_specs)
         mesh = theirs or out_mesh or mesh
         if any(g is not None for g in specs_here):
-            specs = tuple(s if g is None else g for s, g in zip(specs, specs_here, strict=True))
+            positional = tuple(s if g is None else g for s, g in zip(specs, specs_here, strict=False))
+            specs = positional + specs[len(positional) :]
             specs_from = f"{call.name}'s in_shardings"
     if mesh is None and (around := _jax.context_mesh()) is not None:
         mesh = DeviceMesh.of(around)
     return Brings(mesh, specs if any(s is not None for s in specs) else (), out_specs, specs_from)
-
-
-def _in_specs(in_shardings: Any, call: Call) -> tuple[list[Spec | None], DeviceMesh | None]:
-    """A spec or None for each array, from a prefix of the positional dynamic arguments, and the mesh."""
-    static = call.options.static_places(call.fn, len(call.args))
-    names, _ = tree_of_names(call.fn, call.args, {}, static)
-    specs, mesh = specs_of(expand(f"in_shardings of {call.name}", in_shardings, names))
-    return [*specs] + [None] * (len(call.arrays) - len(specs)), mesh
 
 
 def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:

@@ -155,14 +155,7 @@ def _shard_mapped(told: _jax.PmapWrapping, mapped: Mapped) -> Any:
             positional, keyword = tree.unflatten(squeezed)
             dynamic = iter(positional)
             merged = [a if i in told.static_argnums else next(dynamic) for i, a in enumerate(args)]
-            try:
-                with _jax.inside_pmap():
-                    result = told.fn(*merged, **keyword)
-            except _jax.NestedPmap as error:
-                raise TraceError(
-                    f"{mapped.name} calls a pmapped function inside a pmap, which JAX no longer has now that pmap is a "
-                    "shard_map; write one jax.shard_map over a mesh with an axis for each"
-                ) from error
+            result = told.fn(*merged, **keyword)
             leaves, out_tree = jax.tree.flatten(result)
             dims = _out_dims(told, mapped.name, result)
             stacked = (x if d is None else jax.lax.expand_dims(x, [d]) for x, d in zip(leaves, dims, strict=True))
