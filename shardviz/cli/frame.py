@@ -21,7 +21,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -256,27 +255,19 @@ def _signals(state: State) -> Iterator[None]:
         yield
         return
 
-    dropping: list[Any] = []
-
     def interrupted(*_: Any) -> None:
         state.interrupted = True
         raise KeyboardInterrupt
 
-    def once_more() -> None:
-        while dropping:  # what is raised in there would be lost, too
-            time.sleep(0.01)
-        time.sleep(0.05)
+    def again() -> None:
         if sys.unraisablehook is dropped:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def dropped(unraisable: Any) -> None:
-        if unraisable.exc_type is not KeyboardInterrupt:
+        if unraisable.exc_type is KeyboardInterrupt:  # dropped where Python collects garbage and JAX has a callback
+            threading.Timer(0.05, again).start()
+        else:
             hook(unraisable)
-            return
-        # Python drops what is raised while it collects garbage, where JAX has a callback: again when that has returned.
-        dropping.append("it")
-        threading.Thread(target=once_more, daemon=True).start()
-        dropping.clear()
 
     def ended(*_: Any) -> None:
         sys.exit(128 + signal.SIGTERM)
