@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from shardviz.cli.frame import DONE, FAILED, Answer, verb
-from shardviz.cli.steps import OPTIONS, STEPS, project, step_of, wanted
+from shardviz.cli.steps import BUDGETS, OPTIONS, STEPS, project, step_of, wanted
 from shardviz.errors import ShardvizError
 
 
@@ -62,10 +61,7 @@ def _name(path: str, word: str) -> str:
 @verb(
     "check",
     STEPS,
-    click.option("--max-step-time", metavar="TIME", help="5.5s; or +5%, with --base."),
-    click.option("--max-memory", metavar="AMOUNT", help="Of a device: 90GB, 90% of what it has; or +5%, with --base."),
-    click.option("--forbid", multiple=True, metavar="COLLECTIVE", help='Such as "all-gather inside loop".'),
-    click.option("--golden", metavar="FILE", help="What the report's golden file must still say."),
+    *BUDGETS,
     click.option("--update", is_flag=True, help="Write the golden files anew."),
     click.option(
         "--base", metavar="REVISION", help="Compare with the report of another revision of git, such as main."
@@ -94,10 +90,10 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
     of = project()
     steps = wanted(names, options, of)
     for name, settings in steps.items():
-        if not (base or settings.golden or any(msgspec.structs.astuple(settings.budgets))):
+        if not (base or settings.golden or settings.forbid or settings.max_step_time or settings.max_memory):
             raise ShardvizError(
                 f"{name}: there is nothing to check; give --max-step-time, --max-memory, --forbid, --golden or --base, "
-                "or budgets and golden in pyproject.toml"
+                "or the same in pyproject.toml"
             )
     with base_of(base, steps, options) if base else contextlib.nullcontext() as before:
         cases = []

@@ -59,7 +59,7 @@ def test_memory_is_of_what_a_device_has_where_a_compiler_planned_it(project, run
 
 def test_a_configuration_alone_is_enough(project, run):
     configuration = (project / "pyproject.toml").read_text()
-    budgets = 'budgets = { max-step-time = "1 s", forbid = ["all-to-all"] }\ngolden = "goldens/train.json"\n'
+    budgets = 'max_step_time = "1 s"\nforbid = ["all-to-all"]\ngolden = "goldens/train.json"\n'
     (project / "pyproject.toml").write_text(configuration + budgets)
     ran = run("check")
     assert ran.code == 1 and "there is no golden file" in ran.out and "--update" in ran.out
