@@ -83,17 +83,11 @@ class Answer:
             write_whole(path, file(whole, path))
 
 
-_ORDER = (
-    *("report", "check", "comment", "compare", "why", "mends", "search", "sweep", "timeline", "show", "reshard"),
-    *("targets", "lab", "doctor", "skill", "mcp", "schema", "completion"),
-)
-
-
 class _Verbs(click.Group):
-    """All verbs, what is asked most first."""
+    """All verbs, in the order in which they are made."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*(name for name in _ORDER if name in self.commands), *sorted(self.commands.keys() - set(_ORDER))]
+        return list(self.commands)
 
 
 @click.group(
