@@ -236,7 +236,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
     raise TypeError(f"{edit} is no edit of the plan")
 
 
-def _sharded(now: Snapshot, edit: e.SetSpec | e.SetDim | e.MoveAxis, spec: Spec | None) -> Plan:
+def _sharded(now: Snapshot, edit: e.ShardingEdit, spec: Spec | None) -> Plan:
     """The plan with a spec for an array, and for its twins where the edit is for these too."""
     others = twins(now, edit.name, layers=not edit.twins) if edit.twins or edit.layers else ()
     specs = {("output" if edit.output else "argument", edit.name): spec} | dict.fromkeys(others, spec)
