@@ -15,6 +15,7 @@ A verb is a function that returns an `Answer`. Its result goes to standard outpu
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import os
 import shutil
@@ -120,43 +121,36 @@ _OUTPUT = (
 )
 
 
-def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Callable[[Any], click.Command]:
-    """Makes a verb of a function that takes click's `options` (in the help's order) by name and returns an `Answer`;
-    `examples` are command lines."""
+def verb(name: str, module: str, *options: Callable[[Any], Any], help: str, examples: str) -> None:
+    """Makes a verb that takes click's `options`, in the help's order. The function of its name in a module of this
+    package is given them by name, and returns an `Answer`; `examples` are command lines."""
 
-    def register(function: Callable[..., Answer]) -> click.Command:
-        def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
-            context = click.get_current_context()
-            context.obj.quiet = quiet
-            for parameter in context.command.params:
-                value = arguments.get(parameter.name or "")
-                if any(
-                    isinstance(word, str) and not word.strip()
-                    for word in (value if isinstance(value, tuple) else (value,))
-                ):
-                    raise click.BadParameter("it is empty; give a value, or leave it out", context, parameter)
-            answer = function(**arguments)
-            text, code = answer.json() if as_json else answer.text(width or columns()), answer.code
-            try:
-                if text:
-                    click.echo(text, color=colours() or None)
-                sys.stdout.flush()
-            except BrokenPipeError:  # `shardviz report ... | head`: whoever read has enough, of this; not of the files
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                code = ENOUGH
-            for path in out:
-                answer.write(path)
-                progress(f"wrote {path}")
-            return code
+    def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
+        context = click.get_current_context()
+        context.obj.quiet = quiet
+        for parameter in context.command.params:
+            value = arguments.get(parameter.name or "")
+            words = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(word, str) and not word.strip() for word in words):
+                raise click.BadParameter("it is empty; give a value, or leave it out", context, parameter)
+        answer: Answer = getattr(importlib.import_module(f"shardviz.cli.{module}"), name)(**arguments)
+        text, code = answer.json() if as_json else answer.text(width or columns()), answer.code
+        try:
+            if text:
+                click.echo(text, color=colours() or None)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `shardviz report ... | head`: whoever read has enough, of this; not of the files
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = ENOUGH
+        for path in out:
+            answer.write(path)
+            progress(f"wrote {path}")
+        return code
 
-        for option in reversed((*options, *_OUTPUT)):
-            run = option(run)
-        epilog = (
-            "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines()) if examples else None
-        )
-        return cli.command(name, help=function.__doc__, epilog=epilog)(run)
-
-    return register
+    for option in reversed((*options, *_OUTPUT)):
+        run = option(run)
+    lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
+    cli.command(name, help=help, epilog=f"\b\nExamples:\n{lines}")(run)
 
 
 class Positive(click.FloatRange):

@@ -37,7 +37,7 @@ from shardviz.records.report import ASKED
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """How a field of `Settings` is said on the command line: click's words for it; `check`: to `shardviz check` alone."""
+    """How a field of `Settings` is said on the command line, in click's words; `check`: to `shardviz check` alone."""
 
     help: str
     metavar: str | None = None
@@ -53,9 +53,9 @@ class Flag:
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A step as it is written in `pyproject.toml`: `function` is `module:function`, `file.py:function`, or a name of the
-    gallery. What the command line can say too has a `Flag`, which tells what it is; `tolerance` is how far a report may
-    differ from its golden file, as `Report.check_golden` takes it."""
+    """A step as it is written in `pyproject.toml`: `function` is `module:function`, `file.py:function`, or a name of
+    the gallery. What the command line can say too has a `Flag`, which tells what it is; `tolerance` is how far a report
+    may differ from its golden file, as `Report.check_golden` takes it."""
 
     function: str = ""
     args: Annotated[str, Flag(metavar="MODULE:NAME", help="Its arguments, or a function that makes them.")] = ""
@@ -228,12 +228,14 @@ def load(function: str | None, **options: Any) -> LoadedStep:
 
 def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
     """A step of a project, traced. Raises as `load`."""
+    import jax
+
     from shardviz.ask.calls import program_and_plan
     from shardviz.notation import DeviceMesh
 
     importable(of)
-    if settings.target != "attached" and "jax" not in sys.modules:
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # whoever holds an accelerator here is left alone
+    if settings.target != "attached" and "JAX_PLATFORMS" not in os.environ:
+        jax.config.update("jax_platforms", "cpu")  # whoever holds an accelerator here is left alone
     mesh = None if settings.mesh is None else _option("mesh", lambda: DeviceMesh.of(settings.mesh))
     subject = resolve("STEP", settings.function, mesh)
     progress(f"tracing {name}")
