@@ -41,7 +41,7 @@ def test_budgets_are_kept_or_passed_by_the_numbers_of_the_report(project, run):
     (failure,) = ran.data["steps"][0]["failures"]
     assert ran.code == 1 and not ran.data["ok"]
     assert failure["rule"] == "forbid:all-reduce over data" and failure["line"].startswith("stranger.py:")
-    assert run("check", "--forbid", "all-to-all", "--forbid", "any inside loop").code == 0
+    assert run("check", "--forbid", "ragged-all-to-all", "--forbid", "any inside loop").code == 0
 
 
 @pytest.mark.parametrize("limit", ["90%", "1 GB"])
