@@ -7,44 +7,30 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
-from shardviz.cli.frame import Answer, verb
+from shardviz.cli.frame import Answer, colours
 from shardviz.cli.naming import array_like, array_of, is_name, value_of
+from shardviz.cli.schemas import Device, ReshardData, ReshardedArray, ReshardStep, ShowData
 from shardviz.cli.steps import importable, project
+from shardviz.costs.collective import with_seconds
+from shardviz.costs.placement import Placement
 from shardviz.errors import ShardvizError
+from shardviz.layouts import itemsize, layout
+from shardviz.notation.spec import axis_text
+from shardviz.paint.text import text_of
+from shardviz.records import Collective
 from shardviz.records.amounts import format_bytes, format_seconds, plural
-
-if TYPE_CHECKING:
-    from shardviz.cli.schemas import ReshardData, ReshardedArray, ReshardStep
-    from shardviz.view.document import Document
-
-_ARRAY = click.argument("array")
-_MESH = click.option("--mesh", required=True, metavar="AXES", help="The mesh: data=4,model=2.")
+from shardviz.view.document import Document, nbytes, right, section, table, words, wrapped
+from shardviz.view.show import ShownChange
+from shardviz.view.show import show as shard_map
+from shardviz.view.subjects import document
 
 
-@verb(
-    "show",
-    _ARRAY,
-    click.argument("spec"),
-    _MESH,
-    examples="""
-shardviz show "bf16[8192,4096]" "P('data', None)" --mesh data=4,model=2
-shardviz show "f32[1024]" "{devices=[4]<=[4]}" --mesh x=4       # any notation
-shardviz show "bf16[8192,4096]" "P('data')" --mesh data=4 --out map.svg
-""",
-)
 def show(array: str, spec: str, mesh: str) -> Answer:
-    """Draw which device holds which slice of an array.
-
-    ARRAY is an element type and a shape, "bf16[8192,4096]"; SPEC is a sharding in any notation.
-    """
-    from shardviz.cli.schemas import Device, ShowData
-    from shardviz.view.show import show as shard_map
-
     dtype, shape = array_of(array)
     shown: Any = shard_map(shape, spec, mesh, dtype=dtype)
     at = shown.layout
@@ -61,28 +47,7 @@ def show(array: str, spec: str, mesh: str) -> Answer:
     return Answer(partial(coloured, shown, at.mesh.names), record=data, whole=shown)
 
 
-@verb(
-    "reshard",
-    _ARRAY,
-    click.argument("before"),
-    click.argument("after"),
-    _MESH,
-    click.option("--target", metavar="MACHINE", help="Say how long it takes there: tpu v5p:4x4x4."),
-    examples="""
-shardviz reshard "bf16[8192,4096]" "P('data', None)" "P(None, 'data')" --mesh data=8
-shardviz reshard "bf16[8192,4096]" "P('data')" "P()" --mesh data=8 --target "tpu v5p:2x2x2"
-shardviz reshard model:params model:train_specs model:serve_specs --mesh data=8
-""",
-)
 def reshard(array: str, before: str, after: str, mesh: str, target: str | None) -> Answer:
-    """Say what is sent when arrays change their sharding.
-
-    ARRAY is an element type and a shape, or module:name of a tree of arrays or of a function that makes it. BEFORE and
-    AFTER are shardings in any notation, one for all arrays, or module:name of a tree of specs.
-    """
-    from shardviz.cli.schemas import ReshardData
-    from shardviz.costs.placement import Placement
-
     if target is not None:
         Placement.of(mesh, target)  # which refuses a machine of another size
     changes = list(_changes(array, before, after, mesh))
@@ -104,9 +69,6 @@ def reshard(array: str, before: str, after: str, mesh: str, target: str | None) 
 
 def _changes(array: str, before: str, after: str, mesh: str) -> Iterator[Any]:
     """Each array before and after, with its name in the tree."""
-    from shardviz.view.show import ShownChange
-    from shardviz.view.show import show as shard_map
-
     if array_like(array):
         dtype, shape = array_of(array)
         yield shard_map(shape, before, mesh, after=after, dtype=dtype)
@@ -126,10 +88,6 @@ def _changes(array: str, before: str, after: str, mesh: str) -> Iterator[Any]:
 
 
 def _resharded(change: Any, mesh: str, target: str | None) -> ReshardedArray:
-    from shardviz.cli.schemas import ReshardedArray, ReshardStep
-    from shardviz.layouts import itemsize
-    from shardviz.notation.spec import axis_text
-
     at, dtype, way = change.before.layout, change.before.dtype, change.moves
     times = [_seconds(step, at.shape, dtype, mesh, target) for step in way.steps]
     return ReshardedArray(
@@ -162,9 +120,6 @@ def _total(seconds: Iterable[float | None]) -> float | None:
 
 def _one_document(change: Any, data: ReshardData) -> Document:
     """The shard maps before and after, what moves, and how long each step takes."""
-    from shardviz.view.document import section, table, wrapped
-    from shardviz.view.subjects import document
-
     whole = document(change)
     if not data.target:
         return whole
@@ -181,7 +136,6 @@ def _one_document(change: Any, data: ReshardData) -> Document:
 
 def _tree_document(name: str, changes: Sequence[Any], data: ReshardData) -> Document:
     """Every array that changes, what it needs and what a device receives; the largest first."""
-    from shardviz.view.document import Document, nbytes, right, table, words, wrapped
 
     def step_words(step: ReshardStep) -> str:
         return f"{step.kind} over {', '.join(step.axes)}" if step.axes else step.kind
@@ -211,11 +165,6 @@ def _spec(spec: Any) -> str | None:
 
 def _seconds(step: Any, shape: tuple[int, ...], dtype: Any, mesh: str, target: str | None) -> tuple[float | None, str]:
     """The time of a step of a resharding, and its formula; None where that is not known."""
-    from shardviz.costs.collective import with_seconds
-    from shardviz.costs.placement import Placement
-    from shardviz.layouts import layout
-    from shardviz.records import Collective
-
     if target is None:
         return None, ""
     if step.kind == "slice":
@@ -245,10 +194,6 @@ _INKS = ("blue", "red", "green", "magenta", "yellow", "cyan")
 def coloured(of: Any, axes: Sequence[str], width: int) -> str:
     """A text with the mesh axes in their colours, and each cell of a grid in one, where the terminal shows them; at
     most so many columns wide, of which escapes take none."""
-    from shardviz.cli.frame import colours
-    from shardviz.paint.text import text_of
-    from shardviz.view.subjects import document
-
     text = text_of(document(of), width)
     if not colours():
         return text

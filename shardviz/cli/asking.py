@@ -9,33 +9,21 @@ from typing import Any
 
 import click
 
-from shardviz.cli.frame import Answer, Positive, progress, quiet, verb
+from shardviz.cli.answers import ReportAnswer, report_document, search_data, sweep_data
+from shardviz.cli.frame import Answer, progress, quiet
 from shardviz.cli.naming import collectives_of, resolve
-from shardviz.cli.steps import OPTIONS, STEP, LoadedStep, importable, load, project, step_names
+from shardviz.cli.steps import LoadedStep, importable, load, project
+from shardviz.costs.timeline import timeline_of
 from shardviz.errors import ShardvizError
+from shardviz.notation.read import sharding
 from shardviz.records.amounts import format_seconds, plural
 from shardviz.records.collectives import KINDS, axes_words
-from shardviz.records.report import ASKED
+from shardviz.study import mends as mend
+from shardviz.study import search as look
+from shardviz.study import sweep as ask
 
 
-@verb(
-    "report",
-    *STEP,
-    click.option("--full", is_flag=True, help="Print all that a file would have."),
-    examples="""
-shardviz report llama-70b --target "tpu v5p:4x4x4"
-shardviz report model:train_step --args model:arguments --mesh data=8,model=8
-shardviz report train --level compiled --out report.html --out report.json
-shardviz report train --json | jq '.collectives[] | {kind, count, source}'
-""",
-)
 def report(function: str | None, full: bool, **options: Any) -> Answer:
-    """Say what a step communicates and costs, and what to look at.
-
-    STEP is module:function, file.py:function, a step of pyproject.toml, or a name of the gallery.
-    """
-    from shardviz.cli.answers import ReportAnswer, report_document
-
     step = load(function, **options)
     step_report = step.report()
     cost = step.cost(step_report)
@@ -44,24 +32,7 @@ def report(function: str | None, full: bool, **options: Any) -> Answer:
     return Answer(brief, record=ReportAnswer(step_report, cost), whole=whole)
 
 
-@verb(
-    "why",
-    click.argument("words", nargs=-1, required=True, metavar="[STEP] VALUE", shell_complete=step_names),
-    click.option("--axis", help="The mesh axis to explain; all if not given."),
-    *OPTIONS,
-    examples="""
-shardviz why mlp "params[0]['w']" --axis data
-shardviz why model:train_step model.py:20 --args model:arguments --mesh data=2,model=4
-shardviz why mlp "all-gather over data"       # that which sends most
-shardviz why "all-reduce at model.py:*"       # of the only step in pyproject.toml
-""",
-)
 def why(words: Sequence[str], axis: str | None, **options: Any) -> Answer:
-    """Say why a value is sharded so, or why a collective is there.
-
-    VALUE is a tree path, a variable or a line of the program, or a kind of collective with words that say which:
-    "all-gather over data inside loop at model.py:20". What is said was tried, by propagating with something changed.
-    """
     if len(words) > 2:
         raise click.UsageError(f"expected [STEP] VALUE, not {len(words)} words; put quotes around VALUE")
     step = load(words[0] if len(words) == 2 else None, **options)
@@ -81,23 +52,7 @@ def why(words: Sequence[str], axis: str | None, **options: Any) -> Answer:
     return Answer(step.program.why(step.plan, wanted, axis=axis, target=None if step.target == "cpu" else step.target))
 
 
-@verb(
-    "mends",
-    *STEP,
-    click.option("--findings", type=click.IntRange(min=1), help="Of how many findings mends are tried."),
-    examples="""
-shardviz mends llama-70b --target "tpu v5p:4x4x4"
-shardviz mends train --json | jq -r '.mends[0].write'
-""",
-)
 def mends(function: str | None, findings: int | None, **options: Any) -> Answer:
-    """Try what would make a step shorter or smaller.
-
-    The best comes first. Each change is propagated and the best are partitioned; what makes the step worse is not
-    offered.
-    """
-    from shardviz.study import mends as mend
-
     step = load(function, **options)
     step_report = step.report()
     progress("trying changes")
@@ -105,26 +60,7 @@ def mends(function: str | None, findings: int | None, **options: Any) -> Answer:
     return Answer(mend(step.program, step_report, step.target, plan=step.plan, **more))
 
 
-@verb(
-    "search",
-    *STEP,
-    click.option("--seconds", type=Positive(), default=30.0, help="How long; 30 s."),
-    click.option("--keep-mesh", is_flag=True, help="Only plans on the mesh as it is."),
-    click.option("--pin", "pins", multiple=True, metavar="NAME=VALUE", help="What must stay: an argument's spec, say."),
-    examples="""
-shardviz search llama-70b --target "tpu v5p:4x4x4" --seconds 20
-shardviz search train --keep-mesh --pin "tokens=P('data')" --pin model=8 --json
-""",
-)
 def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[str, ...], **options: Any) -> Answer:
-    """Search for the best plan on a machine.
-
-    It says why not otherwise. It begins with the plan that the step has; Ctrl-C ends it with what is known by then.
-    The best are compiled by the machine's own compiler where that is installed; --level partitioned is quicker.
-    """
-    from shardviz.cli.answers import search_data
-    from shardviz.study import search as look
-
     step = load(function, **options | {"level": options["level"] or "compiled"})
     if step.target == "cpu":
         raise ShardvizError(
@@ -155,27 +91,10 @@ def _pin(text: str, step: LoadedStep) -> tuple[str, Any]:
     if not sign:
         raise ShardvizError(f"--pin {text!r}: expected NAME=VALUE, such as \"tokens=P('data')\" or model=8")
     if "(" in value:
-        from shardviz.notation.read import sharding
-
         return name, sharding(value, step.plan.mesh).to("pspec")
     return name, int(value) if value.isdecimal() else None if value in ("", "None") else tuple(value.split(","))
 
 
-@verb(
-    "sweep",
-    click.argument("function", metavar="MAKE"),
-    click.option(
-        "--over", multiple=True, required=True, metavar="NAME=A,B,...", help="Values; between | if they have commas."
-    ),
-    click.option("--mesh", metavar="AXES", help="The mesh where the points name none."),
-    click.option("--target", metavar="MACHINE", help="The machine where the points name none."),
-    click.option("--level", type=click.Choice(ASKED), default="propagated", help="How exact; propagated if not given."),
-    click.option("--tokens", type=Positive(), help="Tokens of a step."),
-    examples="""
-shardviz sweep gallery:llama --over size=8b --over batch=32,64,128 --target "tpu v5p:4x4x4"
-shardviz sweep model:make --over policy=none,full --over "mesh=data=8,model=8|data=16,model=4"
-""",
-)
 def sweep(
     function: str,
     over: tuple[str, ...],
@@ -184,14 +103,6 @@ def sweep(
     level: str,
     tokens: float | None,
 ) -> Answer:
-    """Ask the same at every point of a grid.
-
-    MAKE is module:function, called with a point's values by name; it gives a step of the gallery, a program with its
-    plan, or (function, arguments, keywords). Points named mesh, target and options are the sweep's own.
-    """
-    from shardviz.cli.answers import sweep_data
-    from shardviz.study import sweep as ask
-
     importable(project())
     make = resolve("MAKE", function, call=False)
     grid: dict[str, list[Any]] = {}
@@ -223,21 +134,6 @@ def _values(text: str) -> tuple[str, list[Any]]:
     return name.strip(), [value(word.strip()) for word in values.split("|" if "|" in values else ",")]
 
 
-@verb(
-    "timeline",
-    *STEP,
-    examples="""
-shardviz timeline llama-70b --target "tpu v5p:4x4x4"
-shardviz timeline train --level compiled --out step.trace.json   # opens in https://ui.perfetto.dev
-""",
-)
 def timeline(function: str | None, **options: Any) -> Answer:
-    """Lay out a step as it would run.
-
-    It says what waits for what, and what would make the step shorter. A file that ends in .trace.json is for Perfetto
-    and Chrome.
-    """
-    from shardviz.costs.timeline import timeline_of
-
     step = load(function, **options)
     return Answer(timeline_of(step.report(), step.target))

@@ -90,12 +90,12 @@ class StepCheck:
         settings = self.step.settings
         if settings.golden:
             yield from self._golden(Path(self.folder) / settings.golden)
-        for text in settings.budgets.forbid:
+        for text in settings.forbid:
             yield from self._forbidden(text)
-        if settings.budgets.max_step_time is not None:
-            yield from self._time(settings.budgets.max_step_time)
-        if settings.budgets.max_memory is not None:
-            yield from self._memory(settings.budgets.max_memory)
+        if settings.max_step_time:
+            yield from self._time(settings.max_step_time)
+        if settings.max_memory:
+            yield from self._memory(settings.max_memory)
         if isinstance(self.base, Report):
             yield from self._gathered(self.base)
             yield from self._new(self.base)
@@ -218,7 +218,7 @@ def refuse_unknown_axes(cases: Sequence[StepCheck]) -> None:
     fail."""
     names = list(dict.fromkeys(axis for case in cases for axis in case.report.mesh.names))
     for case in cases:
-        for text in case.step.settings.budgets.forbid:
+        for text in case.step.settings.forbid:
             axes = collectives_of(text, argument="--forbid").get("axes", "")
             for axis in filter(None, map(str.strip, axes.split(","))):
                 if axis not in names:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
-from shardviz.cli.frame import Answer, verb
+from shardviz.cli.base import base_of
+from shardviz.cli.frame import Answer
 from shardviz.cli.judging import read_report
-from shardviz.cli.steps import OPTIONS, STEPS, project, step_of, wanted
-from shardviz.errors import ShardvizError
-
-if TYPE_CHECKING:
-    from shardviz.cli.schemas import StepChange
+from shardviz.cli.schemas import Changed, CommentData, StepChange
+from shardviz.cli.steps import project, step_of, wanted
+from shardviz.errors import ShardvizError, TargetError
+from shardviz.judge.comparison import compare
+from shardviz.paint.markdown import markdown_of
+from shardviz.records.findings import SEVERITIES
+from shardviz.view.comparison import amount_text
+from shardviz.view.document import Document, code, document, line, paragraph, words
 
 _BETTER_WORSE = {
     "step": ("faster", "slower"),
@@ -35,26 +37,7 @@ _Pair = tuple[str, Any, Any, str | None]
 """A step's name, its two reports, and the machine that both are timed on."""
 
 
-@verb(
-    "comment",
-    STEPS,
-    click.option("--base", required=True, metavar="REVISION|FILE", help="What to compare with: main, or base.json."),
-    click.option("--head", metavar="FILE", help="A report as JSON in the place of the working tree's."),
-    click.option("--threshold", default="1%", metavar="SHARE", help="The least change that is told: 1%."),
-    *OPTIONS,
-    examples="""
-shardviz comment --base main                    # all steps of pyproject.toml
-shardviz comment train --base origin/main --threshold 5%
-shardviz comment --base base.json --head head.json
-""",
-)
 def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str, **options: Any) -> Answer:
-    """Write for a pull request what it makes worse or better.
-
-    It is Markdown. Nothing is printed where nothing changes by the threshold.
-    """
-    from shardviz.cli.schemas import CommentData
-
     least = _share(threshold)
     pairs = _of_files(names, base, head) if head else _of_revisions(names, base, options)
     changes = [change for pair in pairs if (change := changed(*pair, threshold=least))]
@@ -82,8 +65,6 @@ def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[_Pair]:
 
 def _of_revisions(names: Sequence[str], base: str, options: Mapping[str, Any]) -> Iterator[_Pair]:
     """The steps' names, each with its report of the base, or why there is none, and of the working tree."""
-    from shardviz.cli.base import base_of
-
     of = project()
     steps = wanted(names, options, of)
     with base_of(base, steps, options) as before:
@@ -98,12 +79,6 @@ def changed(
 ) -> tuple[StepChange, str] | None:
     """What became worse or better of a step by `threshold` of the base's number, and its Markdown, both timed on
     `target` or each report's own; None if nothing did. `before` may say why there is no report."""
-    from shardviz.cli.schemas import Changed, StepChange
-    from shardviz.judge.comparison import compare
-    from shardviz.paint.markdown import markdown_of
-    from shardviz.records.findings import SEVERITIES
-    from shardviz.view.document import Document, code, document, line, paragraph, words
-
     if isinstance(before, str):
         text = paragraph(words(before.splitlines()[0]), label="the base has no report to compare with")
         document_of = Document(title=(words("shardviz:"), code(name)), blocks=(text,))
@@ -144,8 +119,6 @@ def changed(
 
 def _findings(report: Any, target: str | None) -> Sequence[Any]:
     """The findings, with seconds where the machine has a speed."""
-    from shardviz.errors import TargetError
-
     try:
         return report.findings_on(target or report.target)
     except TargetError:
@@ -161,8 +134,6 @@ def _beyond(amount: Any, threshold: float) -> bool:
 
 def _headline(amounts: Sequence[Any]) -> str:
     """`slower, 5.10 s → 6.00 s; needs less memory, 80.0 GB → 60.0 GB`."""
-    from shardviz.view.comparison import amount_text
-
     told = [
         f"{_BETTER_WORSE[a.name][a.difference > 0]}, {amount_text(a.before, a.unit)} → {amount_text(a.after, a.unit)}"
         for a in amounts

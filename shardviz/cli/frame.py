@@ -15,13 +15,13 @@ A verb is a function that returns an `Answer`. Its result goes to standard outpu
 from __future__ import annotations
 
 import contextlib
+import importlib
 import math
 import os
 import shutil
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,9 +41,8 @@ PIPED_WIDTH = 100
 @dataclass(frozen=True)
 class Answer:
     """What a verb found out: what is `shown` (text, a function that gives it at most so many columns wide, a `Visible`,
-    a `Document`); the `record` that `--json` prints (one
-    with a `to_json`, or a struct of `shardviz.cli.schemas`), where that is another; the exit code; and the `whole` that
-    `--out` writes, where that is more than what is shown."""
+    a `Document`); the `record` that `--json` prints (one with a `to_json`, or a struct of `shardviz.cli.schemas`),
+    where that is another; the exit code; and the `whole` that `--out` writes, where that is more than what is shown."""
 
     shown: Any
     record: Any = None
@@ -84,17 +83,11 @@ class Answer:
             write_whole(path, file(whole, path))
 
 
-_ORDER = (
-    *("report", "check", "comment", "compare", "why", "mends", "search", "sweep", "timeline", "show", "reshard"),
-    *("targets", "lab", "doctor", "skill", "mcp", "schema", "completion"),
-)
-
-
 class _Verbs(click.Group):
-    """All verbs, what is asked most first."""
+    """All verbs, in the order in which they are made."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*(name for name in _ORDER if name in self.commands), *sorted(self.commands.keys() - set(_ORDER))]
+        return list(self.commands)
 
 
 @click.group(
@@ -127,43 +120,36 @@ _OUTPUT = (
 )
 
 
-def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Callable[[Any], click.Command]:
-    """Makes a verb of a function that takes click's `options` (in the help's order) by name and returns an `Answer`;
-    `examples` are command lines."""
+def verb(name: str, module: str, *options: Callable[[Any], Any], help: str, examples: str) -> None:
+    """Makes a verb that takes click's `options`, in the help's order. The function of its name in a module of this
+    package is given them by name, and returns an `Answer`; `examples` are command lines."""
 
-    def register(function: Callable[..., Answer]) -> click.Command:
-        def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
-            context = click.get_current_context()
-            context.obj.quiet = quiet
-            for parameter in context.command.params:
-                value = arguments.get(parameter.name or "")
-                if any(
-                    isinstance(word, str) and not word.strip()
-                    for word in (value if isinstance(value, tuple) else (value,))
-                ):
-                    raise click.BadParameter("it is empty; give a value, or leave it out", context, parameter)
-            answer = function(**arguments)
-            text, code = answer.json() if as_json else answer.text(width or columns()), answer.code
-            try:
-                if text:
-                    click.echo(text, color=colours() or None)
-                sys.stdout.flush()
-            except BrokenPipeError:  # `shardviz report ... | head`: whoever read has enough, of this; not of the files
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                code = ENOUGH
-            for path in out:
-                answer.write(path)
-                progress(f"wrote {path}")
-            return code
+    def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
+        context = click.get_current_context()
+        context.obj.quiet = quiet
+        for parameter in context.command.params:
+            value = arguments.get(parameter.name or "")
+            words = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(word, str) and not word.strip() for word in words):
+                raise click.BadParameter("it is empty; give a value, or leave it out", context, parameter)
+        answer: Answer = getattr(importlib.import_module(f"shardviz.cli.{module}"), name)(**arguments)
+        text, code = answer.json() if as_json else answer.text(width or columns()), answer.code
+        try:
+            if text:
+                click.echo(text, color=colours() or None)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `shardviz report ... | head`: whoever read has enough, of this; not of the files
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = ENOUGH
+        for path in out:
+            answer.write(path)
+            progress(f"wrote {path}")
+        return code
 
-        for option in reversed((*options, *_OUTPUT)):
-            run = option(run)
-        epilog = (
-            "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines()) if examples else None
-        )
-        return cli.command(name, help=function.__doc__, epilog=epilog)(run)
-
-    return register
+    for option in reversed((*options, *_OUTPUT)):
+        run = option(run)
+    lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
+    cli.command(name, help=help, epilog=f"\b\nExamples:\n{lines}")(run)
 
 
 class Positive(click.FloatRange):
@@ -256,27 +242,19 @@ def _signals(state: State) -> Iterator[None]:
         yield
         return
 
-    dropping: list[Any] = []
-
     def interrupted(*_: Any) -> None:
         state.interrupted = True
         raise KeyboardInterrupt
 
-    def once_more() -> None:
-        while dropping:  # what is raised in there would be lost, too
-            time.sleep(0.01)
-        time.sleep(0.05)
+    def again() -> None:
         if sys.unraisablehook is dropped:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def dropped(unraisable: Any) -> None:
-        if unraisable.exc_type is not KeyboardInterrupt:
+        if unraisable.exc_type is KeyboardInterrupt:  # dropped where Python collects garbage and JAX has a callback
+            threading.Timer(0.05, again).start()
+        else:
             hook(unraisable)
-            return
-        # Python drops what is raised while it collects garbage, where JAX has a callback: again when that has returned.
-        dropping.append("it")
-        threading.Thread(target=once_more, daemon=True).start()
-        dropping.clear()
 
     def ended(*_: Any) -> None:
         sys.exit(128 + signal.SIGTERM)

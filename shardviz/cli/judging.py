@@ -7,19 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
-import msgspec
-
-from shardviz.cli.frame import DONE, FAILED, Answer, verb
-from shardviz.cli.steps import OPTIONS, STEPS, project, step_of, wanted
+from shardviz.cli.base import base_of
+from shardviz.cli.checked import StepCheck, check_document, refuse_unknown_axes
+from shardviz.cli.frame import DONE, FAILED, Answer
+from shardviz.cli.schemas import CheckData
+from shardviz.cli.steps import project, step_of, wanted
 from shardviz.errors import ShardvizError
+from shardviz.files import read_whole
+from shardviz.judge.comparison import compare as difference
+from shardviz.judge.report import Report
 
 
 def read_report(option: str, path: str) -> tuple[Any, str | None]:
     """A report from its file, and the machine that its step was timed on, where `shardviz report` wrote it."""
-    from shardviz.files import read_whole
-    from shardviz.judge.report import Report
-
     try:
         text = read_whole(path).decode(errors="replace")
         return Report.from_json(text), (json.loads(text).get("step") or {}).get("target")
@@ -27,27 +27,7 @@ def read_report(option: str, path: str) -> tuple[Any, str | None]:
         raise ShardvizError(f"{option}: {error}; `shardviz report STEP --out {path}` writes one") from error
 
 
-@verb(
-    "compare",
-    click.argument("old"),
-    click.argument("new"),
-    click.option(
-        "--target", metavar="MACHINE", help="The machine that both are timed on; each report's own if not given."
-    ),
-    click.option("--exit-code", is_flag=True, help="Exit with 1 if they differ."),
-    examples="""
-shardviz compare old.json new.json
-shardviz compare old.json new.json --out difference.md --exit-code
-""",
-)
 def compare(old: str, new: str, target: str | None, exit_code: bool) -> Answer:
-    """Say what is different between two reports.
-
-    They are compared by meaning: specs, collectives, memory, the step. OLD and NEW are files that
-    `shardviz report ... --out report.json` or `Report.save` has written.
-    """
-    from shardviz.judge.comparison import compare as difference
-
     (before, machine), (after, other) = read_report("OLD", old), read_report("NEW", new)
     if target is None and machine == other:
         target = machine
@@ -59,45 +39,14 @@ def _name(path: str, word: str) -> str:
     return word if Path(path).stem in ("old", "new", "report") else Path(path).stem
 
 
-@verb(
-    "check",
-    STEPS,
-    click.option("--max-step-time", metavar="TIME", help="5.5s; or +5%, with --base."),
-    click.option("--max-memory", metavar="AMOUNT", help="Of a device: 90GB, 90% of what it has; or +5%, with --base."),
-    click.option("--forbid", multiple=True, metavar="COLLECTIVE", help='Such as "all-gather inside loop".'),
-    click.option("--golden", metavar="FILE", help="What the report's golden file must still say."),
-    click.option("--update", is_flag=True, help="Write the golden files anew."),
-    click.option(
-        "--base", metavar="REVISION", help="Compare with the report of another revision of git, such as main."
-    ),
-    click.option(
-        "--accept", multiple=True, metavar="RULE", help="What may fail, as the output calls it; * at the end."
-    ),
-    *OPTIONS,
-    examples="""
-shardviz check                                # all steps of pyproject.toml
-shardviz check train --base main --max-step-time +5%
-shardviz check model:train_step --args model:arguments --mesh data=8,model=8 \\
-    --forbid "all-gather inside loop larger than 100 MB" --max-memory 90% \\
-    --target "tpu v5p:4x4x4" --level compiled
-""",
-)
 def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[str, ...], **options: Any) -> Answer:
-    """Check steps against goldens, budgets and another revision.
-
-    It exits with 1 if one fails. With --base, a weight that is gathered now and was not, and a new warning, fail too.
-    """
-    from shardviz.cli.base import base_of
-    from shardviz.cli.checked import StepCheck, check_document, refuse_unknown_axes
-    from shardviz.cli.schemas import CheckData
-
     of = project()
     steps = wanted(names, options, of)
     for name, settings in steps.items():
-        if not (base or settings.golden or any(msgspec.structs.astuple(settings.budgets))):
+        if not (base or settings.golden or settings.forbid or settings.max_step_time or settings.max_memory):
             raise ShardvizError(
                 f"{name}: there is nothing to check; give --max-step-time, --max-memory, --forbid, --golden or --base, "
-                "or budgets and golden in pyproject.toml"
+                "or the same in pyproject.toml"
             )
     with base_of(base, steps, options) if base else contextlib.nullcontext() as before:
         cases = []

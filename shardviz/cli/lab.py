@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -54,7 +53,7 @@ def copy_notebooks(source: Path, folder: Path) -> list[str]:
 
 def run_lab(folder: Path, *, port: int | None = None, browser: bool = True, extra: Sequence[str] = ()) -> int:
     """Copies the notebooks and runs JupyterLab, with further arguments, on the first, on a port (None: the first free
-    one from 8888). Gives the exit code of `serve`; on POSIX this process becomes that one. A `LabError` if JupyterLab
+    one from 8888). Gives its exit code; on POSIX this process becomes JupyterLab. A `LabError` if JupyterLab
     is not installed, or the notebooks cannot be copied."""
     if importlib.util.find_spec("jupyterlab") is None:
         raise LabError("JupyterLab is not installed; install it with: pip install 'shardviz[lab]'")
@@ -72,7 +71,7 @@ def run_lab(folder: Path, *, port: int | None = None, browser: bool = True, extr
 
 def lab_command(folder: Path, *, port: int | None, browser: bool, extra: Sequence[str]) -> list[str]:
     """The command line that opens JupyterLab on the first notebook in `folder`."""
-    command = [sys.executable, "-m", "shardviz.cli.lab", f"--ServerApp.root_dir={folder}"]
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
     if (folder / FIRST).exists():
         command.append(f"--LabApp.default_url=/lab/tree/{FIRST}")
     command += [f"--port={port}"] if port is not None else []
@@ -81,35 +80,3 @@ def lab_command(folder: Path, *, port: int | None, browser: bool, extra: Sequenc
         print("You are root (a container?), so JupyterLab is given --allow-root.", flush=True)
         command.append("--allow-root")
     return [*command, *extra]
-
-
-def serve() -> int:
-    """Is JupyterLab, with this process's arguments. Stopped by a signal it gives 130, as every verb, and leaves no
-    kernel or file of the server; JupyterLab alone gives 0, and without a terminal drops all at SIGINT."""
-    from shardviz.cli.frame import DONE, INTERRUPTED
-
-    try:
-        from jupyter_server.serverapp import ServerApp
-        from jupyterlab.labapp import LabApp
-
-        class Server(ServerApp):
-            interrupted = False
-
-            def init_signal(self) -> None:
-                super().init_signal()
-                if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                    signal.signal(signal.SIGINT, lambda *_: self.stop(from_signal=True))
-
-            def stop(self, from_signal: bool = False) -> None:
-                self.interrupted = from_signal
-                super().stop(from_signal)
-
-        LabApp.serverapp_class = Server
-        LabApp.launch_instance()
-    except KeyboardInterrupt:  # before it takes signals
-        return INTERRUPTED
-    return INTERRUPTED if Server.instance().interrupted else DONE
-
-
-if __name__ == "__main__":
-    sys.exit(serve())

@@ -27,13 +27,8 @@ _NOT_OFFERED = ("as_json", "out", "width", "quiet", "update", "exit_code", "help
 """What writes files, or changes the form of the answer."""
 
 
-@cli.command("mcp", epilog="Claude, say: claude mcp add shardviz -- shardviz mcp")
-def mcp() -> None:
-    """Offer the verbs to a coding agent as tools that write nothing.
-
-    It speaks on standard input and output, in this folder, until its input ends. The package mcp is wanted:
-    pip install 'shardviz[mcp]'.
-    """
+def serve() -> None:
+    """Serves on standard input and output until the input ends."""
     asyncio.run(_serve())
 
 

@@ -11,7 +11,6 @@ or collectives.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import re
@@ -24,27 +23,22 @@ from typing import Any
 from shardviz.errors import ShardvizError, message_of
 from shardviz.records.collectives import KINDS
 
-_CALL = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<call>\(.*\))?", re.DOTALL)
-
 
 def resolve(option: str, text: str, mesh: Any = None, *, call: bool = True) -> Any:
-    """What `module:name`, `file.py:name` or `module:name("8b", layers=4)` is; or a step of the gallery, made on a mesh
-    unless `call` is false. A `ShardvizError`, which names the option, if there is none, or it raises."""
+    """What `module:name` or `file.py:name` is; or a step of the gallery, made on a mesh unless `call` is false. A
+    `ShardvizError`, which names the option, if there is none, or it raises."""
     module, colon, wanted = text.partition(":")
     if not colon or module == "gallery":
         return _of_gallery(option, wanted if colon else text, mesh, call)
-    match = _CALL.fullmatch(wanted.strip())
-    if match is None:
-        raise ShardvizError(f"{option} {text!r}: expected module:function, such as model:train_step")
     at: Any = _module(option, text, module)
-    for name in match["name"].split("."):
+    for name in wanted.strip().split("."):
         try:
             at = getattr(at, name)
         except AttributeError:
             near = [n for n in dir(at) if not n.startswith("_") and callable(getattr(at, n, None))][:8]
             have = f"; it has {', '.join(near)}" if near else ""
             raise ShardvizError(f"{option} {text!r}: {module} has no {name!r}{have}") from None
-    return _with_literals(option, text, at, match["call"]) if match["call"] else at
+    return at
 
 
 def _module(option: str, text: str, name: str) -> Any:
@@ -70,20 +64,6 @@ def _module(option: str, text: str, name: str) -> Any:
         ) from error
     except Exception as error:
         raise _raised(option, text, error) from error
-
-
-def _with_literals(option: str, text: str, function: Any, call: str, **more: Any) -> Any:
-    """A function called with the literals that stand behind its name."""
-    try:
-        parsed = ast.parse(f"f{call}", mode="eval").body
-        assert isinstance(parsed, ast.Call)
-        args = [ast.literal_eval(each) for each in parsed.args]
-        kwargs = {each.arg or "": ast.literal_eval(each.value) for each in parsed.keywords}
-    except (SyntaxError, ValueError, AssertionError):
-        raise ShardvizError(
-            f'{option} {text!r}: behind a name only literals can stand, such as ("8b", layers=4)'
-        ) from None
-    return called(option, text, function, *args, **more | kwargs)
 
 
 def is_name(text: str) -> bool:
@@ -123,24 +103,20 @@ def gallery_names() -> Sequence[str]:
     return ("mlp", "llama-8b", "llama-70b", "moe", "decoder", "resnet", "ring", "pipeline", "gpt_2021")
 
 
-def _of_gallery(option: str, text: str, mesh: Any, called: bool) -> Any:
+def _of_gallery(option: str, text: str, mesh: Any, call: bool) -> Any:
     from shardviz import gallery
 
-    match = _CALL.fullmatch(text)
-    name, call = (match["name"], match["call"] or "()") if match else (text, "()")
-    if not hasattr(gallery, name) and "-" in text:  # llama-70b
-        name, _, size = text.partition("-")
-        call = f"({size!r})"
+    name, _, size = text.partition("-")  # llama-70b
     make = getattr(gallery, name, None)
     if name not in gallery.__all__ or not inspect.isfunction(make):
         raise ShardvizError(
             f"{option} {text!r}: there is no such step in pyproject.toml or in the gallery; expected module:function, "
             f"a step's name, or one of {', '.join(gallery_names())}"
         )
-    if not called:
+    if not call:
         return make
-    takes = inspect.signature(make).parameters
-    return _with_literals(option, text, make, call, **({"mesh": mesh} if mesh is not None and "mesh" in takes else {}))
+    own = {"mesh": mesh} if mesh is not None and "mesh" in inspect.signature(make).parameters else {}
+    return called(option, text, make, *filter(None, [size]), **own)
 
 
 _ARRAY = re.compile(r"\s*([A-Za-z]\w*)\s*\[([\d\s,]*)\]\s*")

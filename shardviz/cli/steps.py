@@ -8,9 +8,10 @@ It is named on the command line, `model:train_step --args model:arguments`, or i
     mesh = { data = 8, model = 8 }
     in_specs = "model:specs"
     target = "tpu v5p:4x4x4"
-    budgets = { max_memory = "90%", forbid = ["all-gather inside loop"] }
+    max_memory = "90%"
+    forbid = ["all-gather inside loop"]
 
-What the command line says goes before what the file says. `gallery:llama("70b")`, or `llama-70b`, is a step of
+What the command line says goes before what the file says. `llama-70b` is a step of
 `sv.gallery`.
 """
 
@@ -23,7 +24,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
 
 import click
 import msgspec
@@ -34,53 +35,62 @@ from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.records.report import ASKED
 
 
-class Budgets(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What a step must keep; see `shardviz check --help`.
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """How a field of `Settings` is said on the command line, in click's words; `check`: to `shardviz check` alone."""
 
-    Attributes:
-        max_step_time: of a step, `5.5 s`; or `+5%`, against the base.
-        max_memory: of a device, `90 GB`, or `90%` of what it has; or `+5%`, against the base.
-        forbid: collectives that there may not be, `all-gather inside loop`.
-    """
+    help: str
+    metavar: str | None = None
+    name: str = ""
+    type: Any = None
+    multiple: bool = False
+    check: bool = False
 
-    max_step_time: str | None = None
-    max_memory: str | None = None
-    forbid: list[str] = []
+    def option(self, field: str) -> Callable[[Any], Any]:
+        """The option of a verb."""
+        words = (f"--{self.name or field.replace('_', '-')}", field)
+        return click.option(*words, metavar=self.metavar, help=self.help, type=self.type, multiple=self.multiple)
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A step as it is written in `pyproject.toml`; the options of the command line have the same names.
-
-    Attributes:
-        function: `module:function`, `file.py:function`, or a name of the gallery.
-        args: `module:name` of its arguments, or of a function that makes them.
-        mesh: axis name → size, or `data=8,model=8`.
-        in_specs, out_specs: `module:name` of the specs, or their text: `P('data'); P()`, one an argument.
-        rules: pattern of arguments → spec: `"*kernel" = "P(None, 'model')"`.
-        static, donate: numbers or names of arguments, as for `jax.jit`.
-        target: the machine.
-        level: `propagated`, `partitioned` or `compiled`.
-        options: compiler options.
-        tokens: tokens of a step.
-        budgets: what `check` demands.
-        golden: a golden file that `check` compares with, beside `pyproject.toml`.
-        tolerance: how far it may differ, as `Report.check_golden` takes it.
-    """
+    """A step as it is written in `pyproject.toml`: `function` is `module:function`, `file.py:function`, or a name of
+    the gallery. What the command line can say too has a `Flag`, which tells what it is; `tolerance` is how far a report
+    may differ from its golden file, as `Report.check_golden` takes it."""
 
     function: str = ""
-    args: str = ""
-    mesh: str | dict[str, int] | None = None
-    in_specs: str = ""
-    out_specs: str = ""
-    rules: dict[str, str] = {}
-    static: list[int | str] = []
-    donate: list[int | str] = []
-    target: str = ""
-    level: str = "partitioned"
-    options: str | dict[str, str | int | float | bool] = ""
-    tokens: float | None = None
-    budgets: Budgets = Budgets()
-    golden: str = ""
+    args: Annotated[str, Flag(metavar="MODULE:NAME", help="Its arguments, or a function that makes them.")] = ""
+    mesh: Annotated[str | dict[str, int] | None, Flag(metavar="AXES", help="The mesh: data=8,model=8.")] = None
+    in_specs: Annotated[
+        str, Flag(metavar="SPECS", help="MODULE:NAME, or one spec an argument: \"P('data'); P()\".")
+    ] = ""
+    out_specs: Annotated[str, Flag(metavar="SPECS", help="The same for the result.")] = ""
+    rules: Annotated[
+        dict[str, str],
+        Flag(name="rule", multiple=True, metavar="PATTERN=SPEC", help="Specs by name: *kernel=P('model')."),
+    ] = {}
+    static: Annotated[
+        tuple[int | str, ...], Flag(metavar="ARGS", help="Static arguments, as for jax.jit: 2,mode.")
+    ] = ()
+    donate: Annotated[tuple[int | str, ...], Flag(metavar="ARGS", help="Donated arguments: 0,opt_state.")] = ()
+    target: Annotated[str, Flag(metavar="MACHINE", help='Such as "tpu v5p:4x4x4" or "gpu h100:2x8".')] = ""
+    level: Annotated[
+        Literal["propagated", "partitioned", "compiled"],
+        Flag(type=click.Choice(ASKED), help="How exact; partitioned if not given."),
+    ] = "partitioned"
+    options: Annotated[
+        str | dict[str, str | int | float | bool],
+        Flag(metavar="OPTIONS", help='Compiler options: "xla_a=1 host-offload".'),
+    ] = ""
+    tokens: Annotated[float | None, Flag(type=Positive(), help="Tokens of a step, for tokens a second.")] = None
+    max_step_time: Annotated[str, Flag(check=True, metavar="TIME", help="5.5s; or +5%, with --base.")] = ""
+    max_memory: Annotated[
+        str, Flag(check=True, metavar="AMOUNT", help="Of a device: 90GB, 90% of what it has; or +5%, with --base.")
+    ] = ""
+    forbid: Annotated[
+        tuple[str, ...],
+        Flag(check=True, multiple=True, metavar="COLLECTIVE", help='Such as "all-gather inside loop".'),
+    ] = ()
+    golden: Annotated[str, Flag(check=True, metavar="FILE", help="What the report's golden file must still say.")] = ""
     tolerance: dict[str, str | float] = {}
 
 
@@ -128,19 +138,14 @@ class LoadedStep:
 
 LEVEL_VERBS = {"propagated": "propagate", "partitioned": "partition", "compiled": "compile"}
 
-OPTIONS = (
-    click.option("--args", metavar="MODULE:NAME", help="Its arguments, or a function that makes them."),
-    click.option("--mesh", metavar="AXES", help="The mesh: data=8,model=8."),
-    click.option("--in-specs", metavar="SPECS", help="MODULE:NAME, or one spec an argument: \"P('data'); P()\"."),
-    click.option("--out-specs", metavar="SPECS", help="The same for the result."),
-    click.option("--rule", "rules", multiple=True, metavar="PATTERN=SPEC", help="Specs by name: *kernel=P('model')."),
-    click.option("--static", metavar="ARGS", help="Static arguments, as for jax.jit: 2,mode."),
-    click.option("--donate", metavar="ARGS", help="Donated arguments: 0,opt_state."),
-    click.option("--target", metavar="MACHINE", help='Such as "tpu v5p:4x4x4" or "gpu h100:2x8".'),
-    click.option("--level", type=click.Choice(ASKED), help="How exact; partitioned if not given."),
-    click.option("--options", metavar="OPTIONS", help="Compiler options: \"xla_a=1 host-offload\"."),
-    click.option("--tokens", type=Positive(), help="Tokens of a step, for tokens a second."),
-)  # fmt: skip
+_FLAGS = {
+    field: flag
+    for field, kind in get_type_hints(Settings, include_extras=True).items()
+    for flag in getattr(kind, "__metadata__", ())
+}
+OPTIONS = tuple(flag.option(field) for field, flag in _FLAGS.items() if not flag.check)
+BUDGETS = tuple(flag.option(field) for field, flag in _FLAGS.items() if flag.check)
+"""What `check` demands of a step besides."""
 
 
 def step_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -169,24 +174,9 @@ def project() -> Project:
         return Project()
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("shardviz")
-        return (
-            Project() if table is None else msgspec.convert(_underscored(table) | {"folder": str(file.parent)}, Project)
-        )
+        return Project() if table is None else msgspec.convert(table | {"folder": str(file.parent)}, Project)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, OSError, UnicodeDecodeError) as error:
         raise ShardvizError(f"{file}: [tool.shardviz] cannot be read: {error}") from error
-
-
-def _underscored(table: Any) -> Any:
-    """A table of TOML whose keys may be written with hyphens; what is keyed by a person's own names stays."""
-    if not isinstance(table, Mapping):
-        return table
-    return {
-        name.replace("-", "_"): (
-            {own: _underscored(step) for own, step in value.items()} if name == "steps" and isinstance(value, Mapping)
-            else _underscored(value) if name == "budgets" else value
-        )
-        for name, value in table.items()
-    }  # fmt: skip
 
 
 def importable(of: Project) -> None:
@@ -207,27 +197,20 @@ def settings_of(function: str | None, options: Mapping[str, Any], of: Project) -
         )
     name = next(iter(of.steps)) if function is None else function
     base = of.steps.get(name, Settings(function=name))
-    overrides = {name: value for name, value in options.items() if value not in (None, (), [])}
-    for names in ("static", "donate"):
-        if names in overrides:
-            overrides[names] = [
-                int(word) if word.isdecimal() else word for word in re.split(r"[,\s]+", overrides[names].strip())
-            ]
+    overrides = {name: value for name, value in options.items() if value not in (None, ())}
+    for names in {"static", "donate"} & overrides.keys():
+        words = re.split(r"[,\s]+", overrides[names].strip())
+        overrides[names] = tuple(int(word) if word.isdecimal() else word for word in words)
     if "rules" in overrides:
-        rules = [text.partition("=") for text in overrides["rules"]]
-        for pattern, sign, spec in rules:
-            if not sign or not pattern.strip():
-                text = f"{pattern}{sign}{spec}"
-                raise ShardvizError(f"--rule {text!r}: expected PATTERN=SPEC, such as \"*kernel=P(None, 'model')\"")
-        overrides["rules"] = {pattern.strip(): spec.strip() for pattern, _, spec in rules}
-    budgets = {name: overrides.pop(name) for name in Budgets.__struct_fields__ if name in overrides}
-    merged = msgspec.structs.replace(base, **overrides)
-    if budgets:
-        budgets = {name: list(value) if isinstance(value, tuple) else value for name, value in budgets.items()}
-        merged = msgspec.structs.replace(merged, budgets=msgspec.structs.replace(base.budgets, **budgets))
-    if merged.level not in ASKED:
-        raise ShardvizError(f"level = {merged.level!r}: there is no such level; there are {', '.join(ASKED)}")
-    return name, merged
+        overrides["rules"] = dict(map(_rule, overrides["rules"]))
+    return name, msgspec.structs.replace(base, **overrides)
+
+
+def _rule(text: str) -> tuple[str, str]:
+    pattern, sign, spec = text.partition("=")
+    if not sign or not pattern.strip():
+        raise ShardvizError(f"--rule {text!r}: expected PATTERN=SPEC, such as \"*kernel=P(None, 'model')\"")
+    return pattern.strip(), spec.strip()
 
 
 def wanted(names: Sequence[str], options: Mapping[str, Any], of: Project) -> dict[str, Settings]:
@@ -245,13 +228,14 @@ def load(function: str | None, **options: Any) -> LoadedStep:
 
 def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
     """A step of a project, traced. Raises as `load`."""
+    import jax
+
     from shardviz.ask.calls import program_and_plan
     from shardviz.notation import DeviceMesh
-    from shardviz.program.plan import Plan
 
     importable(of)
-    if settings.target != "attached" and "jax" not in sys.modules:
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # whoever holds an accelerator here is left alone
+    if settings.target != "attached" and "JAX_PLATFORMS" not in os.environ:
+        jax.config.update("jax_platforms", "cpu")  # whoever holds an accelerator here is left alone
     mesh = None if settings.mesh is None else _option("mesh", lambda: DeviceMesh.of(settings.mesh))
     subject = resolve("STEP", settings.function, mesh)
     progress(f"tracing {name}")
@@ -266,13 +250,13 @@ def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
         })  # fmt: skip
         program, plan = _with_hint(settings, lambda: program_and_plan(subject, mesh))
     else:
-        if settings.args or settings.static or settings.donate:
-            raise ShardvizError(f"--args, --static, --donate: {settings.function} brings its own; leave them out")
+        own = ("args", "static", "donate", "in_specs", "out_specs")
+        if any(getattr(settings, name) for name in own):
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in own)
+            raise ShardvizError(
+                f"{flags}: {settings.function} brings its own; leave them out, or change specs by --rule"
+            )
         program, plan = program_and_plan(subject, mesh)
-        for option, text in (("in_specs", settings.in_specs), ("out_specs", settings.out_specs)):
-            if text:
-                specs = {"in_specs": plan.in_specs, "out_specs": plan.out_specs}
-                plan = Plan(plan.mesh, **specs | {option: specs_of(option.replace("_", "-"), text, plan.mesh)})
     if settings.rules:
         rules = {pattern: _spec("rule", text, plan.mesh) for pattern, text in settings.rules.items()}
         plan = _option("rule", lambda: plan.with_rules(rules))

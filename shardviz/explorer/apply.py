@@ -236,7 +236,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
     raise TypeError(f"{edit} is no edit of the plan")
 
 
-def _sharded(now: Snapshot, edit: e.SetSpec | e.SetDim | e.MoveAxis, spec: Spec | None) -> Plan:
+def _sharded(now: Snapshot, edit: e.ShardingEdit, spec: Spec | None) -> Plan:
     """The plan with a spec for an array, and for its twins where the edit is for these too."""
     others = twins(now, edit.name, layers=not edit.twins) if edit.twins or edit.layers else ()
     specs = {("output" if edit.output else "argument", edit.name): spec} | dict.fromkeys(others, spec)
@@ -397,27 +397,28 @@ def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
 
 
 def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
+    """What an edit that leaves plan, machine and cards as they are makes of what is known."""
+
+    def told(*effects: Effect, **parts: Any) -> Applied:
+        return Applied(replace(now, **parts), effects)
+
     offers = now.offers
     match edit:
         case e.OfferPresets():
-            offers = replace(offers, items=(), open=True, busy=True, trouble="")
-            return Applied(replace(now, offers=offers), (ChoreEffect("presets"),))
+            opened = replace(offers, items=(), open=True, busy=True, trouble="")
+            return told(ChoreEffect("presets"), offers=opened)
         case e.CloseOffers():
-            return Applied(
-                replace(now, offers=replace(offers, open=False, busy=False)), (ChoreEffect("presets", begins=False),)
-            )
+            return told(ChoreEffect("presets", begins=False), offers=replace(offers, open=False, busy=False))
         case e.FindBest() if now.machine.machine.chip.kind == "cpu":
             trouble = "choose a machine first: the best plan is the one with the shortest step on a machine"
-            return Applied(replace(now, offers=replace(offers, trouble=trouble)), (ChoreEffect("hunt", begins=False),))
+            return told(ChoreEffect("hunt", begins=False), offers=replace(offers, trouble=trouble))
         case e.FindBest():
-            offers = replace(offers, hunt="looking for what can be sharded", share=0.0, trouble="")
-            return Applied(replace(now, offers=offers), (ChoreEffect("hunt"),))
+            hunting = replace(offers, hunt="looking for what can be sharded", share=0.0, trouble="")
+            return told(ChoreEffect("hunt"), offers=hunting)
         case e.StopFinding():
-            return Applied(
-                replace(now, offers=replace(offers, hunt="", share=0.0)), (ChoreEffect("hunt", begins=False),)
-            )
+            return told(ChoreEffect("hunt", begins=False), offers=replace(offers, hunt="", share=0.0))
         case e.TryRemedies():
-            return Applied(now, (ChoreEffect("mend"),))
+            return told(ChoreEffect("mend"))
         case e.AskWhy(name, axis):
             moved = () if axis else now.report.collectives  # an axis is asked of values alone
             subject = next((each for each in (*moved, *values_of(now.report)) if each.name == name), None)
@@ -425,31 +426,26 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             if subject is None:
                 what = "value" if axis else "value or collective"
                 asked = replace(asked, trouble=f"there is no {what} {excerpt(name)!r} here")
-                return Applied(replace(now, why=asked), (ChoreEffect("why", begins=False),))
+                return told(ChoreEffect("why", begins=False), why=asked)
             line = "" if subject.source is None else subject.source.short
-            return Applied(replace(now, why=replace(asked, line=line, busy=True)), (ChoreEffect("why", subject),))
+            return told(ChoreEffect("why", subject), why=replace(asked, line=line, busy=True))
         case e.CloseWhy():
-            return Applied(replace(now, why=Asked()), (ChoreEffect("why", begins=False),))
+            return told(ChoreEffect("why", begins=False), why=Asked())
+        case e.FindDimensions() if now.logical.busy or now.logical.found is not None:
+            return Applied(now)
         case e.FindDimensions():
-            if now.logical.busy or now.logical.found is not None:
-                return Applied(now)
-            return Applied(
-                replace(now, logical=replace(now.logical, busy=True, trouble="")), (ChoreEffect("dimensions"),)
-            )
+            return told(ChoreEffect("dimensions"), logical=replace(now.logical, busy=True, trouble=""))
         case e.Select(name, level):
             seen = now.results.reports.get(level, now.report)
             selection = Selection.of(name, seen)
             if seen is not now.report and selection.chosen is not None:
-                return Applied(replace(now, selection=selection.carried(now.report)))
-            same = name == now.selection.name
-            return Applied(now if same else replace(now, selection=Selection.of(name, now.report)))
+                return told(selection=selection.carried(now.report))
+            return Applied(now) if name == now.selection.name else told(selection=Selection.of(name, now.report))
         case e.Stop():
             return Applied(now, (Compile(None),) if now.progress.busy else ())
         case e.Recompile():  # what was missing may be installed by now
             results = replace(now.results, choice=MachineChoice.of(now.machine.machine, now.report.mesh))
-            return Applied(
-                replace(now, deck=now.deck.told(results)), (Compile(ask.task(now.plan, results), at_once=True),)
-            )
+            return told(Compile(ask.task(now.plan, results), at_once=True), deck=now.deck.told(results))
     raise TypeError(f"{edit} is no edit")
 
 

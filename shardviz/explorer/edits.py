@@ -54,44 +54,43 @@ class CardEdit(_Edit, frozen=True):
 
 
 class ArrayEdit(PlanEdit, frozen=True):
-    """An edit of an argument, or of an `output`; `twins`: of its twins too (`arrays.py`), which an argument has;
-    `layers`: of those of other layers alone."""
+    """An edit of an argument, or of an `output`."""
 
     refused_at: ClassVar[str] = "argument"
     about: ClassVar[str] = "name"
     name: Text
 
 
-class SetSpec(ArrayEdit, frozen=True):
-    """Sets the spec: text such as `P('data', None)`; from Python a PartitionSpec, a tuple, None too. None leaves an
-    output to the compiler."""
+class ShardingEdit(ArrayEdit, frozen=True, kw_only=True):
+    """An edit of how it is sharded; `twins`: of its twins too (`arrays.py`), which an argument has; `layers`: of those
+    of other layers alone."""
 
-    spec: Text | None
     twins: bool = False
     layers: bool = False
     output: bool = False
 
 
-class SetDim(ArrayEdit, frozen=True):
+class SetSpec(ShardingEdit, frozen=True):
+    """Sets the spec: text such as `P('data', None)`; from Python a PartitionSpec, a tuple, None too. None leaves an
+    output to the compiler."""
+
+    spec: Text | None
+
+
+class SetDim(ShardingEdit, frozen=True):
     """Sets the mesh axes along which one dimension is sharded, major to minor; the other dimensions keep what they
     have, or what the compiler chose."""
 
     dimension: Whole
     axes: Axes
-    twins: bool = False
-    layers: bool = False
-    output: bool = False
 
 
-class MoveAxis(ArrayEdit, frozen=True):
+class MoveAxis(ShardingEdit, frozen=True):
     """Moves or adds a mesh axis to a dimension, last or at a place among that dimension's axes."""
 
     axis: Text
     dimension: Whole
     place: Whole | None = None
-    twins: bool = False
-    layers: bool = False
-    output: bool = False
 
 
 class SetMemory(ArrayEdit, frozen=True):

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.resources import files
 from typing import Any
 
 import jax
@@ -99,30 +101,9 @@ class Shape:
         return self.layers * sizes(self.weights) + sizes(self.ends)
 
 
-def _llama(d_model: int, layers: int, heads: int, kv_heads: int, d_ff: int, **more: Any) -> Shape:
-    return Shape(d_model=d_model, layers=layers, heads=heads, kv_heads=kv_heads, d_ff=d_ff, **more)
-
-
-MODELS = {
-    "llama2-7b": _llama(4096, 32, 32, 32, 11008),
-    "llama2-70b": _llama(8192, 80, 64, 8, 28672),
-    "llama3.1-8b": _llama(4096, 32, 32, 8, 14336, vocabulary=128256),
-    "llama3.1-70b": _llama(8192, 80, 64, 8, 28672, vocabulary=128256),
-    "llama3.1-405b": _llama(16384, 126, 128, 8, 53248, vocabulary=128256),
-    "mistral-7b": _llama(4096, 32, 32, 8, 14336),
-    "mixtral-8x7b": _llama(4096, 32, 32, 8, 14336, experts=8),
-    "mixtral-8x22b": _llama(6144, 56, 48, 8, 16384, experts=8),
-    "gpt3-175b": _llama(12288, 96, 96, 96, 49152, vocabulary=50304, gated=False, positions=2048, tied=True),
-    "gpt-126m": _llama(768, 12, 12, 12, 3072, vocabulary=50304, head_dim=64, gated=False, positions=2048, tied=True),
-    "gpt-5b": _llama(4096, 24, 32, 32, 16384, vocabulary=50304, gated=False, positions=2048, tied=True),
-    "maxtext-16b": _llama(4096, 32, 64, 64, 28672, parallel=True),
-    "maxtext-32b": _llama(8192, 32, 64, 64, 28672, parallel=True),
-    "maxtext-64b": _llama(8192, 64, 64, 64, 28672, parallel=True),
-    "maxtext-128b": _llama(8192, 64, 128, 128, 57344, parallel=True),
-    "maxtext-128b-fused": _llama(8192, 64, 128, 128, 57344, parallel=True, fused=True),
-    "maxtext-256b": _llama(16384, 64, 128, 128, 57344, parallel=True),
-    "maxtext-1024b": _llama(16384, 128, 256, 256, 114688, parallel=True),
-}
+TABLE: Mapping[str, Any] = tomllib.loads((files("shardviz.gallery") / "programs.toml").read_text(encoding="utf-8"))
+"""`programs.toml`: the sizes of models, and the steps that were measured."""
+MODELS = {name: Shape(**sizes) for name, sizes in TABLE["models"].items()}
 """Published models, and MaxText's family of scales (`global_parameter_scale`)."""
 
 _QKV = ("query_proj", "key_proj", "value_proj")
@@ -423,9 +404,6 @@ def decoder_of(
         moments: of Adam's moments; that of the weights if not given.
         layers: so many in place of the model's own.
         unroll: write the layers out one after the other instead of scanning over them.
-
-    Returns:
-        The `Example`.
 
     Raises:
         ShardvizError: for a model, policy, name, kind of attention or mesh axis that is not here, and a batch or a

@@ -139,9 +139,6 @@ def llama(
         mesh: the mesh to plan for, `data=8,model=8` if not given; axes that do not divide a dimension are left out, as
             `model=16` and the 8 key-value heads.
 
-    Returns:
-        The `Example`.
-
     Raises:
         ShardvizError: for a size that is not in the gallery.
     """

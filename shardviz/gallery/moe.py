@@ -153,9 +153,6 @@ def moe(
         dtype: element type of everything.
         mesh: a mesh with axes `data` and `expert`; `expert=8,data=4` if not given.
 
-    Returns:
-        The `Example`.
-
     Raises:
         ShardvizError: if the mesh has other axes, or does not divide the experts or tokens.
     """

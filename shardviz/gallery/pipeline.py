@@ -124,9 +124,6 @@ def pipeline(
         unroll: write turns and layers out one after the other instead of looping over them.
         mesh: a mesh with axes `data` and `stage`; `stage=8,data=4` if not given.
 
-    Returns:
-        The `Example`.
-
     Raises:
         ShardvizError: if the mesh has other axes, or does not divide the layers or a microbatch.
     """

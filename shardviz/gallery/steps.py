@@ -10,7 +10,7 @@ They are there to be measured (`measured`): each is what dominates some program,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -19,12 +19,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shardviz.gallery.decoders import MODELS, Decoder, Shape, decoder_of
+from shardviz.gallery.decoders import MODELS, TABLE, Decoder, decoder_of
 from shardviz.gallery.example import Example
 from shardviz.gallery.llama import rms_norm, rotary
-from shardviz.gallery.mlp import mlp
-from shardviz.gallery.moe import moe
-from shardviz.gallery.resnet import resnet
+from shardviz.gallery.mlp import mlp  # noqa: F401 - these three are programs of the table
+from shardviz.gallery.moe import moe  # noqa: F401
+from shardviz.gallery.resnet import resnet  # noqa: F401
 
 _MODEL = "llama3.1-8b"
 
@@ -296,93 +296,15 @@ def messages(nodes: int = 65536, edges: int = 1048576, features: int = 128) -> E
     return _step(fn, ([wide(2 * features, features)] * 2, wide(nodes, features), ints, ints))
 
 
-def _decoder(model: str | Shape, **settings: Any) -> Example:
-    return alone(decoder_of(model, mesh="fsdp=1", **settings))
+def _made(row: Mapping[str, Any]) -> Example:
+    """The step of a row of `programs.toml`, on one device."""
+    settings: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    settings |= {name: jnp.dtype(row[name]).type for name in {"dtype", "weights"} & row.keys()}
+    if "program" in settings:
+        return alone(globals()[settings.pop("program")](**settings))
+    shape = replace(MODELS[settings.pop("decoder")], **settings.pop("shape", {}))
+    return alone(decoder_of(shape, mesh="fsdp=1", **settings))
 
 
-_F32 = jnp.float32
-STEPS: dict[str, Callable[[], Example]] = {
-    "gpt-126m": lambda: _decoder("gpt-126m", batch=4, sequence=2048, remat="minimal"),
-    "llama2-7b, 4 layers, cudnn": lambda: _decoder(
-        "llama2-7b", layers=4, batch=2, sequence=4096, remat="minimal_flash", attention="cudnn", unroll=True
-    ),
-    "llama2-7b, 2 layers": lambda: _decoder("llama2-7b", layers=2, batch=2, sequence=4096, remat="full"),
-    "llama3.1-8b, 2 layers, cudnn": lambda: _decoder(
-        "llama3.1-8b", layers=2, batch=1, sequence=8192, remat="full", attention="cudnn"
-    ),
-    "gpt-5b, 2 layers": lambda: _decoder("gpt-5b", layers=2, batch=4, sequence=2048, remat="minimal"),
-    "mixtral-8x7b, 1 layer": lambda: _decoder("mixtral-8x7b", layers=1, batch=1, sequence=4096, remat="full"),
-    "experts": lambda: alone(moe(tokens=4096, experts=16, mesh="data=1,expert=1")),
-    "mlp": lambda: alone(mlp(mesh="data=1")),
-    "mlp, wide": lambda: alone(mlp((4096, 16384, 16384, 4096), batch=16384, dtype=jnp.bfloat16, mesh="data=1")),
-    "resnet-50": lambda: alone(resnet(50, batch=128, dtype=jnp.bfloat16, mesh="batch=1")),
-    "u-net": unet,
-    "prefill": prefill,
-    "decode": decode,
-    "lstm": lstm,
-    "orbit": orbit,
-    "adam": adam,
-    "norms": norms,
-    "product 8192 bfloat16": lambda: product(8192, 8192, 8192),
-    "product 4096 bfloat16": lambda: product(4096, 4096, 4096),
-    "product 8192 x 4096 x 14336 bfloat16": lambda: product(8192, 4096, 14336),
-    "product 2048 bfloat16": lambda: product(2048, 2048, 2048),
-    "product 16 x 8192 x 8192 bfloat16": lambda: product(16, 8192, 8192),
-    "convolution of 256 features": lambda: convolution(64, 64, 256),
-    "convolution of 512 features": lambda: convolution(64, 32, 512),
-    "convolution of 64 features": lambda: convolution(128, 56, 64),
-    "product 8192 float32": lambda: product(8192, 8192, 8192, _F32),
-    "product 8192 float32, highest": lambda: product(8192, 8192, 8192, _F32, "highest"),
-    "64 products 1024 bfloat16": lambda: products(64, 1024),
-    # kept aside: measured after the method's mends, all but two constants' last values
-    "mistral-7b, 2 layers, cudnn": lambda: _decoder(
-        "mistral-7b", layers=2, batch=2, sequence=4096, remat="save_qkv_proj", attention="cudnn", unroll=True
-    ),
-    "llama3.1-8b, 1 layer": lambda: _decoder("llama3.1-8b", layers=1, batch=2, sequence=4096, remat="save_out_proj"),
-    "gpt-126m, cudnn": lambda: _decoder(
-        "gpt-126m", batch=16, sequence=2048, remat="minimal_flash", attention="cudnn", unroll=True
-    ),
-    "gpt-5b, 4 layers": lambda: _decoder("gpt-5b", layers=4, batch=2, sequence=2048, remat="full"),
-    "resnet-101, float32": lambda: alone(resnet(101, batch=64, mesh="batch=1")),
-    "u-net, wide": lambda: unet(32, 64, (192, 384, 768)),
-    "decode, long": lambda: decode(8, 16384, 4),
-    "prefill, long": lambda: prefill(1, 16384, 4),
-    "lstm, wide": lambda: lstm(128, 1024, 2048),
-    "mlp, float32": lambda: alone(mlp((2048, 8192, 8192, 8192, 2048), batch=16384, mesh="data=1")),
-    "adam, 256 arrays": lambda: adam(2**28, 256),
-    "experts, many": lambda: alone(moe(tokens=8192, experts=64, d_model=2048, mesh="data=1,expert=1")),
-    "norms, narrow": lambda: norms(262144, 1024),
-    # foretold: what is predicted was written down before it was measured
-    "gpt, 1024 wide": lambda: _decoder(
-        replace(MODELS["gpt-126m"], d_model=1024, heads=16, kv_heads=16, d_ff=4096, positions=1024),
-        layers=6,
-        batch=16,
-        sequence=1024,
-        remat="save_out_proj",
-    ),
-    "llama, 2048 wide, cudnn": lambda: _decoder(
-        replace(MODELS[_MODEL], d_model=2048, heads=16, kv_heads=4, d_ff=5632, vocabulary=32000),
-        layers=8,
-        batch=4,
-        sequence=2048,
-        remat="minimal_flash",
-        attention="cudnn",
-        weights=jnp.bfloat16,
-        unroll=True,
-    ),
-    "mixtral-8x7b, 1 layer, long": lambda: _decoder(
-        "mixtral-8x7b", layers=1, batch=1, sequence=8192, remat="minimal", attention="cudnn"
-    ),
-    "experts, few": lambda: alone(moe(tokens=16384, experts=8, d_model=2048, mesh="data=1,expert=1")),
-    "vit": vit,
-    "decode, 128 sequences": lambda: decode(128, 2048, 4),
-    "decode, 1 sequence": lambda: decode(1, 8192, 8),
-    "vocabulary": vocabulary,
-    "mlp, narrow, float32": lambda: alone(mlp((512, 2048, 2048, 512), batch=65536, mesh="data=1")),
-    "16 products 3072 bfloat16": lambda: products(16, 3072),
-    "resnet-26, wide": lambda: alone(resnet(26, batch=64, channels=128, dtype=jnp.bfloat16, mesh="batch=1")),
-    "messages": messages,
-    "adam, bfloat16": lambda: adam(2**30, 64, jnp.bfloat16),
-    "residuals": residuals,
-}
-"""Name → step."""
+STEPS: dict[str, Callable[[], Example]] = {name: partial(_made, row) for name, row in TABLE["steps"].items()}
+"""Name → step, of `programs.toml`."""

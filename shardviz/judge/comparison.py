@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -193,38 +193,31 @@ class Comparison(Visible):
         return tuple(a for a in self.amounts if a.group == group and a.before != a.after)
 
 
-def compare(
-    *what: Any,
-    program: Any = None,
-    level: str = "propagated",
-    target: str | Machine | None = None,
-) -> Comparison:
+def compare(*what: Any, target: str | Machine | None = None) -> Comparison:
     """What is different between a baseline and other reports.
 
     Args:
         what: two or more `Report`s, or (name, report) pairs, or one dictionary of them; the first is the baseline.
             They may be of several plans, meshes, targets, versions of the function or of JAX (`Report.from_json`), of
-            one level. With `program=`, `Plan`s.
-        program: whose plans they are, if plans are compared.
-        level: `propagated`, `partitioned` or `compiled`: what plans are asked for.
-        target: the machine that plans are compiled for, and that every step is timed on; each report's own if not
-            given, where it has a speed (a CPU has none).
+            one level.
+        target: the machine that every step is timed on; each report's own if not given, where it has a speed (a CPU has
+            none).
 
     Returns:
         The comparison; `.same` says that nothing differs.
 
     Raises:
         ShardvizError: if there are fewer than two reports, two have one name, or they are of several levels.
-        SpecError, CompileError, TargetError, MeshError: as the program's own methods, for plans.
+        TargetError, MeshError: as `sv.cost`.
 
     Examples:
         >>> import shardviz as sv
         >>> mlp = sv.gallery.mlp()
         >>> replicated = mlp.plan.with_spec("params[1]['w']", None)
-        >>> sv.compare(mlp.plan, replicated, program=mlp.program).same
+        >>> sv.compare(mlp.program.propagate(mlp.plan), mlp.program.propagate(replicated)).same
         False
     """
-    reports = dict(_named(what, lambda plan: _report(plan, program, level, target)))
+    reports = dict(_named(what))
     if len(reports) < 2:
         raise ShardvizError(f"compare: {len(reports)} report is given; it takes two or more")
     levels = {name: report.level for name, report in reports.items()}
@@ -256,33 +249,21 @@ def compare(
     )
 
 
-def _named(what: Sequence[Any], report_of: Callable[[Any], Report]) -> Iterator[tuple[str, Report]]:
+def _named(what: Sequence[Any]) -> Iterator[tuple[str, Report]]:
     if len(what) == 1 and isinstance(what[0], Mapping):
         what = tuple(what[0].items())
     seen: set[str] = set()
     letters = (string.ascii_lowercase[n] if n < 26 else f"report {n + 1}" for n in itertools.count())
     for each, letter in zip(what, letters, strict=False):
-        name, of = each if isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) else (letter, each)
+        name, report = each if isinstance(each, tuple) and len(each) == 2 else (letter, each)
         if name in seen:
             raise ShardvizError(f"compare: two reports are called {name!r}; give each a name of its own")
+        if not isinstance(report, Report):
+            raise ShardvizError(
+                f"compare: expected a Report, not {type(report).__name__}; of a plan give program.propagate(plan)"
+            )
         seen.add(name)
-        yield name, report_of(of)
-
-
-def _report(what: Any, program: Any, level: str, target: str | Machine | None) -> Report:
-    if isinstance(what, Report):
-        return what
-    if program is None:
-        raise ShardvizError(
-            f"compare: expected a Report, not {type(what).__name__}; plans can be compared with program=, such as "
-            "sv.compare(one, other, program=sv.trace(step, params, batch))"
-        )
-    if level == "propagated":
-        return program.propagate(what)
-    if level not in ("partitioned", "compiled"):
-        raise ShardvizError(f"compare(level={level!r}): level is 'propagated', 'partitioned' or 'compiled'")
-    ask = program.partition if level == "partitioned" else program.compile
-    return ask(what, target or "cpu")
+        yield name, report
 
 
 def _cost(name: str, report: Report, target: str | Machine | None, notes: list[str]) -> StepCost | None:

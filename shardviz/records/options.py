@@ -12,8 +12,10 @@ import difflib
 import math
 import re
 import shlex
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -128,133 +130,14 @@ class OptionSet:
     source: str
 
 
-_MAXTEXT = "https://github.com/AI-Hypercomputer/maxtext/blob/48445cf00e73/benchmarks/xla_flags_library.py ({})"
-_JAX = "https://docs.jax.dev/en/latest/gpu_performance_tips.html"
-_FUSION = "xla_tpu_enable_async_collective_fusion"
-_OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
-_FUSED = {
-    _FUSION: True,
-    f"{_FUSION}_multiple_steps": True,
-    "xla_tpu_overlap_compute_collective_tc": True,
-}
-_ON_SPARSE_CORES = {
-    "xla_tpu_use_tc_device_shape_on_sc": True,
-    "xla_sc_enable_instruction_fusion": False,
-    "xla_sc_disable_megacore_partitioning": True,
-}
-_LAYOUT = {
-    "xla_tpu_use_minor_sharding_for_major_trivial_input": True,
-    "xla_tpu_relayout_group_size_threshold_for_reduce_scatter": 1,
-}
+def _sets() -> Mapping[str, OptionSet]:
+    table = tomllib.loads((files("shardviz.records") / "option_sets.toml").read_text(encoding="utf-8"))
+    sets = {}
+    for name, each in table["sets"].items():
+        page, space, where = each["source"].partition(" ")
+        sets[name] = OptionSet(each["text"], each["options"], table["sources"][page] + space + where)
+    return MappingProxyType(sets)
 
 
-def _offloaded(*kinds: str) -> Mapping[str, Option]:
-    """Collectives of these kinds on the sparse cores, and so in no fusion."""
-    by_kind = {
-        f"{_FUSION}_fuse_{{}}": False,
-        f"{_OFFLOAD}_{{}}": True,
-        "xla_tpu_enable_{}_offload_tracing": True,
-    }
-    return {name.format(kind): value for name, value in by_kind.items() for kind in kinds} | _ON_SPARSE_CORES
-
-
-option_sets: Mapping[str, OptionSet] = MappingProxyType(
-    {
-        "data-parallel-overlap": OptionSet(
-            "All-reduces of data parallelism between slices overlap with the next iterations' work.",
-            {
-                "xla_tpu_enable_data_parallel_all_reduce_opt": True,
-                "xla_tpu_data_parallel_opt_different_sized_ops": True,
-            },
-            _MAXTEXT.format("DATA_PARALLEL_OVERLAP"),
-        ),
-        "collective-matmul-off": OptionSet(
-            "No matrix product is split into windows that overlap with the transfer of its operands.",
-            {"xla_jf_spmd_threshold_for_windowed_einsum_mib": 1_000_000},
-            _MAXTEXT.format("DISABLE_COLLECTIVE_MATMUL"),
-        ),
-        "host-offload": OptionSet(
-            "The scheduler overlaps copies to and from the host with work, for programs that keep arrays there.",
-            {
-                "xla_tpu_enable_all_experimental_scheduler_features": True,
-                "xla_tpu_enable_scheduler_memory_pressure_tracking": True,
-                "xla_tpu_host_transfer_overlap_limit": 24,
-                "xla_tpu_aggressive_opt_barrier_removal": "ENABLED",
-                "xla_lhs_prioritize_async_depth_over_stall": "ENABLED",
-                "xla_tpu_enable_ag_backward_pipelining": True,
-                "xla_should_allow_loop_variant_parameter_in_chain": "ENABLED",
-                "xla_should_add_loop_invariant_op_in_chain": "ENABLED",
-                "xla_max_concurrent_host_send_recv": 100,
-                "xla_tpu_scheduler_percent_shared_memory_limit": 100,
-                "xla_latency_hiding_scheduler_rerun": 2,
-            },
-            _MAXTEXT.format("HOST_OFFLOAD_FLAGS"),
-        ),
-        "fused-all-gather": OptionSet(
-            "All-gathers run inside fusions with the work that hides them.",
-            {**_FUSED, f"{_FUSION}_fuse_all_gather": True, "xla_enable_async_all_gather": True},
-            _MAXTEXT.format("CF_FOR_ALL_GATHER"),
-        ),
-        "fused-all-reduce": OptionSet(
-            "All-reduces run inside fusions with the work that hides them.",
-            {**_FUSED, f"{_FUSION}_fuse_all_reduce": True, "xla_enable_async_all_reduce": True},
-            _MAXTEXT.format("CF_FOR_ALL_REDUCE"),
-        ),
-        **{
-            f"sparse-core-{name}": OptionSet(
-                f"{' and '.join(k.replace('_', '-') + 's' for k in kinds).capitalize()} run on the sparse cores, in no "
-                "fusion. Without xla_sc_disjoint_spmem, which newer compilers do not know, and the chip's "
-                "configuration, which is no compiler option.",
-                _offloaded(*kinds),
-                _MAXTEXT.format(f"ENABLE_SPARSECORE_OFFLOADING_FOR_{recipe}"),
-            )
-            for name, recipe, kinds in (
-                ("offload", "RS_AG_AR", ("all_gather", "all_reduce", "reduce_scatter")),
-                ("all-gather", "ALL_GATHER", ("all_gather",)),
-                ("all-reduce", "ALL_REDUCE", ("all_reduce",)),
-                ("reduce-scatter", "REDUCE_SCATTER", ("reduce_scatter",)),
-            )
-        },
-        "reduce-scatter-fusion": OptionSet(
-            "An all-reduce of which each device keeps a slice becomes a reduce-scatter in more cases.",
-            _LAYOUT,
-            _MAXTEXT.format("REDUCE_SCATTER_FUSION"),
-        ),
-        "all-reduce-scatter-layout": OptionSet(
-            "The same, and a memory layout that suits it.",
-            {**_LAYOUT, "xla_tpu_assign_all_reduce_scatter_layout": True},
-            _MAXTEXT.format("LAYOUT_FOR_ALL_REDUCE_SCATTER"),
-        ),
-        "async-collective-permute": OptionSet(
-            "Collective-permutes run beside other work.",
-            {"xla_enable_async_collective_permute": True},
-            _MAXTEXT.format("ENABLE_ASYNC_COLLECTIVE_PERMUTE"),
-        ),
-        "megacore-gather-fusion-off": OptionSet(
-            "All-gathers stay out of fusions that are split over a chip's two cores.",
-            {"xla_tpu_megacore_fusion_allow_ags": False},
-            _MAXTEXT.format("DISABLE_MEGACORE_FUSION_ALLOW_AGS"),
-        ),
-        "bundle-cost-model-off": OptionSet(
-            "Fusions are chosen by the older cost model.",
-            {"xla_tpu_use_bundle_aware_cost_model_for_fusions": False},
-            _MAXTEXT.format("DISABLE_BUNDLE_AWARE_COST_MODEL"),
-        ),
-        "vmem-dense": OptionSet(
-            "An operation may use 96 MiB of VMEM, which leaves less to what is fetched ahead.",
-            {"xla_tpu_scoped_vmem_limit_kib": 98_304},
-            _MAXTEXT.format("DENSE_VMEM_LIMIT_FLAG"),
-        ),
-        "vmem-experts": OptionSet(
-            "An operation may use 80 MiB of VMEM: for mixtures of experts.",
-            {"xla_tpu_scoped_vmem_limit_kib": 81_920},
-            _MAXTEXT.format("MOE_VMEM_LIMIT_FLAG"),
-        ),
-        "gpu-latency-hiding": OptionSet(
-            "The GPU's scheduler moves collectives to where work hides them.",
-            {"xla_gpu_enable_latency_hiding_scheduler": True},
-            _JAX,
-        ),
-    }
-)
-"""Name → options that recipes of MaxText's, and JAX's own pages, use together; each with its source."""
+option_sets: Mapping[str, OptionSet] = _sets()
+"""Name → options that recipes of MaxText's, and JAX's own pages, use together, of `option_sets.toml`."""

@@ -52,7 +52,7 @@ CONFIGURATION = """
 function = "stranger:train_step"
 args = "stranger:arguments"
 mesh = { data = 2, model = 4 }
-in-specs = "stranger:specs"
+in_specs = "stranger:specs"
 donate = [0]
 target = "tpu v5p:2x2x2"
 """

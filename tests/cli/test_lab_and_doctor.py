@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -85,7 +84,7 @@ def test_without_jupyterlab_it_says_what_to_install(monkeypatch, capsys, tmp_pat
 
 def test_jupyterlab_opens_on_the_first_notebook(shipped: Path):
     words = lab_command(shipped, port=9999, browser=False, extra=["--debug"])
-    assert words[:3] == [sys.executable, "-m", "shardviz.cli.lab"]
+    assert words[:3] == [sys.executable, "-m", "jupyterlab"]
     assert f"--ServerApp.root_dir={shipped}" in words
     assert f"--LabApp.default_url=/lab/tree/{FIRST}" in words
     assert words[-1] == "--debug" and {"--port=9999", "--no-browser"} < set(words)
@@ -103,10 +102,8 @@ def test_without_a_command_it_helps(capsys):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and terminals as POSIX has them")
 @pytest.mark.skipif(importlib.util.find_spec("jupyterlab") is None, reason="no jupyterlab: shardviz[lab]")
-@pytest.mark.parametrize(
-    "end", ["SIGINT", *(pytest.param(end, marks=pytest.mark.long) for end in ("SIGTERM", "terminal"))]
-)
-def test_lab_serves_the_copied_notebook_until_it_is_interrupted_and_leaves_nothing(tmp_path: Path, end: str):
+@pytest.mark.parametrize("end", ["SIGTERM", pytest.param("terminal", marks=pytest.mark.long)])
+def test_lab_serves_the_copied_notebook_until_it_is_stopped_and_leaves_nothing(tmp_path: Path, end: str):
     folder, runtime = tmp_path / "mine", tmp_path / "runtime"
     own = {f"JUPYTER_{kind.upper()}_DIR": str(tmp_path / kind) for kind in ("runtime", "config", "data")}
     words = command("lab", str(folder), "--no-browser", "--", "--ServerApp.ip=127.0.0.1")
@@ -131,12 +128,12 @@ def test_lab_serves_the_copied_notebook_until_it_is_interrupted_and_leaves_nothi
                     text += os.read(ours, 4096)
                 os.write(ours, b"y\n")
             else:
-                process.send_signal(signal.Signals[end])
+                process.terminate()
             code = process.wait(30)
         finally:
             process.kill()
             os.close(ours)
-    assert code == 130
+    assert code == 0
     assert started and not psutil.wait_procs(started, timeout=20)[1]
     assert {path.name for path in runtime.iterdir()} <= {"jupyter_cookie_secret"}
     shipped = {path.name for path in shipped_notebooks().glob("*.ipynb")}

@@ -106,8 +106,8 @@ MORE = {
     "why an axis that is not there": ("why", "train", "params['down']", "--axis", "data"),
     "reshard one array": ("reshard", ARRAY, "P('data', None)", "P(None, 'data')", "--mesh", "data=8", *POD),
 }
-AS_IT_IS = ("comment", "skill", "schema", "completion")
-"""What prints Markdown, JSON or a script, which are as wide as they are."""
+AS_IT_IS = ("comment", "skill", "schema", "completion", "targets", "doctor")
+"""What prints Markdown, JSON, a script or a list, which are as wide as they are."""
 ASKS_THE_PERSON = ("report", "check", "why", "mends", "search", "sweep", "timeline", "reshard")
 """What runs code of the person before it answers."""
 
@@ -214,7 +214,7 @@ def test_an_interruption_while_garbage_is_collected_is_not_lost(folder, monkeypa
             time.sleep(0.1)
         waited.append("to the end")
 
-    monkeypatch.setattr("shardviz.compiler.targets.targets", asked)
+    monkeypatch.setattr("shardviz.cli.here.statuses", asked)
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         code = main(("targets",))
@@ -345,7 +345,7 @@ def test_a_shell_is_given_its_completion(run, capsys, monkeypatch):
     monkeypatch.setenv("COMP_CWORD", "1")
     with pytest.raises(SystemExit):
         main([])
-    assert capsys.readouterr().out.split("\n")[1::3] == ["report", "reshard"]
+    assert sorted(capsys.readouterr().out.split("\n")[1::3]) == ["report", "reshard"]
 
 
 @pytest.mark.parametrize("verb", ["report", "check", "why", "comment"])

@@ -42,7 +42,7 @@ args = "model:arguments"
 mesh = { data = 8 }
 in_specs = "model:SPECS"
 target = "tpu v5e:2x4"
-budgets = { forbid = ["all-gather inside loop"] }
+forbid = ["all-gather inside loop"]
 """
 GATHERED = MODEL.replace('P(None, None, None), P("data")', 'P(None, "data", None), P("data")')
 GH = """\

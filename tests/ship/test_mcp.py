@@ -22,7 +22,7 @@ from tests.cli.conftest import command, environment
 TRAIN = """\
 [tool.shardviz.steps.train]
 function = "mlp"
-budgets = { forbid = ["all-reduce"] }
+forbid = ["all-reduce"]
 """
 
 

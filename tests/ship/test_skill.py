@@ -53,7 +53,7 @@ in_specs = "{module}:specs"
 donate = {donated}
 mesh = {{ data = 2, model = 4 }}
 target = "tpu v5e:2x4"
-budgets = {{ forbid = ["all-gather inside loop"] }}
+forbid = ["all-gather inside loop"]
 """
 
 
