@@ -308,9 +308,10 @@ class ScheduleBuilder:
         function that gives it too; else 0."""
         used = set[int]()
         for user, _, in_loop in readers(value, calls_around(value.block), lambda op: op.kind in _VIEWS):
-            is_slice = user is not None and user.kind in _SLICES and not in_loop
-            size = self._bytes_of(user.results[0]) if is_slice else 0.0
-            used.add(round(self._bytes_of(value) / size) if size else 0)
+            size = self._bytes_of(user.results[0]) if user and user.kind in _SLICES and not in_loop else 0.0
+            if not size:
+                return 0
+            used.add(round(self._bytes_of(value) / size))
         return used.pop() if len(used) == 1 else 0
 
     def _is_scattered(self, value: GraphValue) -> bool:
