@@ -186,7 +186,7 @@ def test_a_sweep_is_over_options(program, plan):
 
 
 def test_a_comparison_says_which_report_has_which(program, plan):
-    compared = sv.compare(plan, plan.with_options(FAST), program=program)
+    compared = sv.compare(*(program.propagate(each) for each in (plan, plan.with_options(FAST))))
     assert compared.options == {"a": {}, "b": FAST} and options_text(FAST) in compared.text()
     assert [each["options"] for each in json.loads(compared.to_json())["reports"]] == [{}, FAST]
 
