@@ -26,6 +26,7 @@ from shardviz.view.document import (
     bar,
     code,
     line,
+    listed,
     moved,
     nbytes,
     notes,
@@ -192,13 +193,13 @@ def _phase(c: Collective) -> Piece:
     return words(c.phase + (", written by the user" if c.origin == "user" else ""), quiet=True)
 
 
-def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, **more: Any) -> Section | None:
+def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, **more: Any) -> tuple[Block, ...]:
     """How the target runs the collectives, and a row for each that it runs in another way than it was partitioned, with
-    its time where a cost has timed them, by name. None where nobody knows, and for simulated devices. `more` as of
+    its time where a cost has timed them, by name. Nothing where nobody knows, and for simulated devices. `more` as of
     `Section`."""
     runs, timed = report.target_collectives, timed or {}
     if not runs or report.target == "cpu":
-        return None
+        return ()
     done = Counter(word for run in runs for word in run.how)
     parts = [f"{done[word]} {text_of}" for word, text_of in HOW_WORDS.items() if done[word]]
     left = [c for c in report.collectives if not runs_as(c.name, runs)]
@@ -230,4 +231,4 @@ def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, 
     silent = f"; not stated for {len(runs) - counts.total()}" if len(runs) > counts.total() else ""
     algorithms = ", ".join(f"{name} ({n})" for name, n in most_first) + silent
     stated = paragraph(algorithms, label="algorithms", quiet=True) if counts else None
-    return section("Final HLO", rows, stated, lead=text, **more)
+    return listed(section("Final HLO", rows, lead=text, **more), stated)

@@ -270,7 +270,7 @@ def memory_section(report: Report, memory: Memory) -> Section:
         alive = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
         blocks.append(section("Largest values at the peak", alive, fold="closed"))
     lead = f"{format_bytes(memory.set_aside)} allocated ({memory.target} compiler's plan){fits}"
-    return section("Memory on each device", *blocks, runs_section(report, fold="closed", brief=True), lead=lead)
+    return section("Memory on each device", *blocks, *runs_section(report, fold="closed", brief=True), lead=lead)
 
 
 def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, name: str = "") -> Table:
