@@ -329,8 +329,8 @@ class Questions:
 
 
 def _alike(collective: Collective, report: Report) -> list[Collective]:
-    """The collectives of a report that are of one kind, line and phase, over the same axes, on the same shape."""
-    what = lambda c: (c.kind, c.axes, c.source, c.phase, c.dtype, c.made_by, c.read_by)  # noqa: E731
+    """The collectives of a report that are of one kind, line and phase, over the same axes, whoever reads them."""
+    what = lambda c: (c.kind, c.axes, c.source, c.phase, c.dtype)  # noqa: E731
     return [c for c in report.collectives if what(c) == what(collective)]
 
 

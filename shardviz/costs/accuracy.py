@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-STEP_ERROR = 0.03
-"""The share of a step below which no level but the target's compiler tells whether a change saves any: of the mends
-tried in `docs/promised_and_compiled.py`, those that promised less and made the compiled step longer did so."""
+STEP_ERROR = 0.04
+"""The share of a step below which no level but the target's compiler tells whether a change saves any: the mends tried
+in `docs/promised_and_compiled.py` that made the compiled step longer promised less, one of them 3.2 %."""
 
 
 @dataclass(frozen=True)

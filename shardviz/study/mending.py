@@ -7,9 +7,9 @@ A change (`changes_of`) is a whole plan, or a variant of the program, which is t
 propagation and the cost model, in tens of milliseconds. What makes the step no shorter falls out, but for what takes
 less memory in as short a step, or makes it fit, or takes away what a warning says that an array holds; the best of the
 rest go through XLA's partitioner, and what that finds is what is said. What saves less time than a level is off by is
-no mend there, unless it saves memory too. Where the plan does not fit, what takes less memory goes on through the
-target's compiler, if that is there: no estimate says what fits. So does what costs time for the memory of a finding,
-and a change that saves much and that no finding names.
+no mend there, unless it saves memory. For memory the target's compiler is asked, if that is there: where the plan does
+not fit, where the change saves hardly any time, and where it costs time against a finding of what an array holds. So it
+is about a change that saves much and that no finding names.
 
 Where the process has other things to do in between, what traces the function is tried in a worker: nobody waits for it,
 and whatever the function locks is locked there.
@@ -162,10 +162,10 @@ class Judged:
         return "less is moved, but each device computes more" if self.flops > other.flops * (1 + _WORTH) else ""
 
     def is_unsure(self, other: Judged) -> bool:
-        """Whether all that is better are so few seconds that no level but the compiler's own is sure of them."""
+        """Whether it saves so few seconds that no level but the compiler's own is sure of them."""
         if self.step is None or other.step is None or self.over < other.over:
             return False
-        return self.step > other.step * (1 - STEP_ERROR) and self.needed > other.needed * (1 - STEP_ERROR)
+        return self.step > other.step * (1 - STEP_ERROR)
 
     @property
     def rank(self) -> tuple[float, float, float]:
@@ -490,8 +490,14 @@ class Mending(Trying[Mends]):
             self._refuse(change, f"{why}: so it is at level {level}")
             return None
         if level != "compiled" and sides[1].is_unsure(sides[0]):
-            self._refuse(change, f"it saves less of the step than level {level} is off by")
-            return None
+            if sides[1].needed > sides[0].needed * (1 - STEP_ERROR):
+                self._refuse(change, f"it saves less of the step than level {level} is off by")
+                return None
+            if self._compiler and change.plan not in self._through and not self._goes(change):
+                self._due.append((judged, change))
+                for each in plans:
+                    self._ask(each, "compiled")
+                return None
         own = self._pair(plans, self.report.level) or reports
         here = None
         if self.machine is not None and own[0].level != level:

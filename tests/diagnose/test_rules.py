@@ -114,7 +114,7 @@ def test_what_hardly_fills_a_machine_is_no_warning_there(rule):
 
 @pytest.mark.parametrize(
     ("part", "share", "grave"),
-    [(0.05, None, True), (0.04, None, False), (0.02, 0.03, True), (0.06, 0.025, False), (0.005, 0.5, False)],
+    [(0.05, None, True), (0.04, None, False), (0.02, 0.04, True), (0.06, 0.035, False), (0.005, 0.5, False)],
 )
 def test_a_move_is_a_warning_by_its_part_of_all_that_moves_or_of_the_step(part, share, grave):
     known = diagnosed.Case(FIRES["gathered-each-run"][0].report)

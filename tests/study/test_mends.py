@@ -97,7 +97,7 @@ def test_a_saving_as_small_as_its_level_s_error_is_no_mend_before_the_targets_co
 
 def test_a_saving_as_small_as_its_level_s_error_says_so(tried):
     mend = next(mend for mend in tried if mend.level == "partitioned")
-    small, large = (dataclasses.replace(mend, seconds=share * mend.step) for share in (0.02, 0.04))
+    small, large = (dataclasses.replace(mend, seconds=share * mend.step) for share in (0.02, 0.05))
     assert small.levels == "within the error of level partitioned" and small.levels in small.text
     assert "error" not in large.text
     assert "error" not in dataclasses.replace(small, level="compiled").text
