@@ -339,16 +339,16 @@ def test_what_shardy_propagates_takes_as_long_as_the_compilers_schedules():
 @pytest.mark.tpu
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "options", "target"), [
-    ("mlp", {}, "tpu v5e:2x4"), ("llama", {}, "tpu v5p:2x2x2"),
+    ("mlp", {}, "tpu v5e:2x4"), ("decoder", {"layers": 1}, "tpu v5p:2x2x2"),
 ])  # fmt: skip
 def test_plans_are_ranked_as_by_the_targets_compiler(name, options, target):
-    """Kendall's tau of presets on three meshes; lower where the partitioner does what Shardy's passes do not say."""
+    """Kendall's tau of presets on two meshes; lower where the partitioner does what Shardy's passes do not say."""
     program = getattr(sv.gallery, name)(**options).program
-    meshes = {"data": 8}, {"data": 4, "model": 2}, {"data": 2, "model": 4}
+    meshes = {"data": 8}, {"data": 4, "model": 2}
     plans = [plan for mesh in meshes for plan in program.presets(mesh).values()]
     foretold = [sv.cost(program.propagate(plan, target), target).step.seconds for plan in plans]
     compiled = [sv.cost(program.compile(plan, target), target).step.seconds for plan in plans]
-    assert len(plans) >= 12 and scipy.stats.kendalltau(foretold, compiled).statistic >= 0.8, (foretold, compiled)
+    assert len(plans) >= 8 and scipy.stats.kendalltau(foretold, compiled).statistic >= 0.8, (foretold, compiled)
 
 
 def test_a_cost_has_the_seconds_of_its_timeline():

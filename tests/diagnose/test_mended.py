@@ -20,7 +20,7 @@ from shardviz.study.proposing import Proposals
 from tests.diagnose import programs
 from tests.diagnose.programs import FIRES, Case
 from tests.program.edited import edited, module_of, said
-from tests.program.test_code import agrees, run
+from tests.program.test_code import reported, run  # noqa: F401 - a fixture
 
 PLANS = ("argument", "output", "constrain")
 
@@ -103,7 +103,7 @@ def test_what_was_too_much_is_as_much_less_as_was_said():
 
 
 @pytest.mark.parametrize("rule", ["less-cut", "unlike-parameter"])
-def test_the_code_of_an_argument_s_mend_runs_as_the_report_says(rule, tmp_path):
+def test_the_code_of_an_argument_s_mend_runs_as_the_report_says(rule, run, tmp_path):  # noqa: F811
     case, report, finding = partitioned(rule)
     plan = mended(case, report, finding, ("argument",))
     code = case.program.code(plan)
@@ -112,11 +112,12 @@ def test_the_code_of_an_argument_s_mend_runs_as_the_report_says(rule, tmp_path):
     root = Path(__file__).parents[2]
     before = f"import sys\nsys.path.insert(0, {str(root)!r})\nfrom tests.diagnose.programs import FIRES\n"
     before += f"args = FIRES[{rule!r}][0].args\n"
-    ins, outs = run(code, before, "step", "*args", tmp_path)
+    has = run(tmp_path, before, code, "step", "*args")
     after = case.program.partition(plan)
     held = {v.name: v.spec for v in after.arguments}
     pinned = {result: held[name] for name, result in resharded_state(case.program, plan).items()}  # so that steps chain
-    agrees(replace(after, outputs=tuple(replace(v, spec=pinned.get(v.name, v.spec)) for v in after.outputs)), ins, outs)
+    chained = replace(after, outputs=tuple(replace(v, spec=pinned.get(v.name, v.spec)) for v in after.outputs))
+    assert has == reported(chained)
 
 
 def test_an_array_of_a_line_is_cut_by_the_batch_once_the_first_one_is():
