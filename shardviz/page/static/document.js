@@ -93,7 +93,7 @@ function Table({ doc, of, path }) {
     (narrow ? columns[i]?.right ? n + 3 : Math.min(n, MOST) : n) + (i ? 0 : folds)
   );
   const total = chars.reduce((sum, n) => sum + n, 0);
-  const least = LEAST[columns.length > 7 ? 3 : columns.length > 5 ? 2 : columns.length > 3 ? 1 : 0];
+  const least = LEAST[columns.length > 6 ? 3 : columns.length > 5 ? 2 : columns.length > 3 ? 1 : 0];
   const heads = columns.map(({ title = "", right, tip }) =>
     ui`<th scope="col" class=${right && "sv-num"}>${tip ? ui`<${Term} text=${title} means=${tip} />` : title}</th>`
   );
