@@ -213,7 +213,7 @@ def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, 
 
     rows = table(
         [run for run in runs if run.how or run.algorithm],
-        (wrapped("runs as"), lambda run: (words(run.collective.kind, strong=True), code(run.collective.name, quiet=True))),
+        ("runs as", lambda run: (words(run.collective.kind, strong=True), code(run.collective.name, quiet=True))),
         ("axes", lambda run: axes(run.collective.axes)),
         (right("operand bytes"), lambda run: nbytes(run.collective.operand_bytes)),
         (right("count"), lambda run: format_count(run.collective.count)),
