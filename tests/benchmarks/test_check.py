@@ -11,7 +11,7 @@ from tests.cli.conftest import git
 
 PROJECT = """
 [tool.shardviz.steps.train]
-function = "stranger:llama('70b')"
+function = "stranger:large"
 target = "tpu v5p:4x4x4"
 """
 LINE = 'x = x + g @ p["w2"]'
@@ -19,7 +19,7 @@ GATHERED = 'w2 = jax.lax.with_sharding_constraint(p["w2"], P())\n    x = x + g @
 
 
 def test_a_gathered_weight_of_a_70b_step_is_found_in_a_minute(tmp_path, monkeypatch, capsys):
-    model = Path(gallery.__code__.co_filename).read_text()
+    model = Path(gallery.__code__.co_filename).read_text() + '\n\nlarge = llama("70b")\n'
     (tmp_path / "stranger.py").write_text(model)
     (tmp_path / "pyproject.toml").write_text(PROJECT)
     git(tmp_path, "init", "--quiet", "--initial-branch=main")
