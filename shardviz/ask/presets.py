@@ -145,8 +145,8 @@ def presets_of(
             text, rest = (text, _no_rest) if isinstance(text, str) else text
             by = Counter(tuple(map(str, axes)) for m, axes in plan.cuts if m.role == "argument" and axes)
             cut = ", ".join(f"{plural(n, 'array dimension')} by {' and '.join(axes)}" for axes, n in by.items())
-            said = {"plan": plan, "text": text, "cut": cut or "nothing divides"}
-            yield Preset(name=name, **said, rest=rest, promises=tuple(promises))
+            cut = cut or "nothing divides"
+            yield Preset(name=name, plan=plan, text=text, cut=cut, rest=rest, promises=tuple(promises))
 
 
 def _data(subject: Subject, none: Plan) -> Any:

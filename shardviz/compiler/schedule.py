@@ -38,7 +38,7 @@ from shardviz.compiler.traffic import moved_bytes
 from shardviz.graph import Block, GraphValue, trip_counts
 from shardviz.graph.flops import PRODUCTS, call_of, multiplied_in, product_dtype, product_flops, shortest, shortest_side
 from shardviz.graph.listed import ScheduleBuilder
-from shardviz.records.kernels import KernelFacts
+from shardviz.records.kernels import Kernel, KernelFacts
 from shardviz.records.schedule import Schedule, Scheduled, heaviest
 
 _RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
@@ -160,7 +160,7 @@ class _ScheduleReader:
         flops: dict[str, float] = {}
         opaque: set[str] = set()
         sides: list[int] = []
-        kernels: set[str] = set()
+        kernel: Kernel = ""
         inside = [op]
         for each in inside:
             if each.kind == "fusion":
@@ -169,18 +169,18 @@ class _ScheduleReader:
                 dtype = multiplied_in(each, product_dtype(each))
                 flops[dtype] = flops.get(dtype, 0.0) + product_flops(each)
                 sides.append(shortest_side(each))
-                kernels |= {each.kind} & {"convolution"}
+                kernel = "convolution" if each.kind == "convolution" else kernel
             elif each.kind == "custom-call":
                 call = call_of(each, each.native.op_name, self.phases.source_around(each), self.kernels)
                 if call is not None:
                     dtype = multiplied_in(each, call.dtype)
                     flops[dtype] = flops.get(dtype, 0.0) + (call.flops or 0.0)
                     sides.append(call.side)
-                    kernels.add(call.kernel)
+                    kernel = call.kernel or kernel
                     opaque |= {call.name} if call.flops is None else set()
         moved = max(0.0, moved_bytes(op) - less) if self.scheduled else 0.0
         if flops or moved or opaque:
-            done = {"flops": flops, "side": shortest(sides), "kernel": max(kernels, default=""), "hbm_bytes": moved}
+            done = {"flops": flops, "side": shortest(sides), "kernel": kernel, "hbm_bytes": moved}
             yield self._entry(op, "work", opaque=tuple(sorted(opaque)), **done)
 
     def _entry(self, op: HloOperation, kind: Any, name: str = "", **fields: Any) -> Scheduled:

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 from shardviz.gallery.decoders import MODELS, TABLE, Decoder, decoder_of
 from shardviz.gallery.example import Example
 from shardviz.gallery.llama import rms_norm, rotary
-from shardviz.gallery.mlp import mlp  # noqa: F401 - these three are programs of the table
-from shardviz.gallery.moe import moe  # noqa: F401
-from shardviz.gallery.resnet import resnet  # noqa: F401
+from shardviz.gallery.mlp import mlp
+from shardviz.gallery.moe import moe
+from shardviz.gallery.resnet import resnet
 
 _MODEL = "llama3.1-8b"
 
@@ -296,15 +296,24 @@ def messages(nodes: int = 65536, edges: int = 1048576, features: int = 128) -> E
     return _step(fn, ([wide(2 * features, features)] * 2, wide(nodes, features), ints, ints))
 
 
-def _made(row: Mapping[str, Any]) -> Example:
+_PROGRAMS: Mapping[str, Callable[..., Example]] = {
+    program.__name__: program
+    for program in (
+        *(adam, convolution, decode, lstm, messages, mlp, moe, norms, orbit, prefill, product, products, residuals),
+        *(resnet, unet, vit, vocabulary),
+    )
+}
+
+
+def _step_of(row: Mapping[str, Any]) -> Example:
     """The step of a row of `programs.toml`, on one device."""
     settings: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     settings |= {name: jnp.dtype(row[name]).type for name in {"dtype", "weights"} & row.keys()}
     if "program" in settings:
-        return alone(globals()[settings.pop("program")](**settings))
+        return alone(_PROGRAMS[settings.pop("program")](**settings))
     shape = replace(MODELS[settings.pop("decoder")], **settings.pop("shape", {}))
     return alone(decoder_of(shape, mesh="fsdp=1", **settings))
 
 
-STEPS: dict[str, Callable[[], Example]] = {name: partial(_made, row) for name, row in TABLE["steps"].items()}
+STEPS: dict[str, Callable[[], Example]] = {name: partial(_step_of, row) for name, row in TABLE["steps"].items()}
 """Name → step, of `programs.toml`."""

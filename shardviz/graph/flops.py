@@ -23,13 +23,13 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 from shardviz.graph.operations import Block, Dims, Graph, GraphValue, Operation
 from shardviz.layouts.layout import itemsize
 from shardviz.records import Frame
 from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
-from shardviz.records.kernels import ATTENTION, CONVOLUTIONS, Array, KernelFacts, factor_dtype, kernel_name
+from shardviz.records.kernels import ATTENTION, CONVOLUTIONS, Array, Kernel, KernelFacts, factor_dtype, kernel_name
 from shardviz.records.work import Sizes
 
 PRODUCTS = frozenset(("dot", "scaled-dot", "ragged-dot", "convolution"))
@@ -131,7 +131,7 @@ class KernelCall:
     flops: float | None
     dtype: str
     side: int = 0
-    kernel: Literal["", "attention", "convolution"] = ""
+    kernel: Kernel = ""
 
 
 def call_of(

@@ -255,7 +255,8 @@ def _named(what: Sequence[Any]) -> Iterator[tuple[str, Report]]:
     seen: set[str] = set()
     letters = (string.ascii_lowercase[n] if n < 26 else f"report {n + 1}" for n in itertools.count())
     for each, letter in zip(what, letters, strict=False):
-        name, report = each if isinstance(each, tuple) and len(each) == 2 else (letter, each)
+        named = isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str)
+        name, report = each if named else (letter, each)
         if name in seen:
             raise ShardvizError(f"compare: two reports are called {name!r}; give each a name of its own")
         if not isinstance(report, Report):

@@ -51,10 +51,11 @@ def roles(lowered: Lowered) -> Roles:
         with lowered.entered():
             graph = MlirGraph(lowered.module.operation)
             flow, values = flow_of(graph, lowered.locations), zip(traced.arguments, graph.entry.arguments, strict=True)
-            unused = (a.name for a, v in values if a.shape and list(v.native.uses) and not flow.is_used_inside(v))
             results = zip(traced.outputs, graph.entry.returned, strict=True)
-            made = (o.name for o, value in results if o.shape and _is_backward(value, lowered.locations))
-            optimizer, backward = frozenset(unused), frozenset(made)
+            optimizer = frozenset(
+                a.name for a, v in values if a.shape and list(v.native.uses) and not flow.is_used_inside(v)
+            )
+            backward = frozenset(o.name for o, v in results if o.shape and _is_backward(v, lowered.locations))
     news = new_values(traced.arguments, [o for o in traced.outputs if o.name not in backward])
     updates = {u.argument: u.output for u in traced.updates if u.argument} if traced.differentiated else {}
     return Roles(traced.differentiated, traced.outputs, optimizer, backward, news | updates)

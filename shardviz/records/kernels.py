@@ -25,7 +25,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from shardviz.records.counting import dot_flops
 from shardviz.records.values import Frame
@@ -82,6 +82,9 @@ KERNELS = frozenset(
     ("tpu_custom_call", "__gpu$xla.gpu.triton", "triton_kernel_call", "mosaic_gpu", "mosaic_gpu_v2", "xla.gpu.triton")
 )
 """Targets of calls of Pallas (and other hand-written) kernels."""
+
+Kernel = Literal["", "attention", "convolution"]
+"""Whose products a GPU's library computes at a rate of their own; empty for any other."""
 
 ATTENTION = "__cudnn$fmha"
 """How the targets of cuDNN's attention begin."""

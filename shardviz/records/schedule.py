@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from shardviz.records.collectives import Collective
+from shardviz.records.kernels import Kernel
 from shardviz.records.values import Frame
 
 
@@ -38,7 +39,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             where each device of a group keeps one, it becomes a reduce-scatter. 0 for other uses.
         narrows: of an all-gather or a permute of float32: nothing but products use its result; TPUs send bfloat16.
         after: of `begin`: what must have ended before.
-        kernel: of work: `attention` where its products are those of a kernel of fused attention, `convolution` of one.
+        kernel: of work: what its products are of, `attention` (fused into one kernel) or `convolution`; else empty.
         opaque: kernels and library calls in it whose FLOPs nobody says.
         between: of `begin`: the kind of transfer between slices, as a TPU's compiler calls it (`ALL_REDUCE`).
         sent_bytes: of such a transfer: what one device hands over.
@@ -67,7 +68,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slices: int = 0
     narrows: bool = False
     after: tuple[str, ...] = ()
-    kernel: Literal["", "attention", "convolution"] = ""
+    kernel: Kernel = ""
     opaque: tuple[str, ...] = ()
     between: str = ""
     sent_bytes: float = 0.0
