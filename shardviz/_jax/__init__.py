@@ -9,8 +9,6 @@ from shardviz._jax.checkpoints import Checkpointing, under_checkpoint
 from shardviz._jax.compiling import (
     compile_for_cpu,
     compile_only,
-    finished_numbers,
-    finished_text,
     let_fork_end,
     preload,
     renew_threads,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import sys
 from collections.abc import Sequence
@@ -65,26 +64,6 @@ def compile_only(
     compile_options = _compile_options(device_ids, out_chosen, options)
     with mlir_context():
         return devices[0].client.compile(ir.Module.parse(module), xla_client.DeviceList(devices), compile_options)
-
-
-def finished_numbers(executable: Any) -> dict[str, dict[str, Any] | None]:
-    """What an executable's `memory_analysis()` and whole `cost_analysis()` give; None where there are none."""
-    from jax.errors import JaxRuntimeError
-
-    memory, cost = None, None
-    with contextlib.suppress(JaxRuntimeError, NotImplementedError, AttributeError):
-        stats = executable.get_compiled_memory_stats()
-        names = [n for n in dir(stats) if not n.startswith("_") and isinstance(getattr(stats, n), int)]
-        memory = {name: getattr(stats, name) for name in names}
-    with contextlib.suppress(JaxRuntimeError, NotImplementedError, AttributeError):
-        numbers = executable.cost_analysis()
-        cost = {k: float(v) for k, v in numbers.items() if "{" not in k} if numbers else None
-    return {"memory": memory, "cost": cost}
-
-
-def finished_text(executable: Any) -> str:
-    """The final HLO of a finished executable."""
-    return "\n\n".join(module.to_string() for module in executable.hlo_modules())
 
 
 def _compile_options(device_ids: Sequence[int], out_chosen: Sequence[bool], options: dict[str, Any]) -> Any:

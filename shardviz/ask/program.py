@@ -344,16 +344,12 @@ class Program(Derivable):
         target: str = "cpu",
         *,
         options: Any = (),
-        finish: bool = False,
         timeout: float | None = None,
     ) -> Report:
         """The target's optimised program and memory plan: level `compiled`.
 
-        Machine code, most of a compile, is not waited for, unless you say `finish=True`: then `report.memory.code` and
-        `.stated`, `report.cost.stated` and the collectives' `algorithm` have what the finished program says of itself.
-
-        That a program does not fit into the target's memory is an answer: `report.memory.fits` is False then, and a
-        diagnostic says by how much.
+        Machine code, most of a compile, is not waited for. That a program does not fit into the target's memory is an
+        answer: `report.memory.fits` is False then, and a diagnostic says by how much.
 
         Args:
             plan: mesh and specs; the mesh has as many devices as the target.
@@ -362,8 +358,6 @@ class Program(Derivable):
                 `attached`, the devices that JAX sees in this process.
             options: compiler options besides the plan's own, as `Plan.with_options` takes them:
                 `{"xla_tpu_scoped_vmem_limit_kib": 98304}`, or `"host-offload"`, a set of `sv.gallery.option_sets`.
-            finish: let the compile go on to its end. A program that does not fit is not finished; where a compile
-                fails after the memory plan is there, the report stands and a diagnostic says why.
             timeout: as `partition`.
 
         Raises:
@@ -373,7 +367,7 @@ class Program(Derivable):
             CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
                 the target, and with the compiler's own words where it does not take an option.
         """
-        return self._answer(plan, "compiled", target=target, options=options, finish=finish, timeout=timeout)
+        return self._answer(plan, "compiled", target=target, options=options, timeout=timeout)
 
     @of_plan
     def submit(
@@ -383,7 +377,6 @@ class Program(Derivable):
         *,
         target: str = "cpu",
         options: Any = (),
-        finish: bool = False,
         timeout: float | None = None,
         memory_limit: float | None = None,
         on_report: OnReport | None = None,
@@ -395,11 +388,10 @@ class Program(Derivable):
             level: `partitioned` or `compiled`: when nothing more is wanted.
             target: the machine to compile for; see `compile`. Where nothing here can, level `partitioned` is made on
                 simulated devices.
-            options, finish: as `compile`; `finish` at level `compiled`.
+            options: as `compile`.
             timeout: seconds that it may take.
             memory_limit: bytes that its process may use.
-            on_report: called with the report of each level that is reached, and once more with that of the finished
-                compile if it was asked for, on another thread.
+            on_report: called with the report of each level that is reached, on another thread.
 
         Returns:
             A future of the last level's report; see `ReportFuture` for its states.
@@ -410,8 +402,8 @@ class Program(Derivable):
         """
         future = ReportFuture(on_report)
         try:
-            until = submitting.last_milestone(level, finish)
-            future.begin(self._reading(plan.with_options(options), level, target), until, timeout, memory_limit)
+            submitting.check_level(level)
+            future.begin(self._reading(plan.with_options(options), level, target), level, timeout, memory_limit)
         except BaseException:
             future.stop()
             raise

@@ -2,12 +2,10 @@
 
 partitioned   the partitioner's program: shardings, collectives, FLOPs, and where Shardy's level differs
 compiled      the same, with the target's memory plan, its collectives, and what it reads and writes
-finished      the same, with what the executable says of itself: code size, XLA's analyses, collective algorithms
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +17,7 @@ from shardviz.judge.report import Report
 from shardviz.program.call import Call
 from shardviz.program.lower import Lowered
 from shardviz.program.trace import Argument
-from shardviz.records import Collectives, Memory, PlanRecord, Stated, Value
+from shardviz.records import Collectives, Memory, PlanRecord, Value
 from shardviz.records.kernels import KernelFacts
 from shardviz.records.values import donated_bytes
 
@@ -45,7 +43,7 @@ class CompileReading:
 
     def report(self, milestone: str, texts: dict[str, str], job: processes.Job) -> Report:
         """The report of a milestone, from its texts."""
-        read = {"partitioned": self._partitioned, "compiled": self._compiled, "finished": self._finished}[milestone]
+        read = self._partitioned if milestone == "partitioned" else self._compiled
         self.reached[milestone] = read(texts, job)
         return self.reached[milestone]
 
@@ -137,36 +135,6 @@ class CompileReading:
             fits = True if self.resolved.machine.chip.kind == "tpu" else plan.takes <= hbm
         return replace(plan, hbm=hbm, fits=fits)
 
-    def _finished(self, texts: dict[str, str], job: processes.Job) -> Report:
-        """The compiled report with what its finished executable says: JSON of `memory` and `cost`, as
-        `_jax.finished_numbers` has them, and the executable's program."""
-        report, facts = self.reached["compiled"], json.loads(texts["stated"])
-        memory, sizes, cost = report.memory, facts["memory"], report.cost
-        assert cost is not None
-        if memory is not None and sizes:  # a compiler that does not know how large the machine code is says 0
-            memory = replace(memory, stated=sizes, code=sizes.get("generated_code_size_in_bytes") or None)
-        if facts["cost"]:
-            cost = replace(cost, stated=_stated(facts["cost"]))
-        missing = {
-            "how large the machine code is": memory is None or memory.code is None,
-            "what memory_analysis() would": not sizes,
-            "what cost_analysis() would": cost.stated is None,
-        }
-        algorithms = compiler.algorithms(compiler.parse(texts["final"]))
-        runs = report.target_collectives
-        return replace(
-            report,
-            memory=memory,
-            cost=cost,
-            target_collectives=tuple(
-                replace(run, algorithm=algorithms.get(run.collective.name, run.algorithm)) for run in runs
-            ),
-            stages={**report.stages, "finished": texts["final"]},
-            diagnostics=diagnose.not_stated(report.target, [what for what, is_so in missing.items() if is_so])
-            + report.diagnostics,
-            timings={**report.timings, "finish": job.elapsed},
-        )
-
     @property
     def _names(self) -> list[str]:
         """The names of the compiled program's arguments."""
@@ -192,19 +160,3 @@ def _with_types(values: Sequence[Value], predicted: Sequence[Value]) -> tuple[Va
     if not types:
         return tuple(values)
     return tuple(replace(v, fixed=types.get((v.source, v.name_stack, v.shape))) for v in values)
-
-
-def unfinished_report(report: Report, why: BaseException) -> Report:
-    """A compiled report that stands, though its compile did not come to an end."""
-    return replace(report, diagnostics=diagnose.not_finished(str(why)) + report.diagnostics)
-
-
-def _stated(cost: Mapping[str, float]) -> Stated:
-    """The record of `cost_analysis()`'s numbers."""
-    seconds = cost.get("optimal_seconds", -1.0)
-    return Stated(
-        flops=cost.get("flops"),
-        bytes_accessed=cost.get("bytes accessed"),
-        transcendentals=cost.get("transcendentals"),
-        optimal_seconds=seconds if seconds >= 0 else None,
-    )

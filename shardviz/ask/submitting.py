@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 
 from shardviz import processes
-from shardviz.ask.reading import CompileReading, unfinished_report
-from shardviz.errors import CompileCrashed, CompileError, CompileRefused, CompileStopped, ShardvizError
+from shardviz.ask.reading import CompileReading
+from shardviz.errors import CompileCrashed, CompileError, CompileRefused, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.processes import Job
@@ -22,11 +22,11 @@ class ReportFuture(Job[Report]):
     """The report of a compile under way.
 
     `result(timeout)` waits for the report, or raises a `CompileError` that says what happened. `on_report`, if given to
-    `Program.submit`, is called with the report of each level as it is reached, and with that of a finished compile.
+    `Program.submit`, is called with the report of each level as it is reached.
     `stop()` stops the compile; the future then ends with `CompileStopped`. `state` and the like are those of a `Job`.
 
     Attributes:
-        reports: what was reached so far: `partitioned`, `compiled`, and `finished` (level `compiled` too).
+        reports: what was reached so far: `partitioned`, `compiled`.
     """
 
     def __init__(self, on_report: OnReport | None = None):
@@ -48,16 +48,9 @@ class ReportFuture(Job[Report]):
         processes.begin(self, timeout=timeout, memory_limit=memory_limit)
 
     def conclude(self, error: CompileError | None) -> None:
-        """Ends with the last report; where only machine code could not be made, with the report without it."""
-        until = self._until
-        why, last = _about_options(error, self._reading), self.reports.get(until)
-        if until == "finished" and last is None:
-            last, until = self.reports.get("compiled"), "compiled"
-            if last is not None and why is not None and not isinstance(why, CompileStopped):
-                compiled, reason = last, why
-                self._deliver("finished", lambda: unfinished_report(compiled, reason))
-                last, why = self.reports.get("finished"), None
-        self.finish(why or last or CompileError(f"the compile ended without reaching level {until!r}"))
+        """Ends with the last report, or with what went wrong."""
+        why, last = _about_options(error, self._reading), self.reports.get(self._until)
+        self.finish(why or last or CompileError(f"the compile ended without reaching level {self._until!r}"))
 
     def _deliver(self, level: str, build: Callable[[], Report]) -> None:
         """Builds the report of a level and hands it to `on_report`. An error in either ends the future."""
@@ -72,14 +65,10 @@ class ReportFuture(Job[Report]):
             self.finish(error)
 
 
-def last_milestone(level: str, finish: bool) -> str:
-    """The milestone after which nothing more is wanted. Raises ShardvizError for a level that a compile does not reach,
-    or one that cannot be finished."""
+def check_level(level: str) -> None:
+    """Raises ShardvizError for a level that a compile does not reach."""
     if level not in processes.LEVELS:
         raise ShardvizError(f"level {level!r}: a compile reaches one of {', '.join(map(repr, processes.LEVELS))}")
-    if finish and level != "compiled":
-        raise ShardvizError(f"finish=True: only a compile of level 'compiled' can be finished, not {level!r}")
-    return "finished" if finish else level
 
 
 def request_of(reading: CompileReading, until: str) -> processes.Request:

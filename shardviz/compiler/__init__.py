@@ -3,7 +3,7 @@
 from shardviz.compiler.collectives import collectives
 from shardviz.compiler.frames import FrameTable
 from shardviz.compiler.graph import graph_of
-from shardviz.compiler.matching import algorithms, target_collectives
+from shardviz.compiler.matching import target_collectives
 from shardviz.compiler.memory import Buffers, alive_at_peak, memory
 from shardviz.compiler.module import Computation, Instruction, Module, parse
 from shardviz.compiler.phases import Phases

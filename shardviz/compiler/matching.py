@@ -26,9 +26,6 @@ from shardviz.notation.mesh import DeviceMesh
 from shardviz.records import Collective, TargetCollective
 from shardviz.records.groups import grouped
 
-_ALGORITHM = re.compile(r'"(?:strategy|algorithm|kernel_strategy|collective_algorithm|backend)"\s*:\s*"(\w+)"')
-_TPU_ALGORITHM = re.compile(r'"collective_algorithm_config"\s*:\s*\{([^}]*)')
-_TPU_WORDS = re.compile(r'"(?:emitter|strategy)"\s*:\s*"(\w+)"')
 _TOGETHER = re.compile(r'"is_sync"\s*:\s*true')
 REDUCES = frozenset(("all-reduce", "reduce-scatter"))
 
@@ -108,7 +105,6 @@ def _record(run: OptimizedCollective, by_name: _ByName, several: Mapping[str, in
         collective=shown,
         stands_for=tuple(run.stands_for),
         how=tuple(k for k, holds in how.items() if holds),
-        algorithm=run.algorithm,
     )
 
 
@@ -141,7 +137,6 @@ class OptimizedCollective:
         caller = next(iter(op.block.callers), None)
         while caller is not None and caller.kind == "call":  # what an asynchronous call has the sparse cores run
             caller = next(iter(caller.block.callers), None)
-        self.algorithm = _words(op)
         self.fused = caller is not None and caller.kind == "fusion"
         apart = op.kind.endswith("-start") or (caller is not None and caller.kind == "async-start")
         self.apart = op.is_chained or (apart and not _TOGETHER.search(op.native.attributes_text))
@@ -209,25 +204,6 @@ def _place(instruction: Instruction, collective: Collective, module: Module) -> 
         return None
     own = collective.name_stack.endswith(instruction.op_name)
     return collective.name_stack if own else instruction.op_name, module.source(instruction), collective.axes
-
-
-def _words(op: HloOperation) -> str:
-    caller = next(iter(op.block.callers), None)
-    kernel = caller is not None and caller.kind in ("fusion", "async-start")
-    return _words_of(op.native) or (_words_of(caller.native) if caller is not None and kernel else "")
-
-
-def _words_of(instruction: Instruction) -> str:
-    """The words for an algorithm in a `backend_config`; those of a TPU: what emits the code, and its strategy."""
-    text = instruction.attributes_text
-    if config := _TPU_ALGORITHM.search(text):
-        return " ".join(_TPU_WORDS.findall(config[1]))
-    return next((match[1] for match in _ALGORITHM.finditer(text) if not match[1].endswith("DEFAULT")), "")
-
-
-def algorithms(module: Module) -> dict[str, str]:
-    """Collective → the compiler's words for its algorithm, of those that it names."""
-    return {name: text for name, op in _named(module).items() if (text := _words(op))}
 
 
 def _origin_of(collective: Collective) -> Hashable:

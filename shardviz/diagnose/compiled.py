@@ -234,18 +234,3 @@ def _alive(value: Alive) -> str:
     where = f", {value.source.short}" if value.source else ""
     shape = f" {value.dtype}{list(value.shape)}" if value.dtype else ""
     return f"{value.kind} {value.name}{shape} {format_bytes(value.bytes)}{where}"
-
-
-def not_finished(why: str) -> tuple[Finding, ...]:
-    """A warning that says why there is no machine code."""
-    text = (
-        "the optimised program and its memory plan are as the compiler made them, but the compile did not end, so code "
-        f"size, the algorithms of collectives and XLA's own analyses are not known: {why}"
-    )
-    return noted("not-finished", text, "warning")
-
-
-def not_stated(target: str, what: Sequence[str]) -> tuple[Finding, ...]:
-    """A note of what a compiler does not say of a finished program."""
-    text = f"the compile for {target} came to its end; its compiler does not say {', nor '.join(what)}"
-    return noted("not-stated", text if what else "")

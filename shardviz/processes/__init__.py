@@ -2,7 +2,7 @@
 
 `submit(request)` gives a `Job`, a future that reports milestones (the partitioned program, then the optimised one
 with its memory plan) while the compiler is still at work, and that ends as soon as nothing more is wanted: machine code
-is waited for only where the milestone `finished` is asked for.
+is never waited for.
 """
 
 from shardviz.processes.client import begin, shutdown, start, submit, tried

@@ -305,7 +305,7 @@ class _Keeper:
                 self._end(task, "memory", limit=task.memory_limit, used=used)
         elif full or (isinstance(request, Request) and (full := faults.of_files(folder, task.stderr))):
             self._end(task, "failed", error=f"the compiler could not write down what it made: {full}")
-        elif code == 0 and (not wanted or "compiled" in task.sent):  # what does not fit is not finished
+        elif code == 0 and (not wanted or "compiled" in task.sent):
             self._end(task, "done")
         elif process.words:
             self._end(task, "refused", error=process.words)

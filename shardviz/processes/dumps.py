@@ -82,10 +82,7 @@ PARTITIONER = "spmd-partitioning"
 """The partitioner's pass, `spmd-partitioning` or `tpu-spmd-partitioning`: XLA dumps before and after it."""
 
 LEVELS = ("partitioned", "compiled")
-"""What a compile is asked for."""
-
-MILESTONES = (*LEVELS, "finished")
-"""The milestones; `finished` only where the compile is to end, with machine code."""
+"""The milestones of a compile, and what one is asked for."""
 
 _LATE = re.compile(rb' ragged-all-to-all\(|custom_call_target="(?!lapack_|blas_|TopK"|__|xla|Sharding")')
 """What XLA's CPU compiler may refuse only when it makes machine code: a program with it is not compiled before that."""
@@ -99,9 +96,6 @@ _OPTIONS = ".debug_options"
 NO_ROOM = "does-not-fit.txt"
 """The compiler's message where a program does not fit into the machine's memory; written by the job."""
 
-STATED, FINAL = "as-finished.json", "as-finished.txt"
-"""What the executable says of itself, and its program; written by the job, the first of them last."""
-
 _FITS = "after_optimizations_after_buffer_assignment.txt"
 
 _STAGES = {
@@ -111,7 +105,6 @@ _STAGES = {
         "buffers": "after_optimizations-buffer-assignment.txt",
         "live_ranges": "after_optimizations-live-range.txt",
     },
-    "finished": {"stated": STATED, "final": FINAL},
 }
 _MORE = {"memory_report": "after_optimizations-memory-usage-report.txt", "no_room": NO_ROOM}
 """Stages that not every compiler or program has."""
@@ -130,8 +123,7 @@ def _find(folder: Path, milestone: str, devices: int) -> dict[str, Path]:
 
 def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
     if milestone != "partitioned":
-        stages = _STAGES[milestone] | (_MORE if milestone == "compiled" else {})
-        return tuple(stage for stage, end in stages.items() if name.endswith(end))
+        return tuple(stage for stage, end in (_STAGES[milestone] | _MORE).items() if name.endswith(end))
     if devices == 1:
         return ("before", "partitioned") if name.endswith("before_optimizations.txt") else ()
     if "spmd-partitioning" not in name or not name.endswith(".txt"):
@@ -144,8 +136,6 @@ def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platfor
     files = _find(folder, milestone, devices)
     if not _STAGES[milestone].keys() <= files.keys():
         return False
-    if milestone == "finished":
-        return True
     if milestone == "partitioned":
         return all(_closed(path) for path in files.values())
     if ended:  # a compiler goes on where there is no room for its files

@@ -6,7 +6,6 @@ It runs in a forked child of the compile server.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from unittest import mock
 
 from shardviz import _jax
 from shardviz.processes import dumps
-from shardviz.processes.dumps import MILESTONES
+from shardviz.processes.dumps import LEVELS
 
 REQUEST = "request"
 """The file in a job's folder that has its `Request` or `Trial`, pickled."""
@@ -55,8 +54,8 @@ class Topology:
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What to compile: StableHLO bytecode with Shardy's shardings, for so many devices; for each output, whether its
-    sharding is the compiler's choice; the milestone after which nothing more is wanted (`partitioned`, `compiled`, or
-    `finished`: on to the compile's end); further compiler options; and the machine, None for simulated CPU devices."""
+    sharding is the compiler's choice; the milestone after which nothing more is wanted (`partitioned` or `compiled`);
+    further compiler options; and the machine, None for simulated CPU devices."""
 
     module: bytes
     devices: int
@@ -68,7 +67,7 @@ class Request:
     @property
     def milestones(self) -> tuple[str, ...]:
         """The milestones up to the last that is wanted."""
-        return MILESTONES[: MILESTONES.index(self.until) + 1]
+        return LEVELS[: LEVELS.index(self.until) + 1]
 
 
 @dataclass(frozen=True)
@@ -95,28 +94,16 @@ def compile_in(folder: Path, request: Request) -> None:
     options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": dumps.PARTITIONER, **request.options}
     at = request.topology
     if at is None:
-        _finish(target, request, _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options))
+        _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options)
         return
     for_tpu = {**TPU_ENVIRONMENT, "TPU_LOG_DIR": str(folder)}  # libtpu has log files; they go with the folder
     with mock.patch.dict(os.environ, {"JAX_PLATFORMS": "cpu"} | (for_tpu if at.platform == "tpu" else {})):
         try:
-            executable = _compile_for(at, request, options)
+            _compile_for(at, request, options)
         except Exception as error:  # that a program does not fit is an answer
             if not _NO_ROOM.search(str(error)) or not dumps.complete(target, "compiled", request.devices, ended=True):
                 raise
             (target / dumps.NO_ROOM).write_text(str(error), errors="replace")
-        else:
-            _finish(target, request, executable)
-
-
-def _finish(target: Path, request: Request, executable: Any) -> None:
-    """Writes down what the executable says of itself, if that is wanted."""
-    if request.until != "finished":
-        return
-    (target / dumps.FINAL).write_text(_jax.finished_text(executable), errors="replace")
-    part = target / "as-finished.part"
-    part.write_text(json.dumps(_jax.finished_numbers(executable)))
-    part.rename(target / dumps.STATED)
 
 
 def _compile_for(at: Topology, request: Request, options: dict[str, Any]) -> Any:

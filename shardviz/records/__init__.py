@@ -10,4 +10,4 @@ from shardviz.records.report import LevelDifference, PlanRecord
 from shardviz.records.sums import CollectiveTotal, Cost, WorkTotal, sum_collectives, total_of
 from shardviz.records.values import Alive, Frame, HostMemory, Memory, Residual, Use, Value
 from shardviz.records.variants import Longer, Reconstrained, Variant
-from shardviz.records.work import Factor, Product, Stated, Work, WorkTally
+from shardviz.records.work import Factor, Product, Work, WorkTally

@@ -146,15 +146,11 @@ class TargetCollective:
             another kind: an all-reduce of which each device keeps a part into a reduce-scatter), `converted` (to
             another element type), `asynchronous` (begun and ended apart), `fused` (inside a kernel), `added`. Empty: as
             partitioned.
-        algorithm: what the compiler says of how it goes, in its own words; empty where it does not say at this stage.
-            A TPU's says once the compile was finished: `RotatedPincerEmitter UniDirection1DRingStrategy` (what emits
-            the code, and its strategy; what the words mean is not published).
     """
 
     collective: Collective
     stands_for: tuple[str, ...] = ()
     how: tuple[str, ...] = ()
-    algorithm: str = ""
 
 
 def runs_as(name: str, runs: Iterable[TargetCollective]) -> tuple[TargetCollective, ...]:

@@ -126,7 +126,7 @@ class ReportRecord(Visible):
         cost: FLOPs.
         diagnostics: what was noticed while it was made; `Report.findings` has these and all that follows from the rest.
         source: file → line number → text, for the lines that values and collectives refer to.
-        stages: texts of the program at each stage (`before`, `partitioned`, `optimized`, `finished`).
+        stages: texts of the program at each stage (`before`, `partitioned`, `optimized`).
         timings: seconds that each step took.
         versions: of shardviz, jax and jaxlib.
         residuals: what the backward pass needs of what ran before it, as Shardy's propagation cuts it.

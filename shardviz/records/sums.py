@@ -29,7 +29,7 @@ from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, plural
 from shardviz.records.collectives import Collective, axes_words
 from shardviz.records.groups import grouped
 from shardviz.records.values import Frame
-from shardviz.records.work import Stated, Work
+from shardviz.records.work import Work
 
 NO_SOURCE = "no source line"
 _Row = TypeVar("_Row")
@@ -251,7 +251,6 @@ class Cost:
             None below level `compiled`.
         once_hbm_bytes: the same, each loop's body counted once.
         work: where it is done: one row for each phase, line, module and element type, the most FLOPs first.
-        stated: what `cost_analysis()` says; None unless the compile was finished.
     """
 
     dot_flops: float
@@ -261,7 +260,6 @@ class Cost:
     hbm_bytes: float | None = None
     once_hbm_bytes: float | None = None
     work: tuple[Work, ...] = ()
-    stated: Stated | None = None
 
     @property
     def flops(self) -> float:

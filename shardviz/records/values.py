@@ -284,11 +284,6 @@ class Memory:
             `hbm`. None where not known.
         alive_at_peak: the heaviest values at the moment of `peak`, the heaviest first.
         constants: the constants' bytes in main memory.
-        code: bytes of machine code on one device; None unless the compile was finished, and where the compiler does
-            not say (CPU, and GPUs that are not there).
-        stated: `Compiled.memory_analysis()` word for word (`temp_size_in_bytes`), once the compile was finished; empty
-            before. What a TPU's code generator lays out later is in it: its temporaries count the gaps between them,
-            which are in `temporaries` already, once more.
     """
 
     arguments: int
@@ -304,8 +299,6 @@ class Memory:
     fits: bool | None = None
     alive_at_peak: tuple[Alive, ...] = ()
     constants: int = 0
-    code: int | None = None
-    stated: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def takes(self) -> int:

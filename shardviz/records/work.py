@@ -120,23 +120,6 @@ def joined(computed: Iterable[Work], moved: Iterable[Work]) -> tuple[Work, ...]:
     return tally.rows
 
 
-@dataclass(frozen=True)
-class Stated:
-    """What XLA's own `Compiled.cost_analysis()` says of a finished program, word for word.
-
-    Attributes:
-        flops, bytes_accessed, transcendentals: its numbers, for one device, a loop's body counted once; None where it
-            has no such entry.
-        optimal_seconds: what a TPU's compiler takes for the time of a run, a loop's body counted once; None where it
-            does not say, or says that it does not know (a negative number).
-    """
-
-    flops: float | None
-    bytes_accessed: float | None
-    transcendentals: float | None = None
-    optimal_seconds: float | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Factor:
     """How one factor of a product comes, before it is brought into the cut that the product needs: the program's

@@ -26,7 +26,6 @@ from shardviz.view.document import (
     bar,
     code,
     line,
-    listed,
     moved,
     nbytes,
     notes,
@@ -212,7 +211,7 @@ def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, 
         return seconds(c and c.total_seconds, strong=True, tip=(c and c.formula) or "")
 
     rows = table(
-        [run for run in runs if run.how or run.algorithm],
+        [run for run in runs if run.how],
         ("runs as", lambda run: (words(run.collective.kind, strong=True), code(run.collective.name, quiet=True))),
         ("axes", lambda run: axes(run.collective.axes)),
         (right("operand bytes"), lambda run: nbytes(run.collective.operand_bytes)),
@@ -220,15 +219,9 @@ def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, 
         (right("time"), time) if timed else None,
         (wrapped("how"), lambda run: ", ".join(HOW_WORDS.get(word, word) for word in run.how)),
         (wrapped("stands for"), lambda run: words(", ".join(run.stands_for), quiet=True)),
-        ("algorithm", lambda run: run.algorithm) if any(run.algorithm for run in runs) else None,
         detail=lambda run: notes((c.formula or "") if (c := timed.get(run.collective.name)) else ""),
         most=MOST,
         noun="collective",
         name="target-runs",
     )
-    counts = Counter(run.algorithm for run in runs if run.algorithm)
-    most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    silent = f"; not stated for {len(runs) - counts.total()}" if len(runs) > counts.total() else ""
-    algorithms = ", ".join(f"{name} ({n})" for name, n in most_first) + silent
-    stated = paragraph(algorithms, label="algorithms", quiet=True) if counts else None
-    return listed(section("Final HLO", rows, lead=text, **more), stated)
+    return (section("Final HLO", rows, lead=text, **more),)

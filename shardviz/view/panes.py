@@ -47,10 +47,8 @@ from shardviz.view.report import (
     CPU_CAUTION,
     CPU_DETAIL,
     alive_table,
-    code_text,
     differences_section,
     findings_table,
-    stated_text,
 )
 from shardviz.view.rosetta import sharding_of
 from shardviz.view.shard_map import held_words, shard_map
@@ -184,9 +182,6 @@ def memory_pane(now: Snapshot) -> Document:
         peak = f"peak of live memory: {format_bytes(plan.peak)}"
         peak += f"; in on-chip memory: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
         blocks.append(paragraph(peak, quiet=True, name="memory-alive-at-once"))
-        blocks.append(paragraph(code_text(plan), quiet=True, name="memory-code"))
-        stated = stated_text(plan)
-        blocks += [paragraph(stated, label="memory_analysis() says", quiet=True, name="memory-stated")] * bool(stated)
         blocks += [paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] * (plan.target == "cpu")
     if fits is False:
         lacks = format_bytes(sum(parts.values()) - (usable or 0.0))

@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -12,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import processes
+from tests.ask.stated import stated
 from tests.truth import answers_of
 from tests.watched import memory_of_children
 
@@ -76,33 +76,27 @@ COLLECTIVE = {
 }
 
 
-@pytest.mark.parametrize("name", COLLECTIVE)
-def test_what_collectives_use_is_main_memory(name):
-    """XLA gives their buffers memory spaces of their own, which on a GPU are main memory too."""
-    fn, x, w, ins, out = COLLECTIVE[name]
-    arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (x, w)]
-    memory = sv.trace(fn, *arrays).compile(sv.Plan("x=8", ins, out), target="gpu h100:1x8", finish=True).memory
-    stated = memory.stated
-    assert memory.on_chip == 0
-    assert (memory.arguments, memory.temporaries) == (stated["argument_size_in_bytes"], stated["temp_size_in_bytes"])
-    assert (memory.outputs, memory.peak) == (stated["output_size_in_bytes"], stated["peak_memory_in_bytes"])
+def check(memory, theirs):
+    """A plan, read before there is machine code, is what the compiler states at the end."""
+    assert (memory.arguments, memory.temporaries) == (theirs["argument_size_in_bytes"], theirs["temp_size_in_bytes"])
+    assert (memory.outputs, memory.aliased) == (theirs["output_size_in_bytes"], theirs["alias_size_in_bytes"])
+    assert memory.peak == theirs["peak_memory_in_bytes"]
+    if "total_allocation_bytes" in theirs:  # since jax 0.11
+        assert theirs["total_allocation_bytes"] == memory.set_aside + memory.constants <= memory.needed
 
 
-def test_a_finished_compile_states_the_same_memory_and_what_it_leaves_out_is_said(report):
-    traced, plan = program()
-    finished = traced.compile(plan, target="gpu h100:2x8", finish=True)
-    ours, stated = finished.memory, finished.memory.stated
-    assert (ours.arguments, ours.outputs) == (stated["argument_size_in_bytes"], stated["output_size_in_bytes"])
-    assert (ours.aliased, ours.temporaries) == (stated["alias_size_in_bytes"], stated["temp_size_in_bytes"])
-    assert ours.peak == stated["peak_memory_in_bytes"]
-    if "total_allocation_bytes" in stated:  # since jax 0.11
-        assert stated["total_allocation_bytes"] == ours.set_aside + ours.constants <= ours.needed
-    assert ours == replace(report.memory, stated=stated)
-    assert (ours.code, finished.cost.stated) == (None, None)
-    (note,) = [d for d in finished.diagnostics if d.rule == "not-stated"]
-    assert "how large the machine code is, nor what cost_analysis() would" in note.text
-    # NCCL settles that when the program runs: the compiler writes DEFAULT
-    assert not any(run.algorithm for run in finished.target_collectives)
+def test_memory_is_what_the_compiler_states_and_what_collectives_use_is_main_memory(report):
+    """XLA gives collectives' buffers memory spaces of their own, which on a GPU are main memory too."""
+    asked = []
+    for fn, x, w, ins, out in COLLECTIVE.values():
+        arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (x, w)]
+        asked.append((sv.trace(fn, *arrays), sv.Plan("x=8", ins, out), "gpu h100:1x8"))
+    first, *others = stated((*program(), "gpu h100:2x8"), *asked)
+    check(report.memory, first)
+    for (traced, plan, target), theirs in zip(asked, others, strict=True):
+        memory = traced.compile(plan, target=target).memory
+        assert memory.on_chip == 0
+        check(memory, theirs)
 
 
 def test_collectives_are_matched_and_mostly_asynchronous(report):
@@ -139,7 +133,7 @@ def test_the_70b_step_is_answered_in_little_memory():
 
 def test_nothing_of_the_target_is_in_the_kernel():
     said = json.loads(answers_of(Path(__file__).with_name("untouched.py"), "gpu h100:1x4").splitlines()[-1])
-    assert said == {"stated": True, "environment": True, "backends": False, "loaded": []}
+    assert said == {"planned": True, "environment": True, "backends": False, "loaded": []}
 
 
 def test_flops_and_hbm_traffic_are_counted_though_products_are_library_calls(report):

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.errors import ShardvizError
 from shardviz.records import Cost
+from tests.ask.stated import stated
 from tests.programs import abstract as array
 
 DEVICES, BATCH, HEADS, LENGTH, DIM = 4, 4, 8, 1024, 128
@@ -218,16 +219,14 @@ def test_the_step_says_that_its_compute_is_at_least():
 
 
 @pytest.mark.tpu
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_kernel_compiles_for_a_tpu_and_counts_what_xla_states(name):
-    traced, plan = program(name)
-    report = traced.compile(plan, "tpu v5e:2x2", finish=True)
-    check(name, report)
-    assert "tpu_custom_call" in report.stages["optimized"]
-    if name != "splash":
-        cost = counted(report)
-        assert cost.stated is not None
-        assert cost.dot_flops == pytest.approx(cost.stated.flops, rel=1e-4)
+def test_kernels_compile_for_a_tpu_and_count_what_xla_states():
+    asked = {name: (*program(name), "tpu v5e:2x2") for name in KERNELS}
+    for (name, (traced, plan, target)), theirs in zip(asked.items(), stated(*asked.values()), strict=True):
+        report = traced.compile(plan, target)
+        check(name, report)
+        assert "tpu_custom_call" in report.stages["optimized"]
+        if name != "splash":
+            assert counted(report).dot_flops == pytest.approx(theirs["flops"], rel=1e-4)
 
 
 @pytest.mark.tpu

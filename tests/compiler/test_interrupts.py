@@ -129,7 +129,7 @@ def test_a_fork_has_its_own_answers(tmp_path):
         shared = sv.trace(lambda x: [part(x) for part in parts], array(60, 60))
         shared.propagate(sv.Plan("x=2", (P("x"),)))
         program = sv.trace(endless, array(1024, 1024), array(1024, 1024))
-        future = program.submit(sv.Plan("x=4", (P("x"), None)), "compiled", finish=True)
+        future = program.submit(sv.Plan("x=4", (P("x"), None)), "compiled")
         until(lambda: future.pid)
 
         def ask(n, pipe):

@@ -106,8 +106,7 @@ def test_an_asynchronous_reduce_scatter_is_told_from_the_all_reduce_that_it_was(
                 "  %b = bf16[8,4]{1,0} parameter(1)",
                 f"  %s = ((f32[64]{{0}}), f32[16]{{0}}) reduce-scatter-start(%a), channel_id=1, {scatter}",
                 "  %d = f32[16]{0} reduce-scatter-done(%s)",
-                f"  %r = bf16[8,4]{{1,0}} all-reduce(%b), channel_id=9, {GROUPS}, "
-                'metadata={op_name="jit(f)/q"}, backend_config={"strategy":"UniDirection1DRingStrategy"}',
+                f'  %r = bf16[8,4]{{1,0}} all-reduce(%b), channel_id=9, {GROUPS}, metadata={{op_name="jit(f)/q"}}',
                 "  ROOT %t = (f32[16]{0}, bf16[8,4]{1,0}) tuple(%d, %r)",
             ]
         ),
@@ -115,7 +114,6 @@ def test_an_asynchronous_reduce_scatter_is_told_from_the_all_reduce_that_it_was(
     assert (first.stands_for, first.how) == (("ar.1",), ("turned", "asynchronous"))
     assert (first.collective.kind, first.collective.result_bytes) == ("reduce-scatter", 64)
     assert (second.stands_for, second.how) == (("ar.2",), ())
-    assert second.algorithm == "UniDirection1DRingStrategy"
 
 
 def test_a_fusion_of_an_all_reduce_and_its_slice_is_a_reduce_scatter():
@@ -212,42 +210,6 @@ def test_a_loop_whose_body_is_written_out_twice_takes_half_the_trips():
     )
     graph = hlo.graph_of(loop)
     assert runs(graph)[graph.blocks["body"]].count == 4  # 0, 2, 4, 6
-
-
-CONFIG = (
-    'backend_config={"flag_configs":[],"barrier_config":{"barrier_type":"CUSTOM","id":"3"},"collective_algorithm_config"'
-    ':{"emitter":"%s","debug":"\\nUniDirection1DRingStrategy{colors:2 phases:1 cores:{4},{4} nophase0:0}"}}'
-)
-
-
-def test_the_words_for_an_algorithm_are_read_from_a_tpus_and_a_gpus_configuration():
-    text = f"""HloModule jit_step, is_scheduled=true, num_partitions=8
-
-%scattered (p: f32[8]) -> f32[2] {{
-  %p = f32[8]{{0}} parameter(0)
-  %all-reduce.3 = f32[8]{{0}} all-reduce(%p), channel_id=3, replica_groups=[2,4]<=[8], to_apply=%add
-  ROOT %part = f32[2]{{0}} slice(%all-reduce.3), slice={{[0:2]}}
-}}
-
-ENTRY %main (x: f32[8]) -> f32[2] {{
-  %x = f32[8]{{0}} parameter(0)
-  %all-reduce.1 = f32[8]{{0}} all-reduce(%x), channel_id=1, replica_groups=[2,4]<=[8], to_apply=%add, {
-        CONFIG % 'RotatedPincerEmitter","strategy":"UniDirection1DRingStrategy'
-    }
-  %all-gather.2 = f32[32]{{0}} all-gather(%x), channel_id=2, dimensions={{0}}, {CONFIG % "1DAllGatherNonMajorDim"}
-  %all-reduce.4 = f32[8]{{0}} all-reduce(%x), channel_id=4, backend_config={{"collective_backend_config":{{"is_sync":false,"backend":"DEFAULT","kernel_strategy":"KERNEL_STRATEGY_DEFAULT"}}}}
-  %all-reduce.5 = f32[8]{{0}} all-reduce(%x), channel_id=5, backend_config={{"collective_backend_config":{{"is_sync":false,"backend":"NVSHMEM"}}}}
-  ROOT %fusion = f32[2]{{0}} fusion(%x), kind=kCustom, calls=%scattered, {
-        CONFIG % 'SingleInputAllReduceScatterFusion","strategy":"StrategyRing'
-    }
-}}
-"""  # noqa: E501
-    assert hlo.algorithms(parse(text)) == {
-        "all-reduce.1": "RotatedPincerEmitter UniDirection1DRingStrategy",
-        "all-gather.2": "1DAllGatherNonMajorDim",
-        "all-reduce.5": "NVSHMEM",
-        "all-reduce.3": "SingleInputAllReduceScatterFusion StrategyRing",
-    }
 
 
 def test_small_arrays_laid_together_are_parts_and_one_that_was_laid_together_before_is_not():

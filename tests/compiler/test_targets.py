@@ -131,7 +131,7 @@ def test_packages_that_do_not_go_with_jax_are_named_before_anything_is_compiled(
     plan = sv.Plan("data=4", (P("data"), P()))
     for target, words in said.items():
         with pytest.raises(sv.errors.CompileRefused, match=words):
-            program.compile(plan, target=target, finish=True)
+            program.compile(plan, target=target)
 
 
 def test_every_chip_of_the_cost_model_is_listed_with_its_compiler():

@@ -9,9 +9,8 @@ import pytest
 from shardviz import paint
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
-from shardviz.records import Memory, TargetCollective
 from shardviz.records.report import PlanRecord
-from tests.view.sample import HOSTILE, report
+from tests.view.sample import report
 from tests.view.sanitizer import words
 
 SAYS = (
@@ -77,41 +76,3 @@ def test_the_bundle_makes_what_is_asked_for():
 def test_looking_does_not_import_matplotlib():
     code = "import sys, shardviz as sv; sv.show((8,), ('x',), 'x=2').html(); sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-NUMBERS = {"argument_size_in_bytes": 2 * 10**9, "generated_code_size_in_bytes": 1_665_024, "host_temp_size_in_bytes": 0}
-TPU = {"target": "tpu v5e:2x2", "code": 1_665_024}
-
-
-@pytest.mark.parametrize(
-    ("plan", "says"),
-    [
-        ({}, "machine code not compiled yet (finish=True)"),
-        (TPU | {"stated": NUMBERS}, "machine code 1.67 MB"),
-        ({"stated": {"temp_size_in_bytes": 4}}, "machine code: the compiler does not state its size"),
-        ({"stated": {"peak_memory_in_bytes": 2}}, "peak memory 2 B (a CPU's peak memory does not count temp"),
-        (
-            TPU | {"stated": NUMBERS | {"peak_memory_in_bytes": 4000}},
-            "argument 2.00 GB, generated code 1.67 MB, peak memory 4.00 kB (its peak counts on-chip memory",
-        ),
-        ({"target": "gpu h100:1x8", "stated": {"peak_memory_in_bytes": 11}}, "says: peak memory 11 B "),
-    ],
-)
-def test_machine_code_and_memory_analysis_stand_beside_the_plan(plan, says):
-    memory = Memory(arguments=1, outputs=1, aliased=0, temporaries=9, peak=11, **plan)
-    shown = dataclasses.replace(report(), memory=memory)
-    assert says in " ".join(paint.text(shown).split()) + " " and says.strip() in words(paint.html(shown))
-
-
-def test_algorithms_are_counted_and_stand_with_their_collectives():
-    moved = report().collectives
-    runs = tuple(
-        TargetCollective(collective=c, stands_for=(c.name,), how=("split",), algorithm=algorithm)
-        for c, algorithm in zip(moved, ("Ring", "Ring", f"Pincer{HOSTILE}", "", "", ""), strict=True)
-    )
-    shown = dataclasses.replace(report(), target="tpu v5e:8x8", target_collectives=runs)
-    assert f"algorithms: Ring (2), Pincer{HOSTILE} (1); not stated for 3" in " ".join(paint.text(shown).split())
-    page = paint.html(shown)
-    assert HOSTILE not in page and "Ring (2)" in words(page) and ">algorithm<" in page
-    silent = tuple(dataclasses.replace(run, algorithm="") for run in runs)
-    assert "algorithm" not in paint.text(dataclasses.replace(shown, target_collectives=silent))
