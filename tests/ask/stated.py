@@ -32,7 +32,7 @@ def answer(request):
     sizes = {
         name: getattr(stats, name) for name in dir(stats) if name.endswith("_in_bytes") or name.startswith("total")
     }
-    return sizes | ({"flops": executable.cost_analysis()["flops"]} if request.topology.platform == "tpu" else {})
+    return sizes | ({"flops": executable.cost_analysis().get("flops")} if request.topology.platform == "tpu" else {})
 
 
 if __name__ == "__main__":
