@@ -278,17 +278,17 @@ def whole_bytes(collective: Collective, group_size: int | None = None) -> float 
     return None if size is None else collective.operand_bytes * size
 
 
-def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> Collective:
+def with_seconds(collective: Collective, mesh: Any, target: str | Machine) -> Collective:
     """A program's collective with `seconds` and `formula` of one run on a machine; where the time cannot be told,
     `seconds` is None and `formula` says why."""
     try:
-        timed = time_of(collective, mesh, target, exact=exact)
+        timed = time_of(collective, mesh, target)
     except ShardvizError as error:
         return dataclasses.replace(collective, seconds=None, formula=f"not known: {error}")
     return dataclasses.replace(collective, seconds=timed.seconds, formula=timed.formula)
 
 
-def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> CollectiveTime:
+def time_of(collective: Collective, mesh: Any, target: str | Machine) -> CollectiveTime:
     """How long one run of a program's collective takes, with all that was computed for it. Raises ShardvizError if the
     time cannot be told."""
     place = _linked(mesh, target)
@@ -300,12 +300,12 @@ def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: 
     if axes is not None:
         whole = whole_bytes(collective, place.groups(axes).shape[1])
         assert whole is not None
-        return collective_seconds(kind, whole, axes, place, place.machine, exact=exact)
-    key = kind, text, collective.operand_bytes, collective.result_bytes, exact
-    return place.once(key, lambda: _of_groups(collective, place, exact))
+        return collective_seconds(kind, whole, axes, place, place.machine)
+    key = kind, text, collective.operand_bytes, collective.result_bytes
+    return place.once(key, lambda: _of_groups(collective, place))
 
 
-def _of_groups(collective: Collective, place: Placement, exact: bool) -> CollectiveTime:
+def _of_groups(collective: Collective, place: Placement) -> CollectiveTime:
     """Of a collective whose groups are no product of mesh axes."""
     groups = parse_groups(collective.groups, place.mesh.size)
     if (groups < 0).any():  # of unequal sizes: the longest
@@ -313,7 +313,7 @@ def _of_groups(collective: Collective, place: Placement, exact: bool) -> Collect
         groups = groups[sizes == sizes.max(), : sizes.max()]
     whole = whole_bytes(collective, groups.shape[1])
     assert whole is not None
-    return group_seconds(collective.kind, whole, groups, place, place.machine, exact=exact)
+    return group_seconds(collective.kind, whole, groups, place, place.machine)
 
 
 def _pairs(collective: Collective, place: Placement) -> CollectiveTime:

@@ -121,5 +121,5 @@ def orders(cost: StepCost) -> tuple[Order, ...]:
 
 def _communication(cost: StepCost, place: Placement) -> float:
     """Seconds of what moves in a step with its mesh placed otherwise; what takes an unknown time is left out."""
-    timed = (with_seconds(c, place, cost.machine, exact=cost.exact) for c in cost.collectives)
+    timed = (with_seconds(c, place, cost.machine) for c in cost.collectives)
     return sum((c.total_seconds or 0.0 for c in timed), 0.0)

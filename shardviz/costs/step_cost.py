@@ -105,7 +105,6 @@ class StepCost(Keeping, Visible):
         hbm_exact: those bytes are counted; else they are an estimate, or where nothing is `timed` a lower bound.
         hbm_formula: how they were found.
         needs: the memory that it takes.
-        exact: whether rings keep the factor (N-1)/N.
         as_run: whether `collectives` are as the target's compiler runs them.
         partitioned: the partitioner's collectives, each with `seconds` and `formula`: `collectives`, unless `as_run`.
         levels: which number → where it is from.
@@ -127,7 +126,6 @@ class StepCost(Keeping, Visible):
     hbm_exact: bool
     hbm_formula: str
     needs: Needs
-    exact: bool = True
     as_run: bool = False
     partitioned: tuple[Collective, ...] = ()
     levels: Mapping[str, str] = field(default_factory=dict)
@@ -285,12 +283,12 @@ def cost_of(
     *,
     tokens: float | bool | None = None,
     model_flops: float | None = None,
-    dtype: str | None = None,
-    hbm_bytes: float | None = None,
-    exact: bool = True,
-    as_run: bool | None = None,
 ) -> StepCost:
     """What a report's step costs on a machine.
+
+    Where the report was compiled for this machine, the collectives are those of its optimised program (combined, in
+    other element types, turned into reduce-scatters); between TPU slices that sends and receives instead, and with
+    traffic there the partitioner's count.
 
     Args:
         report: of any level, compiled for this machine, for another, or for none.
@@ -300,25 +298,15 @@ def cost_of(
             arguments: the dimensions of the array of token ids, or the first of the samples; `tokens_from` of the cost
             says which. False: none.
         model_flops: FLOPs of the whole step that the model needs (6 x parameters x tokens, say), for its utilisation.
-        dtype: the element type at whose rate matrix products are counted; if not given, each product's own, or where
-            the report does not tell, the floating type that most bytes of the arguments have.
-        hbm_bytes: what one device reads and writes of its memory. If not given, what the target's optimised program
-            does where the report has it, or an estimate.
-        exact: False drops the factor (N-1)/N on rings, as *How to Scale Your Model* does.
-        as_run: count the collectives of the target's optimised program (combined, in other element types, turned into
-            reduce-scatters), not the partitioner's; if not given, wherever the report has them all for this machine.
-            Between TPU slices the optimised program sends and receives: with traffic there, the partitioner's count.
 
     Returns:
-        The cost. Its `step.seconds` are walked in the report's schedule, as `sv.timeline` does; `hbm_bytes`, `exact`
-        and `as_run` change the sums beside it. Without FLOPs in the report (level `notation`) `seconds` is None, and
-        `lower` is what communication and memory alone take.
+        The cost. Its `step.seconds` are walked in the report's schedule, as `sv.timeline` does. Without FLOPs in the
+        report (level `notation`) `seconds` is None, and `lower` is what communication and memory alone take.
 
     Raises:
         MeshError: if the machine has another number of devices than the report's mesh; the message has what would fit.
         TargetError: if there is no such machine, or it has no speed (`cpu`).
-        ShardvizError: if `report` is no report, a number is below 0, or `as_run` is asked of a report that was not
-            compiled for this machine, or of one with traffic between slices.
+        ShardvizError: if `report` is no report, or a number is below 0.
 
     Examples:
         >>> import shardviz as sv
@@ -333,21 +321,14 @@ def cost_of(
     crosses = lambda c: c.axes is None or place.route(c.axes).slices > 1  # noqa: E731
     slices = own and machine.num_slices > 1
     between = slices and any(crosses(c) for c in report.collectives if c.group_size != 1)
-    if as_run and not own:
-        raise ShardvizError(
-            f"as_run=True: this report is for {report.target}, level {report.level}; the collectives as {machine.text} "
-            f"runs them are in a report of program.compile(plan, target={machine.text!r})"
-        )
-    if as_run and between:
-        raise ShardvizError(f"as_run=True: {_SENDS}; leave as_run out, and the partitioner's collectives are counted")
-    as_run = own and not between if as_run is None else as_run
-    partitioned = _timed(report.collectives, place, exact)
-    timed = _timed((t.collective for t in report.target_collectives), place, exact) if as_run else partitioned
+    as_run = own and not between
+    partitioned = _timed(report.collectives, place)
+    timed = _timed((t.collective for t in report.target_collectives), place) if as_run else partitioned
     flops = None if report.cost is None else report.cost.dot_flops
-    counted = flops_by_dtype(report, machine, dtype)
+    counted = flops_by_dtype(report, machine)
     batch = _batch(report, tokens)
-    program = timed_program(report, place, dtype)
-    traffic, how, exactly = _traffic(report, machine, program, hbm_bytes)
+    program = timed_program(report, place)
+    traffic, how, exactly = _traffic(report, machine, program)
     schedule = "" if program is None else report.level if program.schedule == "listed" else "compiled"
     step = step_time(
         machine,
@@ -374,18 +355,17 @@ def cost_of(
         hbm_exact=exactly,
         hbm_formula=how,
         needs=needs,
-        exact=exact,
         as_run=as_run,
         partitioned=partitioned,
-        levels=levels | _without_rate(report, machine, dtype, counted),
+        levels=levels | _without_rate(report, machine, counted),
         timed=program,
         tokens_are=batch.what if batch else "tokens",
         tokens_from=batch.source if batch else "",
     )
 
 
-def _timed(collectives: Iterable[Collective], place: Placement, exact: bool) -> tuple[Collective, ...]:
-    return tuple(with_seconds(c, place, place.machine, exact=exact) for c in collectives)
+def _timed(collectives: Iterable[Collective], place: Placement) -> tuple[Collective, ...]:
+    return tuple(with_seconds(c, place, place.machine) for c in collectives)
 
 
 def _batch(report: ReportRecord, tokens: float | bool | None) -> Batch | None:
@@ -397,12 +377,10 @@ def _batch(report: ReportRecord, tokens: float | bool | None) -> Batch | None:
     return None if tokens is False else Batch(tokens, "tokens", "given")
 
 
-def flops_by_dtype(report: ReportRecord, machine: Machine, dtype: str | None = None) -> dict[str, float]:
+def flops_by_dtype(report: ReportRecord, machine: Machine) -> dict[str, float]:
     """Element type → FLOPs of matrix products, the most first; those of a type that the chip has no rate for count as
     most of the others do."""
     total = 0.0 if report.cost is None else report.cost.dot_flops
-    if dtype is not None:
-        return {dtype: total}
     work = [row for row in report.cost.work if row.dot_flops] if report.cost is not None else []
     by_dtype = summed((row.dtype, row.dot_flops) for row in work if machine.chip.rate_of(row.dtype))
     if not by_dtype:  # all at the rate of the floating type of most bytes of the arguments
@@ -414,11 +392,9 @@ def flops_by_dtype(report: ReportRecord, machine: Machine, dtype: str | None = N
     return dict(sorted(by_dtype.items(), key=lambda item: -item[1]))
 
 
-def _without_rate(
-    report: ReportRecord, machine: Machine, dtype: str | None, counted: dict[str, float]
-) -> dict[str, str]:
+def _without_rate(report: ReportRecord, machine: Machine, counted: dict[str, float]) -> dict[str, str]:
     """Which element types of products are counted as another because the chip has no rate for them."""
-    work = report.cost.work if report.cost is not None and dtype is None else ()
+    work = report.cost.work if report.cost is not None else ()
     without = sorted({row.dtype for row in work if row.dot_flops and machine.chip.rate_of(row.dtype) is None})
     if not without:
         return {}
@@ -434,12 +410,8 @@ def _held(report: ReportRecord) -> tuple[float, float]:
     return ins, outs
 
 
-def _traffic(
-    report: ReportRecord, machine: Machine, program: TimedProgram | None, given: float | None
-) -> tuple[float, str, bool]:
+def _traffic(report: ReportRecord, machine: Machine, program: TimedProgram | None) -> tuple[float, str, bool]:
     """Bytes that one device reads and writes, how they were found, and whether they were counted."""
-    if given is not None:
-        return given, "given", True
     if report.cost is not None and report.cost.hbm_bytes is not None and report.target == machine.text:
         return report.cost.hbm_bytes, f"optimised program of the compiler for {report.target}", True
     if program is not None:

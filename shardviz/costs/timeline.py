@@ -334,9 +334,8 @@ class TimedProgram:
         return (*self.timing.notes, *_notes(self.report, self.schedule, self.entries))
 
 
-def timed_program(report: ReportRecord, place: Placement, dtype: str | None = None) -> TimedProgram | None:
-    """A report's program with its times on a machine; None where the report has none. All products count at the rate of
-    `dtype`; each at its own's if not given."""
+def timed_program(report: ReportRecord, place: Placement) -> TimedProgram | None:
+    """A report's program with its times on a machine; None where the report has none."""
     entries, collectives = report.schedule, {c.name: c for c in report.collectives}
     own = report.level == "compiled" and report.target == place.machine.text
     if own:
@@ -346,7 +345,7 @@ def timed_program(report: ReportRecord, place: Placement, dtype: str | None = No
     if not entries:
         return None
     schedule = "the compiler's" if own and report.scheduled else "listed"
-    timing = Timing(place, collectives, dtype, listed=schedule == "listed")
+    timing = Timing(place, collectives, listed=schedule == "listed")
     tasks = timing.tasks(entries)
     if place.machine.num_slices > 1 and timing.chip.slice_wait:
         walk = Walk(tasks)

@@ -61,14 +61,12 @@ class Timing:
         self,
         place: Placement,
         collectives: Mapping[str, Collective],
-        dtype: str | None = None,
         *,
         listed: bool = False,
     ):
-        """`collectives` are those that schedules name; all products count at the rate of `dtype`, each at its own's if
-        not given. `listed`: schedules are the program's own order, in which a chip waits for what its compiler would
-        not run beside other work."""
-        self.place, self.collectives, self._dtype = place, collectives, dtype
+        """`collectives` are those that schedules name. `listed`: schedules are the program's own order, in which a chip
+        waits for what its compiler would not run beside other work."""
+        self.place, self.collectives = place, collectives
         self.chip = place.machine.chip
         self._beside = _BESIDE.get(self.chip.name, _BESIDE.get(self.chip.kind)) if listed else None
         self.notes: dict[str, None] = {}
@@ -136,7 +134,7 @@ class Timing:
         self.notes[text] = None
 
     def _products(self, counted: tuple[str, float]) -> float:
-        dtype, flops = self._dtype or counted[0], counted[1]
+        dtype, flops = counted
         if flops and self.chip.rate_of(dtype) is None:
             self._note(f"{self.chip.name} has no rate for products of {dtype}: counted as bfloat16")
             dtype = "bfloat16"

@@ -66,7 +66,7 @@ def placement_document(placed: Placement) -> Document:
 
 def machine_pane(cost: StepCost) -> Document:
     """The machine and the links of each mesh axis; the page has the orders beside the picture."""
-    blocks = (axes_section(cost.placement, exact=cost.exact),)
+    blocks = (axes_section(cost.placement),)
     return Document(title=words(str(cost.machine), strong=True), blocks=blocks, mesh=cost.mesh)
 
 
@@ -87,20 +87,19 @@ def placed_words(placed: Placement) -> str:
     return "device order: the mesh's own" if placed.chosen else "device order: as JAX's mesh_utils chooses"
 
 
-def axes_section(placed: Placement, *, exact: bool = True) -> Section:
-    """What each mesh axis rides on, how fast a device gathers along it, and the arithmetic (`exact`: rings have
-    (N-1)/N)."""
+def axes_section(placed: Placement) -> Section:
+    """What each mesh axis rides on, how fast a device gathers along it, and the arithmetic."""
     if placed.machine.chip.kind == "cpu":
         return section(_RIDES, *notes(f"None: {_SIMULATED}."))
-    rows = [_axis(placed, path, exact) for path in placed.paths if path.size > 1]
+    rows = [_axis(placed, path) for path in placed.paths if path.size > 1]
     heads = (Column("axis"), Column("all-gather rate", right=True), Column("links", wrap=True))
     rides = Table(columns=heads, rows=tuple(rows), noun="axis", folds="never", name="axis-rides")
     blocks = (rides,) if rows else notes("The mesh has no axis of more than one device.")
     return section(_RIDES, *blocks)
 
 
-def _axis(placed: Placement, path: AxisPath, exact: bool) -> Row:
-    gather = collective_seconds("all-gather", _SAMPLE, (path.name,), placed, placed.machine, exact=exact)
+def _axis(placed: Placement, path: AxisPath) -> Row:
+    gather = collective_seconds("all-gather", _SAMPLE, (path.name,), placed, placed.machine)
     rate = "" if gather.bytes_per_s is None else format_rate(gather.bytes_per_s)
     far = path.route.slices > 1 or path.route.domains > 1
     rides = (words(str(path), tone="warn" if far else ""), *_remarks(placed, path))

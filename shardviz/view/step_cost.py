@@ -70,7 +70,7 @@ def comparable(
 def step_cost_document(cost: StepCost) -> Document:
     """All that a cost says."""
     blocks: list[Block] = [step_section(cost), memory_section(cost.needs)]
-    blocks.append(axes_section(cost.placement, exact=cost.exact))
+    blocks.append(axes_section(cost.placement))
     if cost.collectives:
         blocks.append(orders_section(cost))
         blocks += [longest_section(cost), sums_table(cost.collectives, "source", lines=cost.report.source, timed=True)]
@@ -333,7 +333,7 @@ def longest_section(cost: StepCost, waits: bool = False) -> Section:
 
     def time(same: CollectiveTotal) -> CollectiveTime | None:
         try:
-            return time_of(same.collectives[0], cost.placement, cost.machine, exact=cost.exact)
+            return time_of(same.collectives[0], cost.placement, cost.machine)
         except ShardvizError:
             return None
 

@@ -136,8 +136,6 @@ def test_bad_input_is_named(llama: Report):
         cost_of({}, "tpu v5p:8x8x8")  # type: ignore[arg-type]
     with pytest.raises(ShardvizError, match="tokens: expected 0 or more, not -1"):
         cost_of(llama, "tpu v5p:8x8x8", tokens=-1)
-    with pytest.raises(ShardvizError, match="as_run=True: this report is for cpu"):
-        cost_of(llama, "tpu v5p:8x8x8", as_run=True)
     with pytest.raises(ShardvizError, match=r"cannot be summed by 'size'.*'axes', 'source', 'kind'"):
         cost_of(llama, "tpu v5p:8x8x8").by("size")
 
@@ -187,7 +185,6 @@ TARGETS = st.sampled_from(("tpu v5p:4x4x4", "tpu v5e:8x8", "tpu v4:4x4x4", "gpu 
 @given(reports(), TARGETS)
 def test_laws_of_any_report(report: Report, target: str):
     found = cost_of(report, target, model_flops=report.cost.dot_flops * 64)
-    plain = cost_of(report, target, exact=False)
     assert found.upper is not None and (not found.lower or 0 <= found.mfu <= 1 + 1e-9)
     assert found.lower <= found.upper <= 2 * found.lower * (1 + 1e-12)
     assert found.lower == max(found.step.compute, found.step.memory, found.step.communication)
@@ -200,7 +197,6 @@ def test_laws_of_any_report(report: Report, target: str):
         assert sum(m.operations for m in rows) == len(report.collectives)
         assert sum(m.untimed for m in rows) == len(found.unknown)
         assert all(sum(part.seconds for part in m.parts) == pytest.approx(m.seconds) for m in rows)
-    assert plain.step.communication >= found.step.communication * (1 - 1e-12)
     fast = dataclasses.replace(found.machine.chip, name="fast", flops_per_s={"bfloat16": 1e18})
     faster = cost_of(report, dataclasses.replace(found.machine, chip=fast))
     assert faster.lower <= found.lower and faster.upper <= found.upper  # type: ignore[operator]
@@ -228,13 +224,6 @@ def test_memory_is_said_as_far_as_it_is_known():
     assert needs.fits is False and needs.verdict == "the compiler's own plan"
 
 
-def test_element_types_and_given_traffic():
-    found = cost_of(made_up(), "gpu h100:1x8", hbm_bytes=3.35e12)
-    assert found.dtype == "float32" and found.step.compute == 1e12 / chip("h100").flops("float32")
-    assert (found.step.memory, found.hbm_exact, found.bound) == (pytest.approx(1.0), True, "memory")
-    assert cost_of(made_up(), "gpu h100:1x8", dtype="bfloat16").step.compute == 1e12 / chip("h100").flops("bfloat16")
-
-
 def test_each_element_type_at_its_own_rate():
     """A chip without a rate for one counts it as it does most of the others."""
     rows = tuple(
@@ -251,7 +240,6 @@ def test_each_element_type_at_its_own_rate():
     assert cost_of(only, "gpu h100:1x8").dtype == "float32", "as most bytes of the arguments"
     assert cost_of(only, "gpu h100:1x8").levels["rates"] == "h100 has none for int32: counted as float32"
     assert found.levels["rates"] == "h100 has none for int32: counted as int8"
-    assert cost_of(report, "gpu h100:1x8", dtype="float16").step.compute == pytest.approx(8e12 / h100.flops("float16"))
 
 
 def test_traffic_of_the_targets_program_is_taken_where_it_is_known():
@@ -261,7 +249,6 @@ def test_traffic_of_the_targets_program_is_taken_where_it_is_known():
     assert found.levels["HBM traffic"] == "optimised program of the compiler for gpu h100:1x8"
     other = cost_of(counted, "gpu h200:1x8")
     assert other.hbm_bytes == 8e9 and not other.hbm_exact and other.levels["HBM traffic"] == "a lower bound"
-    assert cost_of(counted, "gpu h100:1x8", hbm_bytes=1.0).hbm_bytes == 1.0
 
 
 def test_the_share_of_a_gpus_memory_that_jax_takes_is_said():
@@ -288,18 +275,16 @@ def test_a_report_of_the_target_counts_what_the_target_runs():
         collective=dataclasses.replace(GATHER, dtype="bfloat16", operand_bytes=5e8, result_bytes=4e9)
     )
     report = made_up(collectives=(GATHER,), target="gpu h100:1x8", target_collectives=(half,))
-    run, partitioned = cost_of(report, "gpu h100:1x8"), cost_of(report, "gpu h100:1x8", as_run=False)
-    assert run.as_run and run.basis == "as run" and not partitioned.as_run
-    assert partitioned.step.communication == pytest.approx(2 * run.step.communication)
-    assert run.partitioned_seconds == pytest.approx(partitioned.step.communication)
+    run = cost_of(report, "gpu h100:1x8")
+    assert run.as_run and run.basis == "as run"
+    assert run.partitioned_seconds == pytest.approx(2 * run.step.communication)
     assert not cost_of(report, "tpu v5e:4x2").as_run
 
 
 def test_a_program_of_which_the_target_runs_no_collectives_has_none():
     report = made_up(collectives=(GATHER,), target="gpu h100:1x8", level="compiled")
-    found = cost_of(report, "gpu h100:1x8", as_run=True)
-    assert found.step.communication == 0 and not found.collectives and found.partitioned_seconds
-    assert cost_of(report, "gpu h100:1x8").as_run
+    found = cost_of(report, "gpu h100:1x8")
+    assert found.step.communication == 0 and not found.collectives and found.partitioned_seconds and found.as_run
 
 
 def test_what_goes_between_slices_is_not_lost():
@@ -313,8 +298,6 @@ def test_what_goes_between_slices_is_not_lost():
     assert found.step.communication >= 1e9 / chip("v5e").needs("dcn_bytes_per_s")
     assert "between slices" in found.levels["collectives"] and "between slices" in " ".join(found.text().split())
     assert cost_of(alone, "tpu v5e:2x2*2").as_run, "nothing goes between them"
-    with pytest.raises(ShardvizError, match="as_run=True: between slices"):
-        cost_of(both, "tpu v5e:2x2*2", as_run=True)
 
 
 def test_loops_of_unknown_trip_count_are_said_with_every_number_that_takes_them_once():
