@@ -131,8 +131,7 @@ def seconds_words(cost: StepCost) -> str:
 
 def level_words(cost: StepCost) -> str:
     """Which program the numbers are of."""
-    level = {"compiled": f"program compiled for {cost.report.target}"}.get(cost.level, f"{cost.level} program")
-    return level + ("" if cost.exact else "; rings without the factor (N-1)/N")
+    return f"program compiled for {cost.report.target}" if cost.level == "compiled" else f"{cost.level} program"
 
 
 def step_section(cost: StepCost) -> Section:
