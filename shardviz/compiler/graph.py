@@ -240,10 +240,10 @@ class HloGraph(Graph):
                 index = number(instruction.attributes["index"], instruction)
                 arrays[instruction.name] = element(operands[0], (index,), _NO_TUPLE)
             else:
-                arrays[instruction.name] = self._made(block, instruction, operands)
+                arrays[instruction.name] = self._note_operation(block, instruction, operands)
         block.returns(leaves(arrays[computation.root.name]))
 
-    def _made(self, block: Block, instruction: Instruction, operands: list[Tree]) -> Tree:
+    def _note_operation(self, block: Block, instruction: Instruction, operands: list[Tree]) -> Tree:
         """Notes an operation; the arrays that its instruction gives."""
         opcode, groups = instruction.opcode, [leaves(tree) for tree in operands]
         if opcode.endswith("-done"):

@@ -88,7 +88,7 @@ def _tpu() -> TargetStatus:
     if version is None or not _importable("libtpu"):
         missing = "the package libtpu (0.6 GB) is not installed"
         if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-            missing, install = f"the TPU compiler exists for Linux x86-64 only, this is {_here()}", ""
+            missing, install = f"the TPU compiler exists for Linux x86-64 only, this is {_system()}", ""
     elif wanted is not None and not version.startswith(wanted):
         missing = f"jax {_version('jax')} goes with libtpu {wanted}*, not {version}"
     return _status("tpu", {"libtpu": version}, missing, install, TPU_CHIPS, TPU_EXAMPLE)
@@ -104,7 +104,7 @@ def _gpu() -> TargetStatus:
     other = next((name for name in packages[:2] if versions[name] != jaxlib), "")
     missing = ""
     if sys.platform != "linux":
-        missing, install = f"the GPU compiler exists for Linux only, this is {_here()}", ""
+        missing, install = f"the GPU compiler exists for Linux only, this is {_system()}", ""
     elif absent:
         missing = f"not installed: {', '.join(absent)} (1.3 GB in all; no driver, cuDNN or NCCL is needed)"
     elif other:
@@ -131,7 +131,7 @@ def _status(
     )
 
 
-def _here() -> str:
+def _system() -> str:
     return f"{platform.system()} {platform.machine()}"
 
 

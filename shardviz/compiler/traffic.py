@@ -47,9 +47,9 @@ def moved_bytes(op: HloOperation) -> float:
         return _FusionTraffic(op).bytes
     if kind in _SLICES:
         part = sum(_stored(value) for value in op.results)
-        return _held(op.array(0), part) + _in_main(op.results) + _in_main(op.operands[1:2])
+        return _part_in_main(op.array(0), part) + _in_main(op.results) + _in_main(op.operands[1:2])
     if kind == "dynamic-update-slice":
-        return _held(op.result, _stored(op.array(1))) + _in_main(op.operands[1:3])
+        return _part_in_main(op.result, _stored(op.array(1))) + _in_main(op.operands[1:3])
     if kind == "scatter":
         many = len(op.operands) // 2
         return 3 * _in_main(op.operands[many + 1 :]) + _in_main(op.operands[many : many + 1])
@@ -166,6 +166,6 @@ def _in_main(values: Iterable[HloValue]) -> float:
     return math.fsum(v.array.stored_bytes for v in values if v.array.is_in_main_memory)
 
 
-def _held(value: HloValue, part: float) -> float:
+def _part_in_main(value: HloValue, part: float) -> float:
     """`part` of an array that is in main memory; 0 where it is not."""
     return part if _in_main((value,)) else 0.0

@@ -97,7 +97,7 @@ def with_shardys(
     for key in _ALIKE:
         left, free = _matched(rows, left, free, key)
     for place, twin in _in_place_of(ours, left, free, frozenset(arguments)):
-        rows[place] = _told(ours[place], twin)
+        rows[place] = _with_twin(ours[place], twin)
     return tuple(rows)
 
 
@@ -115,7 +115,7 @@ def _matched(
             continue
         twin = twins.pop(0) if len(twins) > 1 else twins[0]
         taken.add(id(twin))
-        rows[place] = _told(rows[place], twin)
+        rows[place] = _with_twin(rows[place], twin)
     return rest, [c for c in free if id(c) not in taken]
 
 
@@ -148,7 +148,7 @@ def _chain(twins: Sequence[Collective]) -> Collective:
     return replace(first, after=last.after, read_by=last.read_by)
 
 
-def _told(c: Collective, twin: Collective) -> Collective:
+def _with_twin(c: Collective, twin: Collective) -> Collective:
     more = tuple(fact for fact in twin.facts if fact in _SHARDYS and fact not in c.facts)
     return replace(
         c,

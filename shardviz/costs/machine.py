@@ -350,14 +350,16 @@ def _topologies(of: Chip, size: int) -> tuple[Machine, ...]:
         return ()
     if of.kind == "gpu":
         each = (of.domain_size, *(n for n in range(min(size, of.domain_size), 0, -1) if n != of.domain_size))
-        return tuple(m for n in each if size % n == 0 and (m := _made(of, (size // n, n))) is not None)
+        return tuple(m for n in each if size % n == 0 and (m := _machine_or_none(of, (size // n, n))) is not None)
     if size % of.devices_per_chip:
         return ()
     chips, shapes = size // of.devices_per_chip, []
     for slices in _divisors(chips):
         if slices > 1 and chips // slices < min(_HOST, math.prod(of.host_bounds)):
             break
-        same = (m for box in _boxes(chips // slices, of.ici_axes) if (m := _made(of, box, slices)) is not None)
+        same = (
+            m for box in _boxes(chips // slices, of.ici_axes) if (m := _machine_or_none(of, box, slices)) is not None
+        )
         shapes += list(same) if slices == 1 else list(same)[:1]
     return tuple(shapes)
 
@@ -396,7 +398,7 @@ def _largest(of: Chip) -> int:
     return chips * of.devices_per_chip
 
 
-def _made(of: Chip, sizes: tuple[int, ...], slices: int = 1) -> Machine | None:
+def _machine_or_none(of: Chip, sizes: tuple[int, ...], slices: int = 1) -> Machine | None:
     if not _is_of_cubes(sizes, of):
         return None  # as most boxes are not, and to say why takes its time
     try:

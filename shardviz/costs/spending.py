@@ -95,7 +95,7 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
     """What a step spends time on, what it would lose most of first; `other` is the cost of the same program under
     another plan, at the same level, on the same machine."""
     losses, losses_before = _Losses.of_cost(cost), None if other is None else _Losses.of_cost(other)
-    here, there = _moved(cost), {} if other is None else _moved(other)
+    here, there = _alike_collectives(cost), {} if other is None else _alike_collectives(other)
     rows = []
     for key in dict.fromkeys((*here, *there)):
         moved, before = here.get(key, ()), there.get(key, ())
@@ -187,7 +187,7 @@ class _Losses(Keeping):
         return None if 0 < busy < self.least else Loss(self.timed.lost(change) if busy else 0.0, busy)
 
 
-def _moved(cost: StepCost) -> dict[Key, tuple[Collective, ...]]:
+def _alike_collectives(cost: StepCost) -> dict[Key, tuple[Collective, ...]]:
     """The partitioner's collectives that are alike in kind, axes and source line."""
 
     def key(c: Collective) -> Key:

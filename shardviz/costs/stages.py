@@ -104,7 +104,7 @@ def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Ma
     if route.chips > 1 and (not route.regular or (_exchange(kind) and not route.even)):
         terms.append(_uneven(kind, nbytes, route, groups, machine, exact))
     elif route.chips > 1 and _exchange(kind):
-        terms.append(_cut(nbytes, route, link / sharing, exact))
+        terms.append(_bisection(nbytes, route, link / sharing, exact))
     elif route.chips > 1:
         width = sum(leg.links for leg in route.legs)
         factor, text = _share(kind, route.chips, exact or not route.ring)
@@ -129,7 +129,7 @@ def _hops(kind: str, route: Route) -> int:
     return _passes(kind) * (route.per_slice // 2) * route.hops
 
 
-def _cut(nbytes: float, route: Route, link: float, exact: bool) -> Term:
+def _bisection(nbytes: float, route: Route, link: float, exact: bool) -> Term:
     """An all-to-all: the axis of the torus whose middle has the most to carry over each link."""
     worst, text, moved = 0.0, "", 0.0
     for leg in route.legs:

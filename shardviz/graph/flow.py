@@ -108,7 +108,7 @@ class Flow:
         inside = (*calls, operation) if by_calls and operation.kind == "call" else calls
         place = self._place_inside and self._place_inside(operation, place)
         for number, block in enumerate(operation.blocks):
-            self._connect(operation.given(block), calls, block.arguments, inside)
+            self._connect(operation.block_operands(block), calls, block.arguments, inside)
             if by_calls or block not in self._done:
                 self._read(block, inside, place)
             if operation.kind == "while" and number == 0:  # the condition

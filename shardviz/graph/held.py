@@ -72,7 +72,7 @@ def renewal(scope: Scope, result: ListedArray) -> str:
     reads all arguments of its size (`BESIDE`); empty for any other."""
     if result.updates is not None:
         return IN_PLACE
-    slot = scope.slots[result.made]
+    slot = scope.slots[result.written_at]
     if not any(isinstance(each, Scheduled) and each.kind == "loop" for each in slot.done):
         return ""
     alike = [each for each in scope.arguments if each.size == result.size]
@@ -113,14 +113,14 @@ def alive_at(
             node.need(scope.slots[min(end, read.get(name) or end)])
     elsewhere = arguments | placed
     carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
-    elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
+    elsewhere.update(node.place for node, before in carried if before.last <= node.place.written_at)
     for node in returned:
         node.need(scope.slots[-1])
     lives = list[_Life]()
     for node in scope.nodes:
         if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
             late = max((waited.get(name, 0) for name in node.begun), default=0) if node.fusion is None else 0
-            begin = max(node.made, late)
+            begin = max(node.written_at, late)
             lives.append(_Life(node, begin, max(node.last, begin)))
     lives = _in_operands(lives, scope)
     if not inside:
@@ -151,7 +151,7 @@ def _in_operands(lives: list[_Life], scope: Scope) -> list[_Life]:
         for node in (node for node in fusion.gives if node in own):
             at = own[node].begin
             for life in read:
-                if life.begin < life.end == at == node.made and _is_alike(life.node.value, node.value):
+                if life.begin < life.end == at == node.written_at and _is_alike(life.node.value, node.value):
                     own[life.node] = life._replace(end=at - 1)
                     read.remove(life)
                     break
@@ -174,7 +174,7 @@ def _run(scope: Scope, placed: set[ListedArray]) -> None:
         freed = sum(node.size for node in fusion.read if last.get(node) is fusion)
         taken = sum(node.size for node in fusion.gives if node.place not in placed)
         if freed > taken and fusion.slot is not None:
-            ready = max((node.made for node in fusion.read if node.slot.scope is scope), default=0)
+            ready = max((node.written_at for node in fusion.read if node.slot.scope is scope), default=0)
             fusion.early = scope.slots[ready] if ready + 1 < fusion.slot.number else None
         if (at := fusion.early or fusion.slot) is not None:
             for node in fusion.read:

@@ -133,7 +133,7 @@ class ScheduleBuilder:
         with (`initial`), what stays the same and comes from nothing in memory is computed inside."""
         self._scopes.append(Scope(bool(initial)))
         for value in block.arguments:
-            self._there(value)
+            self._put_in_memory(value)
             self._scopes[-1].arguments.append(self._nodes[value])
         for value, first, last in zip(block.arguments, initial, block.returned, strict=False):
             if value is last and not comes_from_memory(self._node(first)):
@@ -246,14 +246,14 @@ class ScheduleBuilder:
     def _padding_of(self, value: GraphValue) -> float:
         return self._images.padding(self._shape_of(value)) if self._images else 0.0
 
-    def _there(self, value: GraphValue) -> None:
+    def _put_in_memory(self, value: GraphValue) -> None:
         """A value that is in memory from the block's begin on."""
         node = self._nodes[value] = self._array(value, self._scopes[-1].slots[0])
         node.in_memory = node.written = True
 
     def _node(self, value: GraphValue) -> ListedArray:
         if value not in self._nodes:
-            self._there(value)
+            self._put_in_memory(value)
         return self._nodes[value]
 
     def _ready(self, nodes: Iterable[ListedArray]) -> tuple[Slot, frozenset[str]]:
@@ -292,7 +292,7 @@ class ScheduleBuilder:
         for node in operands:
             node.sent = (*node.sent, *names)
         for value in operation.results:
-            self._there(value)
+            self._put_in_memory(value)
             node = self._nodes[value]
             node.is_gathered = operation.kind == "all-gather"
             node.slot, node.begun, node.over = slot, names, over if operation.kind == "all-reduce" else None
@@ -352,7 +352,7 @@ class ScheduleBuilder:
             if loops and not comes_from_memory(self._node(last)):
                 self._nodes[value] = self._node(last)
                 continue
-            self._there(value)
+            self._put_in_memory(value)
             self._nodes[value].slot = slot
             if not loops:
                 continue
@@ -415,7 +415,7 @@ class ScheduleBuilder:
         fusion.parts.append(part)
         if whole.fusion is None:
             target = whole
-            self._there(operation.results[0])
+            self._put_in_memory(operation.results[0])
             whole = self._node(operation.results[0])
             if self._is_kept(target):
                 whole.updates = target

@@ -106,7 +106,7 @@ class ListedArray:
         self.slot.scope.nodes.append(self)
 
     @property
-    def made(self) -> int:
+    def written_at(self) -> int:
         """The slot at which it is written."""
         return ((self.fusion and (self.fusion.early or self.fusion.slot)) or self.slot).number
 

@@ -112,7 +112,7 @@ class Operation:
         self.blocks = (*self.blocks, block)
         block.callers.append(self)
 
-    def given(self, block: Block) -> tuple[GraphValue, ...]:
+    def block_operands(self, block: Block) -> tuple[GraphValue, ...]:
         """What it hands to the arguments of one of its blocks; empty where that is not known."""
         if self.kind != "conditional":
             return self.operands

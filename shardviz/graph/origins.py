@@ -89,7 +89,7 @@ class Origins:
         for caller in block.callers:
             if caller.kind == "while" and not self.first and not self.passes_on(caller, index):
                 return None
-            operands = caller.given(block)
+            operands = caller.block_operands(block)
             if index >= len(operands):
                 return None
             sources.add(At(operands[index], calls))

@@ -21,7 +21,7 @@ from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_name
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
-from shardviz.records.collectives import Collectives, said
+from shardviz.records.collectives import Collectives, where_text
 from shardviz.records.limits import Limit, limit_of
 from shardviz.records.report import ReportRecord
 
@@ -41,7 +41,9 @@ def forbid(report: ReportRecord, kind: str | Sequence[str] | None = None, **wher
     forbidden = report.collectives.where(kind, **where)
     if forbidden:
         many = plural(len(forbidden), "collective")
-        raise ContractError(f"{_heading(report)}: forbid({said(kind, where)}) found {many}:\n{forbidden.listed()}")
+        raise ContractError(
+            f"{_heading(report)}: forbid({where_text(kind, where)}) found {many}:\n{forbidden.listed()}"
+        )
 
 
 def require(

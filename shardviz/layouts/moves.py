@@ -114,13 +114,13 @@ def shares(before: Layout, after: Layout) -> Moves:
         raise SpecError(f"layouts of shapes {before.shape} and {after.shape}: expected two of the same array")
     after = in_order_of(before, after)
     _check(before, after)
-    keep = kept(before, after)
+    keep = kept_elements(before, after)
     if before.partial_sums != after.partial_sums:
         keep = np.zeros_like(keep)
     return Moves(before, after, keep, after.elements - keep, before.elements - keep)
 
 
-def kept(before: Layout, after: Layout) -> np.ndarray:
+def kept_elements(before: Layout, after: Layout) -> np.ndarray:
     """Elements that a device has under both of two layouts with rows in one order: integers, one a device."""
     low, high = np.maximum(before.starts, after.starts), np.minimum(before.stops, after.stops)
     return np.prod(np.maximum(high - low, 0), axis=1, dtype=np.int64) * (before.holds & after.holds)

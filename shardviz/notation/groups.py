@@ -55,13 +55,13 @@ def _table(text: str, devices: int) -> np.ndarray:
         listed = read_iota(it)
         it.end()
         if len(dims) != 2 or math.prod(dims) != devices or len(listed) != devices:
-            raise ParseError(f"{it.given}: they are not of {devices} devices")
+            raise ParseError(f"{it.subject}: they are not of {devices} devices")
         return listed.reshape(dims)
     if it.sees("mesh["):
         return _along_axes(it, devices)
     if _LISTS.fullmatch(text):
-        return _rows(text, it.given)
-    raise ParseError(f"{it.given}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")
+        return _rows(text, it.subject)
+    raise ParseError(f"{it.subject}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")
 
 
 def _rows(text: str, where: str) -> np.ndarray:
@@ -90,11 +90,11 @@ def _along_axes(it: Scanner, devices: int) -> np.ndarray:
     axes = read_axes(it)
     it.end()
     if mesh.size != devices or (order and sorted(order) != list(range(devices))):
-        raise ParseError(f"{it.given}: they are not of {devices} devices")
+        raise ParseError(f"{it.subject}: they are not of {devices} devices")
     try:
         check_axes(Spec((axes,)), [("the groups", axis) for axis in axes], mesh)
     except SpecError as error:
-        raise ParseError(f"{it.given}: {error}") from error
+        raise ParseError(f"{it.subject}: {error}") from error
     member = digits(axes, mesh)
     others = np.arange(devices) - places(axes, mesh)[member]
     return np.asarray(order or range(devices))[np.lexsort((member, others))].reshape(-1, int(member.max()) + 1)

@@ -83,7 +83,7 @@ def split_tuple(text: str, most: int | None = None) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _given(text: str) -> str:
+def _named(text: str) -> str:
     return f"{WHAT} {excerpt(text)}"
 
 
@@ -96,16 +96,16 @@ def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
     except (ParseError, SpecError) as error:
         if str(error).startswith(WHAT):
             raise
-        raise type(error)(f"{_given(text)}: {error}") from error
+        raise type(error)(f"{_named(text)}: {error}") from error
     if sharding.manual:
         whole = "as inside a shard_map: the shape is one device's"
         if axes_size(sharding.manual, mesh) < mesh.size:
-            raise SpecError(f"{_given(text)}: manual over some axes, {whole} along these")
-        raise SpecError(f"{_given(text)}: manual, {whole}, and no PartitionSpec says how it is sharded")
+            raise SpecError(f"{_named(text)}: manual over some axes, {whole} along these")
+        raise SpecError(f"{_named(text)}: manual, {whole}, and no PartitionSpec says how it is sharded")
     if sharding.spec is None:
-        raise SpecError(f"{_given(text)}: {sharding.why}")
+        raise SpecError(f"{_named(text)}: {sharding.why}")
     if len(sharding.spec.dims) != rank:
-        raise SpecError(f"{_given(text)}: {len(sharding.spec.dims)} dimensions for an array of rank {rank}")
+        raise SpecError(f"{_named(text)}: {len(sharding.spec.dims)} dimensions for an array of rank {rank}")
     dims, unreduced = sharding.spec.dims, sharding.spec.unreduced
     larger = [tuple(axis for axis in axes if axis_size(axis, mesh) > 1) for axes in (*dims, unreduced)]
     return Spec(tuple(larger[:-1]), larger[-1], (), sharding.unreduced_kind)
@@ -127,7 +127,7 @@ def _parse(text: str) -> tuple[_Make, str]:
     it = Scanner(text, WHAT)
     if split_tuple(text, MOST_VALUES) != (text,):
         raise SpecError(
-            f"{_given(text)}: this is a tuple's sharding; pick one of its elements, for one array at a time"
+            f"{_named(text)}: this is a tuple's sharding; pick one of its elements, for one array at a time"
         )
     it.need("{")
     kind = "sum"
@@ -142,7 +142,7 @@ def _parse(text: str) -> tuple[_Make, str]:
             break
         if it.take("metadata="):
             if reduction := _REDUCTION.search(it.balanced()):  # newer XLA says there what partial results are
-                kind = partial_kind(reduction[1], _given(text))
+                kind = partial_kind(reduction[1], _named(text))
         elif it.take("shard_as") or it.take("shard_like"):
             it.integer()
         elif not (it.take(",") and it.sees("metadata=")):
@@ -174,7 +174,7 @@ def _parse_word(
 
     def make(mesh: DeviceMesh | None, rank: int | None) -> Sharding:
         if mesh is not None and theirs.names and mesh.size != theirs.size:
-            raise SpecError(f"{_given(it.text)}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
+            raise SpecError(f"{_named(it.text)}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
         if mesh is None:
             return in_a_word(word, replace(theirs, device_ids=devices, by_id=True), rank)
         if not theirs.names or word in ("replicated", "unknown"):
@@ -219,7 +219,7 @@ def _parse_named(it: Scanner) -> tuple[_Make, str]:
     expected = "dimensions such as [{'a'}, {}], or replicated, manual, unreduced, unknown"
     make, kind = _parse_word(it, word := it.word(), expected, (own, devices)), "sum"
     if word == "unreduced":
-        kind = partial_kind(it.word(), _given(it.text)) if it.take("=") else "sum"
+        kind = partial_kind(it.word(), _named(it.text)) if it.take("=") else "sum"
         if it.sees("{"):  # XLA names the axes too, where the mesh has others of one device
             read_axes(it)
     return make, kind

@@ -151,7 +151,7 @@ def _printed(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     if not it.text.endswith(")") or not pspec.looks_like(spec):
         it.fail("a PartitionSpec, then at most memory_kind, and ')'")
     if mesh is not None and (mesh.names, mesh.sizes) != (own.names, own.sizes) and own.names:
-        raise SpecError(f"{it.given}: it is over the mesh {own}, not {mesh}; leave out the mesh, or give that one")
+        raise SpecError(f"{it.subject}: it is over the mesh {own}, not {mesh}; leave out the mesh, or give that one")
     if mesh is not None:  # its order of devices, with the types that were printed
         own = replace(mesh, types=own.types or mesh.types)
     return pspec.read(spec.strip(), own, rank)
@@ -281,7 +281,7 @@ def _pieces(notation: str, cut: Sharding) -> list[Piece]:
     return list(_TABLE[notation].write(cut))
 
 
-def _made(notation: str, cut: Sharding) -> Any:
+def _object_or_text(notation: str, cut: Sharding) -> Any:
     make = _TABLE[notation].make
     if make is None:
         return text_of(_pieces(notation, cut))
@@ -294,4 +294,4 @@ def _check_known(notation: str, cut: Sharding) -> None:
         raise SpecError(f"unknown sharding: the compiler did not say it, and {notation} has no word for that")
 
 
-WRITERS.update({notation: partial(_made, notation) for notation in NOTATIONS})
+WRITERS.update({notation: partial(_object_or_text, notation) for notation in NOTATIONS})

@@ -52,7 +52,7 @@ class Scanner:
         self._space()
 
     @property
-    def given(self) -> str:
+    def subject(self) -> str:
         """What the text should be, and its beginning, for messages."""
         return f"{self.what} {excerpt(self.text)!r}"
 
@@ -65,7 +65,7 @@ class Scanner:
         """Raises a `ParseError` that says what was expected here."""
         rest = self.text[self.at : self.at + 20]
         where = f"at position {self.at}, not {rest!r}" if rest else "at its end"
-        raise ParseError(f"{self.given}: expected {expected} {where}")
+        raise ParseError(f"{self.subject}: expected {expected} {where}")
 
     def refuse(self, expected: str, at: int | None = None) -> NoReturn:
         """Raises a `ParseError` that says what was expected at `at`, or in place of the token that was read last."""

@@ -42,7 +42,7 @@ _TAILS = (*((kind, "over") for kind in KINDS), ("manual",), ("reduced",))
 def read(text: str, mesh: DeviceMesh) -> Sharding:
     """The short form, `[data ?, ·] sum over model`; a `ParseError` for other text, a `SpecError` where it does not fit
     the mesh."""
-    quoted = _given(text)
+    quoted = _named(text)
     inside, close, rest = text[1:].partition("]")
     tail = rest.split()
     if not close or (tail and not _key(tail)):
@@ -79,7 +79,7 @@ def read(text: str, mesh: DeviceMesh) -> Sharding:
     return Sharding.from_spec(spec, mesh, len(dims), manual=manual, reduced=reduced, open=opened)
 
 
-def _given(text: str) -> str:
+def _named(text: str) -> str:
     check_size(text, MOST_WRITTEN, "sharding", "characters")
     return f"sharding {excerpt(text)!r}"
 
@@ -106,7 +106,7 @@ def _axis(word: str, quoted: str) -> Axis:
 def read_book(text: str, mesh: DeviceMesh) -> Sharding | None:
     """The book's form: `I_X`, for two axes `I_{X,Y}` or `I_XY`, which are of one letter each, `{U_Z}` behind for a
     partial sum; None for text that is not meant so. Errors as of `read`."""
-    quoted = _given(text)
+    quoted = _named(text)
     if (whole := _BOOK.fullmatch(text)) is None:
         return None
     inside, partial = whole[1], whole[2]

@@ -382,7 +382,7 @@ _forgotten: list[_Keeper] = []
 _numbers = itertools.count(1)
 
 
-def _here() -> _Keeper:
+def _running_keeper() -> _Keeper:
     """The keeper, at work; a `RuntimeError` if the system gives no thread."""
     global _keeper
     with _lock:
@@ -409,7 +409,7 @@ if hasattr(os, "register_at_fork"):
 def start() -> None:
     """Starts the compile server, if it is not running, without waiting for it; what fails, the first job will say."""
     with contextlib.suppress(RuntimeError):
-        keeper = _here()
+        keeper = _running_keeper()
         keeper.orders.put(keeper.start)
 
 
@@ -466,7 +466,7 @@ def begin(job: Job, *, timeout: float | None = None, memory_limit: float | None 
         memory_limit=_three_quarters() if memory_limit is None else memory_limit,
     )
     try:
-        keeper = _here()
+        keeper = _running_keeper()
     except RuntimeError as error:
         job.end("failed", {"error": faults.words(error, "the compile server could not be started", dumps.base())})
         return

@@ -69,7 +69,7 @@ def of_files(folder: Path, stderr: str) -> str | None:
     return None
 
 
-def said(stderr: str) -> str | None:
+def refusal_in(stderr: str) -> str | None:
     """The system's refusal that a process died of, as its standard error has it; None where it names none."""
     refusals = _SAID.findall(stderr)
     return refusals[-1] if refusals else None

@@ -153,7 +153,7 @@ def _crash(details: dict[str, Any], stderr: str, hint: str) -> str:
         how = "ended without having written down the program"
     fatal = [line.strip() for line in stderr.splitlines() if _FATAL.match(line)]
     why = fatal[-1] if fatal else ""
-    if (fault := faults.said(stderr)) and fault not in why:
+    if (fault := faults.refusal_in(stderr)) and fault not in why:
         why += f" ({fault})" if why else fault
     why = f": {why}" if why else ""
     return f"the compiler's process {how}{why}{hint}. Your notebook is not affected; the next compile starts afresh"

@@ -31,7 +31,7 @@ from jax.extend.mlir.passmanager import PassManager
 from shardviz import _jax
 from shardviz.layouts import Layout, Moves, MoveStep, layout, shares
 from shardviz.layouts.layout import data_keys
-from shardviz.layouts.moves import in_order_of, kept
+from shardviz.layouts.moves import in_order_of, kept_elements
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.sdy import axis_lists
@@ -183,7 +183,7 @@ def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layou
     elif kind == "reduce-scatter":
         elements = int(after.elements.max(initial=0)) * (count - 1)
     else:
-        elements = int((after.elements - kept(before, after)).max(initial=0))
+        elements = int((after.elements - kept_elements(before, after)).max(initial=0))
     edges = kind in ("slice", "all-gather", "all-to-all") and not _nested(before, after)
     pairs = list(enumerate(zip(before.ways, after.ways, strict=True)))
     return MoveStep(

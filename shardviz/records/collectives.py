@@ -222,11 +222,11 @@ class Collectives(tuple[Collective, ...]):
         """
         kinds = None if kind is None else {kind} if isinstance(kind, str) else set(kind)
         for name in sorted(kinds or ()):
-            _known("kind", name, KINDS)
+            _check_allowed("kind", name, KINDS)
         if inside is not None:
-            _known("inside", inside, _PLACES)
+            _check_allowed("inside", inside, _PLACES)
         if origin is not None:
-            _known("origin", origin, _ORIGINS)
+            _check_allowed("origin", origin, _ORIGINS)
         names = None
         if axes is not None:
             names = {a.strip() for a in axes.split(",")} if isinstance(axes, str) else set(axes)
@@ -257,7 +257,7 @@ class Collectives(tuple[Collective, ...]):
             ShardvizError: as `where`.
         """
         fit = {id(c) for c in self.where(kind, **where)}
-        return Only(f"only({said(kind, where)})", Collectives((c for c in self if id(c) not in fit), self.lines))
+        return Only(f"only({where_text(kind, where)})", Collectives((c for c in self if id(c) not in fit), self.lines))
 
     def listed(self) -> str:
         """Each in a line of text, the most bytes first: what, how much, where."""
@@ -272,12 +272,12 @@ class Collectives(tuple[Collective, ...]):
         return f"{c.kind} over {axes_words(c.axes)}, {c.dtype} {sizes}, {c.origin}'s{where}  {text}".rstrip()
 
 
-def said(kind: Any, where: Mapping[str, Any]) -> str:
+def where_text(kind: Any, where: Mapping[str, Any]) -> str:
     """The arguments of `where` as a person wrote them."""
     return ", ".join(([repr(kind)] if kind is not None else []) + [f"{k}={v!r}" for k, v in where.items()])
 
 
-def _known(argument: str, name: str, allowed: Sequence[str]) -> None:
+def _check_allowed(argument: str, name: str, allowed: Sequence[str]) -> None:
     if name not in allowed:
         raise ShardvizError(f"{argument}={name!r}: there is no such; expected one of {', '.join(map(repr, allowed))}")
 
