@@ -64,12 +64,12 @@ def on_places(tiling: Tiling, mesh: DeviceMesh | None) -> Sharding:
     return Sharding.from_tiling(Tiling(tiling.dims, tiling.kinds, mesh.places_of(tiling.devices)), mesh)
 
 
-def in_numbers(cut: Sharding) -> Tiling:
+def in_numbers(sharding: Sharding) -> Tiling:
     """The tile assignment that text has: of devices by their numbers. Raises as `Sharding.tiling` does."""
-    tiling = cut.tiling()
-    if not cut.mesh.by_id:
+    tiling = sharding.tiling()
+    if not sharding.mesh.by_id:
         return tiling
-    return Tiling(tiling.dims, tiling.kinds, tuple(cut.mesh.numbers()[list(tiling.devices)].tolist()))
+    return Tiling(tiling.dims, tiling.kinds, tuple(sharding.mesh.numbers()[list(tiling.devices)].tolist()))
 
 
 def split_tuple(text: str, most: int | None = None) -> tuple[str, ...]:
@@ -241,18 +241,18 @@ def needed(mesh: DeviceMesh | None, text: str) -> DeviceMesh:
     return mesh
 
 
-def write_v1(cut: Sharding) -> Iterator[Piece]:
+def write_v1(sharding: Sharding) -> Iterator[Piece]:
     """V1: every device by its number."""
-    check_tiled(cut, "HLO V1")
-    return _written(cut, None if cut.kind != "other" else in_numbers(cut))
+    check_tiled(sharding, "HLO V1")
+    return _written(sharding, None if sharding.kind != "other" else in_numbers(sharding))
 
 
-def write_v2(cut: Sharding) -> Iterator[Piece]:
+def write_v2(sharding: Sharding) -> Iterator[Piece]:
     """V2: the devices as an iota, reshaped and transposed."""
-    check_tiled(cut, "HLO V2")
-    if cut.kind != "other":
-        return _written(cut, None)
-    tiling = in_numbers(cut)
+    check_tiled(sharding, "HLO V2")
+    if sharding.kind != "other":
+        return _written(sharding, None)
+    tiling = in_numbers(sharding)
     count = iota_of(tiling.devices)
     if count is None:
         shape = ",".join(map(str, tiling.dims))
@@ -261,21 +261,21 @@ def write_v2(cut: Sharding) -> Iterator[Piece]:
             f"tile assignment [{shape}]{listed}: the devices are no reshaped and transposed iota, which is all that "
             "HLO V2 can write; hlo-v1 lists them"
         )
-    return _written(cut, tiling, count)
+    return _written(sharding, tiling, count)
 
 
-def check_tiled(cut: Sharding, name: str) -> None:
+def check_tiled(sharding: Sharding, name: str) -> None:
     """Raises where a tile assignment cannot say it."""
-    if any(cut.open):
-        raise SpecError(f"{cut}: {name} has no open dimensions; Shardy and HLO V3 have")
-    _check_named(cut, name)
+    if any(sharding.open):
+        raise SpecError(f"{sharding}: {name} has no open dimensions; Shardy and HLO V3 have")
+    _check_named(sharding, name)
 
 
-def _check_named(cut: Sharding, name: str) -> None:
-    if any(p is not None for p in cut.priorities):
-        raise SpecError(f"{cut}: {name} has no priorities, which only Shardy has")
-    if cut.reduced:
-        raise SpecError(f"{cut}: {name} has no reduced axes; JAX's types have")
+def _check_named(sharding: Sharding, name: str) -> None:
+    if any(p is not None for p in sharding.priorities):
+        raise SpecError(f"{sharding}: {name} has no priorities, which only Shardy has")
+    if sharding.reduced:
+        raise SpecError(f"{sharding}: {name} has no reduced axes; JAX's types have")
 
 
 TYPE_WORDS = {
@@ -294,25 +294,25 @@ _GROUP_WORDS = {
 
 
 def _written(
-    cut: Sharding, tiling: Tiling | None, count: tuple[Sequence[int], Sequence[int]] | None = None
+    sharding: Sharding, tiling: Tiling | None, count: tuple[Sequence[int], Sequence[int]] | None = None
 ) -> Iterator[Piece]:
     yield "{"
     if tiling is None:
-        if cut.maximal is None:
-            yield Letter(cut.kind, of_kind(TYPE_WORDS[cut.kind], cut))
-            yield from _metadata(cut)
+        if sharding.maximal is None:
+            yield Letter(sharding.kind, of_kind(TYPE_WORDS[sharding.kind], sharding))
+            yield from _metadata(sharding)
         else:
-            place = ", a place in the mesh's order" if _turned(cut) else ""
-            number = int(cut.mesh.numbers()[cut.maximal])
+            place = ", a place in the mesh's order" if _turned(sharding) else ""
+            number = int(sharding.mesh.numbers()[sharding.maximal])
             yield Letter(f"maximal device={number}", f"the whole array is on device {number}{place}")
         yield "}"
         return
     yield Letter(f"devices=[{','.join(map(str, tiling.dims))}]", tiles_words(tiling))
     if count is None:
-        yield Letter(",".join(map(str, tiling.devices)), devices_words(cut))
+        yield Letter(",".join(map(str, tiling.devices)), devices_words(sharding))
     else:
         reshape, order = count
-        yield Letter(f"<=[{','.join(map(str, reshape))}]", reshape_words(cut, reshape))
+        yield Letter(f"<=[{','.join(map(str, reshape))}]", reshape_words(sharding, reshape))
         if len(order) > 1:
             yield Letter(f"T({','.join(map(str, order))})", transpose_words(reshape, order))
     if tiling.kinds == ("replicated",):
@@ -320,8 +320,8 @@ def _written(
         yield Letter("last_tile_dim_replicate", copies_words(tiling))
     elif tiling.kinds:
         yield " "
-        yield Letter(f"last_tile_dims={{{', '.join(tiling.kinds)}}}", of_kind(groups_words(tiling), cut))
-        yield from _metadata(cut)
+        yield Letter(f"last_tile_dims={{{', '.join(tiling.kinds)}}}", of_kind(groups_words(tiling), sharding))
+        yield from _metadata(sharding)
     yield "}"
 
 
@@ -329,18 +329,18 @@ REDUCTION = "sdy::reduction_op"
 """What XLA's metadata call the kind of partial results, where they are no sums."""
 
 
-def _metadata(cut: Sharding) -> Iterator[Piece]:
-    if cut.unreduced_kind != "sum":
+def _metadata(sharding: Sharding) -> Iterator[Piece]:
+    if sharding.unreduced_kind != "sum":
         yield " "
-        text = f'metadata={{op_type="{REDUCTION}" op_name="{cut.unreduced_kind.upper()}"}}'
-        yield Letter(text, f"the partial results are still to be reduced by their {cut.unreduced_kind}")
+        text = f'metadata={{op_type="{REDUCTION}" op_name="{sharding.unreduced_kind.upper()}"}}'
+        yield Letter(text, f"the partial results are still to be reduced by their {sharding.unreduced_kind}")
 
 
-def of_kind(words: str, cut: Sharding) -> str:
+def of_kind(words: str, sharding: Sharding) -> str:
     """Words about partial sums, for the partial results that there are."""
-    if cut.unreduced_kind == "sum":
+    if sharding.unreduced_kind == "sum":
         return words
-    return words.replace("partial sum", f"partial {cut.unreduced_kind}").replace("to be added", "to be reduced")
+    return words.replace("partial sum", f"partial {sharding.unreduced_kind}").replace("to be added", "to be reduced")
 
 
 def tiles_words(tiling: Tiling) -> str:
@@ -352,20 +352,20 @@ def tiles_words(tiling: Tiling) -> str:
     return f"{text}; the numbers behind them, {', '.join(rest)}, count devices that share a tile" if rest else text
 
 
-def _turned(cut: Sharding) -> bool:
+def _turned(sharding: Sharding) -> bool:
     """Whether text numbers the devices otherwise than by their ids."""
-    return bool(cut.mesh.device_ids) and not cut.mesh.by_id
+    return bool(sharding.mesh.device_ids) and not sharding.mesh.by_id
 
 
-def devices_words(cut: Sharding) -> str:
+def devices_words(sharding: Sharding) -> str:
     """What a list of devices means."""
-    turned = "; places in the mesh's order, not the devices' ids" if _turned(cut) else ""
+    turned = "; places in the mesh's order, not the devices' ids" if _turned(sharding) else ""
     return f"the device of each tile, the last number of the tiles counting fastest{turned}"
 
 
-def reshape_words(cut: Sharding, reshape: Sequence[int]) -> str:
+def reshape_words(sharding: Sharding, reshape: Sequence[int]) -> str:
     """What the shape of an iota means."""
-    turned = " (places in the mesh's order, not the devices' ids)" if _turned(cut) else ""
+    turned = " (places in the mesh's order, not the devices' ids)" if _turned(sharding) else ""
     count = f"the devices 0 to {math.prod(reshape) - 1}{turned}"
     if len(reshape) == 1:
         return f"{count}, in order"
@@ -393,17 +393,17 @@ def groups_words(tiling: Tiling) -> str:
     return f"the devices that share a tile: {', and '.join(groups)}"
 
 
-def write_v3(cut: Sharding) -> Iterator[Piece]:
+def write_v3(sharding: Sharding) -> Iterator[Piece]:
     """V3: axes by their names; of a mesh of its own where no axes of the record's mesh say it."""
-    _check_named(cut, "HLO V3")
-    if cut.unknown or cut.maximal is not None:
-        what = "it is unknown" if cut.unknown else cut.why
-        raise SpecError(f"{cut}: HLO V3 names mesh axes, and {what}; hlo-v2 has a word for it")
-    mesh, devices = cut.mesh, cut.mesh.device_ids if cut.mesh.by_id else ()
-    lists: dict[str, Sequence[Axis]] = {k: getattr(cut, k) for k in ("replicated", "unreduced", "manual")}
-    dims: Sequence[Sequence[Axis]] = cut.spec.dims if cut.spec is not None else ()
-    if cut.spec is None:  # an axis for each dimension of the tile assignment
-        tiling = in_numbers(cut)
+    _check_named(sharding, "HLO V3")
+    if sharding.unknown or sharding.maximal is not None:
+        what = "it is unknown" if sharding.unknown else sharding.why
+        raise SpecError(f"{sharding}: HLO V3 names mesh axes, and {what}; hlo-v2 has a word for it")
+    mesh, devices = sharding.mesh, sharding.mesh.device_ids if sharding.mesh.by_id else ()
+    lists: dict[str, Sequence[Axis]] = {k: getattr(sharding, k) for k in ("replicated", "unreduced", "manual")}
+    dims: Sequence[Sequence[Axis]] = sharding.spec.dims if sharding.spec is not None else ()
+    if sharding.spec is None:  # an axis for each dimension of the tile assignment
+        tiling = in_numbers(sharding)
         mesh, devices = DeviceMesh(tuple(f"axis_{i}" for i in range(len(tiling.dims))), tiling.dims), tiling.devices
         dims = [(name,) if size > 1 else () for name, size in zip(mesh.names, tiling.tiles, strict=False)]
         groups = list(zip(mesh.names[len(dims) :], tiling.kinds, strict=True))
@@ -418,8 +418,8 @@ def write_v3(cut: Sharding) -> Iterator[Piece]:
         counted = listed if count is None else iota_text(*count)
         yield Letter(f"device_ids=({min(counted, listed, key=len)})", "the devices in the order of that mesh")
         yield ", "
-    yield from write_dimensions(cut, dims, _quote)
-    yield from write_lists(lists, cut.unreduced_kind, _quote)
+    yield from write_dimensions(sharding, dims, _quote)
+    yield from write_lists(lists, sharding.unreduced_kind, _quote)
     yield "}"
 
 

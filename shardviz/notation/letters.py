@@ -65,27 +65,27 @@ def names_words(axes: Sequence[Axis]) -> str:
     return ", ".join(map(axis_text, axes))
 
 
-def nothing_cut(cut: Sharding) -> str:
+def nothing_cut(sharding: Sharding) -> str:
     """What a text without dimensions means."""
     words = "no dimension is named, so none is sharded"
-    return f"{words}: every device holds the whole array" if cut.kind == "replicated" else words
+    return f"{words}: every device holds the whole array" if sharding.kind == "replicated" else words
 
 
-def axis_words(cut: Sharding, axis: Axis) -> str:
-    """What an axis does: which dimension it cuts, in how many, and whether other axes have cut it before."""
-    where = [(i, dim) for i, dim in enumerate(cut.spec.dims) if axis in dim] if cut.spec else []
+def axis_words(sharding: Sharding, axis: Axis) -> str:
+    """What an axis does: which dimension it shards, in how many parts, and after which other axes."""
+    where = [(i, dim) for i, dim in enumerate(sharding.spec.dims) if axis in dim] if sharding.spec else []
     name = axis_name(axis)
     if not where:
         return f"the axis {name} of a mesh of its own"
     dimension, axes = where[0]
     before = axes[: axes.index(axis)]
-    size = axis_size(axis, cut.mesh)
-    words = f"mesh axis {name}" if isinstance(axis, str) else _part_words(axis, cut.mesh.shape[name])
+    size = axis_size(axis, sharding.mesh)
+    words = f"mesh axis {name}" if isinstance(axis, str) else _part_words(axis, sharding.mesh.shape[name])
     if size == 1:
         return f"{words}, of 1 device, leaves dimension {dimension} as it is"
     if not before:
         return f"{words} shards dimension {dimension} in {size}"
-    tiles = axes_size(before, cut.mesh)
+    tiles = axes_size(before, sharding.mesh)
     return f"{words} shards each of these {tiles} pieces of dimension {dimension} again, in {size}"
 
 

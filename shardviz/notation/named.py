@@ -112,7 +112,9 @@ def build(
     if devices and sorted(devices) != list(range(theirs.size)):
         raise MeshError(f"mesh {theirs}: its device ids must be 0 to {theirs.size - 1}, each once, not {devices[:8]}")
     theirs = DeviceMesh(theirs.names, theirs.sizes)
-    if not theirs.names and not devices and mesh is not None:  # an empty mesh: no axes to cut along, so copies all over
+    if (
+        not theirs.names and not devices and mesh is not None
+    ):  # an empty mesh: no axes to shard along, so copies all over
         theirs = DeviceMesh(mesh.names, mesh.sizes)
     record = Sharding.from_spec(
         Spec(tuple(d.axes for d in dims), lists.get("unreduced", ()), (), lists.get("kind", "sum")),
@@ -138,23 +140,23 @@ def axis_with(axis: Axis, quote: Quote) -> str:
     return quote(axis) if isinstance(axis, str) else f"{quote(axis[0])}:({axis[1]}){axis[2]}"
 
 
-def write_dimensions(cut: Sharding, dims: Sequence[Sequence[Axis]], quote: Quote) -> Iterator[Piece]:
-    """`[{"x", ?}p1, {}]`; `cut` says what is open, and which dimension comes first."""
+def write_dimensions(sharding: Sharding, dims: Sequence[Sequence[Axis]], quote: Quote) -> Iterator[Piece]:
+    """`[{"x", ?}p1, {}]`; `sharding` says what is open, and which dimension comes first."""
     if not dims:
-        yield Letter("[]", nothing_cut(cut))
+        yield Letter("[]", nothing_cut(sharding))
         return
     for i, dim in enumerate(dims):
         yield ", " if i else "["
-        if not dim and not cut.open[i]:
+        if not dim and not sharding.open[i]:
             yield Letter("{}", UNCUT)
         else:
-            letters = [Letter(axis_with(axis, quote), axis_words(cut, axis)) for axis in dim]
-            letters += [Letter("?", OPEN)] if cut.open[i] else []
+            letters = [Letter(axis_with(axis, quote), axis_words(sharding, axis)) for axis in dim]
+            letters += [Letter("?", OPEN)] if sharding.open[i] else []
             yield from listed(([letter] for letter in letters), "{")
             yield "}"
-        if cut.priorities[i] is not None and (dim or cut.open[i]):
-            words = f"priority {cut.priorities[i]} of this dimension: Shardy heeds 0 first, then 1, and so on"
-            yield Letter(f"p{cut.priorities[i]}", words)
+        if sharding.priorities[i] is not None and (dim or sharding.open[i]):
+            words = f"priority {sharding.priorities[i]} of this dimension: Shardy heeds 0 first, then 1, and so on"
+            yield Letter(f"p{sharding.priorities[i]}", words)
     yield "]"
 
 

@@ -34,7 +34,7 @@ from shardviz.notation.spec import Axis, Spec, axis_part
 
 @dataclass(frozen=True)
 class NoSharding:
-    """A dimension that is not cut."""
+    """A dimension that is not sharded."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class Replicated:
 
 @dataclass(frozen=True)
 class ShardingSpec:
-    """How an array is cut, each dimension `NoSharding` (or None), `Chunked` or `Unstacked`, and how the pieces lie on a
-    mesh without names, whose axes are each `ShardedAxis` or `Replicated`, major to minor."""
+    """How an array is sharded, each dimension `NoSharding` (or None), `Chunked` or `Unstacked`, and how the pieces lie
+    on a mesh without names, whose axes are each `ShardedAxis` or `Replicated`, major to minor."""
 
     sharding: tuple[NoSharding | Chunked | Unstacked, ...]
     mesh_mapping: tuple[ShardedAxis | Replicated, ...]
@@ -153,51 +153,57 @@ def _count(n: Any, owner: Any) -> int:
     return int(n)
 
 
-def from_sharding(cut: Sharding) -> ShardingSpec:
+def from_sharding(sharding: Sharding) -> ShardingSpec:
     """A record as pmap's specification; an axis of which dimensions take parts is several mesh axes there."""
-    for axes, what in ((cut.unreduced, "partial sums"), (cut.manual, "manual axes"), (cut.reduced, "reduced axes")):
+    for axes, what in (
+        (sharding.unreduced, "partial sums"),
+        (sharding.manual, "manual axes"),
+        (sharding.reduced, "reduced axes"),
+    ):
         if axes:
-            raise SpecError(f"{cut}: pmap's ShardingSpec has no {what}")
-    if any(cut.open) or any(p is not None for p in cut.priorities):
-        raise SpecError(f"{cut}: pmap's ShardingSpec has no open dimensions and no priorities")
-    if cut.mesh.by_id:
-        raise SpecError(f"{cut}: pmap's ShardingSpec has no order of devices, and those of {cut.mesh.text} have one")
-    if cut.spec is None:
-        raise SpecError(f"{cut}: pmap's ShardingSpec runs along mesh axes, and {cut.why}")
-    mesh, numbers, chunks = cut.mesh, {}, []
-    for i, dim in enumerate(cut.spec.dims):
-        parts = [part for axis in dim for part in _split(axis, cut)]
+            raise SpecError(f"{sharding}: pmap's ShardingSpec has no {what}")
+    if any(sharding.open) or any(p is not None for p in sharding.priorities):
+        raise SpecError(f"{sharding}: pmap's ShardingSpec has no open dimensions and no priorities")
+    if sharding.mesh.by_id:
+        raise SpecError(
+            f"{sharding}: pmap's ShardingSpec has no order of devices, and those of {sharding.mesh.text} have one"
+        )
+    if sharding.spec is None:
+        raise SpecError(f"{sharding}: pmap's ShardingSpec runs along mesh axes, and {sharding.why}")
+    mesh, numbers, chunks = sharding.mesh, {}, []
+    for i, dim in enumerate(sharding.spec.dims):
+        parts = [part for axis in dim for part in _split(axis, sharding)]
         for part in parts:
             numbers[part] = len(numbers)
         sizes = tuple(size for _, _, size in parts)
-        alone = i in cut.unstacked and len(sizes) == 1
+        alone = i in sharding.unstacked and len(sizes) == 1
         chunks.append(Unstacked(sizes[0]) if alone else Chunked(sizes) if sizes else NoSharding())
     mapping = [
         ShardedAxis(numbers[part]) if part in numbers else Replicated(part[2])
         for name in mesh.names
-        for part in _split(name, cut)
+        for part in _split(name, sharding)
     ]
     return ShardingSpec(tuple(chunks), tuple(mapping))
 
 
-def _split(axis: Axis, cut: Sharding) -> list[tuple[str, int, int]]:
+def _split(axis: Axis, sharding: Sharding) -> list[tuple[str, int, int]]:
     """An axis cut wherever a dimension takes a part of it."""
-    assert cut.spec is not None
-    name, before, size = axis_part(axis, cut.mesh)
+    assert sharding.spec is not None
+    name, before, size = axis_part(axis, sharding.mesh)
     cuts = {before, before * size}
-    for other in cut.spec.axes:
+    for other in sharding.spec.axes:
         if not isinstance(other, str) and other[0] == name:
             cuts |= {c for c in (other[1], other[1] * other[2]) if before < c < before * size}
     edges = sorted(cuts)
     for low, high in itertools.pairwise(edges):
         if high % low:
-            raise SpecError(f"{cut}: the parts of axis {name!r} do not nest, so no mesh axes make them up")
+            raise SpecError(f"{sharding}: the parts of axis {name!r} do not nest, so no mesh axes make them up")
     return [(name, low, high // low) for low, high in itertools.pairwise(edges)]
 
 
-def write(cut: Sharding) -> Iterator[Piece]:
+def write(sharding: Sharding) -> Iterator[Piece]:
     """The text of a record's `ShardingSpec`."""
-    spec = from_sharding(cut)
+    spec = from_sharding(sharding)
     yield "ShardingSpec(("
     number = 0
     for dimension, entry in enumerate(spec.sharding):

@@ -38,7 +38,7 @@ from shardviz.notation.scan import iota_of, iota_text
 from shardviz.notation.spec import partial_kind
 
 TYPES = ("replicated", "maximal", "tuple", "other", "manual", "unknown", "unreduced")
-_NUMBERS = {  # field → its name, and whether it is a list; those of shard groups tie arrays together, and cut none
+_NUMBERS = {  # field → its name, and whether it is a list; those of shard groups tie arrays together, and shard none
     1: ("type", False),
     3: ("tile_assignment_dimensions", True),
     4: ("tile_assignment_devices", True),
@@ -155,34 +155,34 @@ def _varints(data: bytes, name: str, most: int) -> list[int]:
     return values
 
 
-def write(cut: Sharding) -> Iterator[Piece]:
+def write(sharding: Sharding) -> Iterator[Piece]:
     """The message as it prints, on one line, its devices as an iota where they are one."""
-    check_tiled(cut, "OpSharding")
-    letters = [Letter(f"type: {cut.kind.upper()}", of_kind(TYPE_WORDS[cut.kind], cut))]
-    if cut.unreduced_kind != "sum":
-        metadata = f'op_type: "{REDUCTION}" op_name: "{cut.unreduced_kind.upper()}"'
-        words = f"partial results are to be reduced by their {cut.unreduced_kind}"
+    check_tiled(sharding, "OpSharding")
+    letters = [Letter(f"type: {sharding.kind.upper()}", of_kind(TYPE_WORDS[sharding.kind], sharding))]
+    if sharding.unreduced_kind != "sum":
+        metadata = f'op_type: "{REDUCTION}" op_name: "{sharding.unreduced_kind.upper()}"'
+        words = f"partial results are to be reduced by their {sharding.unreduced_kind}"
         letters.append(Letter(f"metadata {{ {metadata} }}", words))
-    if cut.maximal is not None:
-        number = cut.mesh.numbers()[cut.maximal]
+    if sharding.maximal is not None:
+        number = sharding.mesh.numbers()[sharding.maximal]
         letters.append(Letter(f"tile_assignment_devices: [{number}]", "the device that holds it"))
-    letters += _tiles(cut) if cut.kind == "other" else ()
+    letters += _tiles(sharding) if sharding.kind == "other" else ()
     return listed(([letter] for letter in letters), "", " ")
 
 
-def _tiles(cut: Sharding) -> Iterator[Letter]:
-    tiling = in_numbers(cut)
+def _tiles(sharding: Sharding) -> Iterator[Letter]:
+    tiling = in_numbers(sharding)
     count = iota_of(tiling.devices)
-    yield _numbers("tile_assignment_dimensions", tiling.dims, of_kind(tiles_words(tiling), cut))
+    yield _numbers("tile_assignment_dimensions", tiling.dims, of_kind(tiles_words(tiling), sharding))
     if count is None:
-        yield _numbers("tile_assignment_devices", tiling.devices, devices_words(cut))
+        yield _numbers("tile_assignment_devices", tiling.devices, devices_words(sharding))
     if tiling.kinds == ("replicated",):
         yield Letter("replicate_on_last_tile_dim: true", copies_words(tiling))
     elif tiling.kinds:
         kinds = f"last_tile_dims: [{', '.join(map(str.upper, tiling.kinds))}]"
-        yield Letter(kinds, of_kind(groups_words(tiling), cut))
+        yield Letter(kinds, of_kind(groups_words(tiling), sharding))
     if count is not None:
-        yield _numbers("iota_reshape_dims", count[0], reshape_words(cut, count[0]))
+        yield _numbers("iota_reshape_dims", count[0], reshape_words(sharding, count[0]))
         yield _numbers("iota_transpose_perm", count[1], transpose_words(*count))
 
 
@@ -190,10 +190,10 @@ def _numbers(name: str, values: Sequence[int], words: str) -> Letter:
     return Letter(f"{name}: [{', '.join(map(str, values))}]", words)
 
 
-def make(cut: Sharding) -> Any:
+def make(sharding: Sharding) -> Any:
     """The record as an `OpSharding` object of JAX's, which XLA reads from HLO's text."""
-    check_tiled(cut, "OpSharding")
-    counted = cut.kind != "other" or iota_of(in_numbers(cut).devices) is not None
+    check_tiled(sharding, "OpSharding")
+    counted = sharding.kind != "other" or iota_of(in_numbers(sharding).devices) is not None
     from shardviz import _jax
 
-    return _jax.op_sharding(text_of(write_v2(cut) if counted else write_v1(cut)))
+    return _jax.op_sharding(text_of(write_v2(sharding) if counted else write_v1(sharding)))

@@ -2,8 +2,8 @@
 
 >>> from shardviz.notation.letters import text_of
 >>> mesh = DeviceMesh.of({"X": 2, "Y": 4})
->>> cut = read("P(P.UNCONSTRAINED, 'X', unreduced={'Y'})", mesh)
->>> str(cut), text_of(write(cut)), str(from_entries(("X", None), mesh, 2))
+>>> sharding = read("P(P.UNCONSTRAINED, 'X', unreduced={'Y'})", mesh)
+>>> str(sharding), text_of(write(sharding)), str(from_entries(("X", None), mesh, 2))
 ('[?, X] sum over Y', "P(P.UNCONSTRAINED, 'X', unreduced={'Y'})", '[X, ·]')
 
 Axes that the mesh has as Manual are manual, which a PartitionSpec does not say.
@@ -151,81 +151,81 @@ def _kind(node: ast.expr, what: str) -> str:
     return partial_kind(word, what)
 
 
-def write(cut: Sharding) -> Iterator[Piece]:
+def write(sharding: Sharding) -> Iterator[Piece]:
     """The text of a PartitionSpec."""
-    entries, unreduced, reduced = _parts(cut)
+    entries, unreduced, reduced = _parts(sharding)
     if not (entries or unreduced or reduced):
-        yield Letter("P()", nothing_cut(cut))
+        yield Letter("P()", nothing_cut(sharding))
         return
-    items = [list(_written(entry, cut)) for entry in entries]
-    partial = partial_words(unreduced, cut.unreduced_kind)
+    items = [list(_written(entry, sharding)) for entry in entries]
+    partial = partial_words(unreduced, sharding.unreduced_kind)
     for key, axes, words in (("unreduced", unreduced, partial), ("reduced", reduced, REDUCED)):
         if axes:
             items.append([Letter(f"{key}={{{', '.join(map(repr, axes))}}}", words.format(names_words(axes)))])
-    if cut.unreduced_kind != "sum":
-        items.append([Letter(f"unreduced_kind=jax.sharding.UnreducedKind.{cut.unreduced_kind}", partial)])
+    if sharding.unreduced_kind != "sum":
+        items.append([Letter(f"unreduced_kind=jax.sharding.UnreducedKind.{sharding.unreduced_kind}", partial)])
     yield from listed(items, "P(")
     yield ")"
 
 
-def _written(entry: Any, cut: Sharding) -> Iterator[Piece]:
+def _written(entry: Any, sharding: Sharding) -> Iterator[Piece]:
     if entry is None:
         yield Letter("None", UNCUT)
     elif entry is ...:
         yield Letter("P.UNCONSTRAINED", "the compiler may shard this dimension as it likes")
     elif isinstance(entry, str):
-        yield Letter(repr(entry), axis_words(cut, entry))
+        yield Letter(repr(entry), axis_words(sharding, entry))
     else:
-        yield from listed(([Letter(repr(axis), axis_words(cut, axis))] for axis in entry), "(")
+        yield from listed(([Letter(repr(axis), axis_words(sharding, axis))] for axis in entry), "(")
         yield ")"
 
 
-def make(cut: Sharding) -> Any:
+def make(sharding: Sharding) -> Any:
     """The record as a `jax.sharding.PartitionSpec`."""
-    parts = _parts(cut)
+    parts = _parts(sharding)
     from shardviz import _jax
 
     try:
-        return _jax.partition_spec(*parts, cut.unreduced_kind)
+        return _jax.partition_spec(*parts, sharding.unreduced_kind)
     except AttributeError:
         raise SpecError(
-            f"{cut}: a PartitionSpec of this JAX has partial sums only; JAX 0.12 has partial maxima and minima too"
+            f"{sharding}: a PartitionSpec of this JAX has partial sums only; JAX 0.12 has partial maxima and minima too"
         ) from None
 
 
-def _parts(cut: Sharding) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
+def _parts(sharding: Sharding) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
     """What a PartitionSpec is made of: entries (`...` for UNCONSTRAINED), unreduced axes, reduced axes."""
-    if cut.spec is None:
-        raise SpecError(f"{cut}: no PartitionSpec says it: {cut.why}")
-    if any(p is not None for p in cut.priorities):
-        raise SpecError(f"{cut}: a PartitionSpec has no priorities, which Shardy has")
-    if any(cut.open) and cut.replicated:
-        names = " ".join(map(axis_text, cut.replicated))
-        raise SpecError(f"{cut}: a PartitionSpec cannot keep {names} out of the dimensions that it leaves open")
-    wanted = set(cut.mesh.manual)
-    if {axis_text(a) for a in cut.manual} != wanted:
-        names = " ".join(map(axis_text, cut.manual)) or "none"
+    if sharding.spec is None:
+        raise SpecError(f"{sharding}: no PartitionSpec says it: {sharding.why}")
+    if any(p is not None for p in sharding.priorities):
+        raise SpecError(f"{sharding}: a PartitionSpec has no priorities, which Shardy has")
+    if any(sharding.open) and sharding.replicated:
+        names = " ".join(map(axis_text, sharding.replicated))
+        raise SpecError(f"{sharding}: a PartitionSpec cannot keep {names} out of the dimensions that it leaves open")
+    wanted = set(sharding.mesh.manual)
+    if {axis_text(a) for a in sharding.manual} != wanted:
+        names = " ".join(map(axis_text, sharding.manual)) or "none"
         raise SpecError(
-            f"{cut}: a PartitionSpec has no manual axes, the types of the mesh's axes have; here {names} would have "
-            f"to be Manual in the mesh, where {' '.join(sorted(wanted)) or 'none'} is"
+            f"{sharding}: a PartitionSpec has no manual axes, the types of the mesh's axes have; here {names} would "
+            f"have to be Manual in the mesh, where {' '.join(sorted(wanted)) or 'none'} is"
         )
     entries: list[Any] = []
-    for dim, is_open in zip(cut.spec.dims, cut.open, strict=True):
+    for dim, is_open in zip(sharding.spec.dims, sharding.open, strict=True):
         if dim and is_open:
             raise SpecError(
-                f"{cut}: a PartitionSpec leaves a dimension open (P.UNCONSTRAINED) or names its axes, not both, and "
-                f"this one names {' '.join(map(axis_text, dim))}"
+                f"{sharding}: a PartitionSpec leaves a dimension open (P.UNCONSTRAINED) or names its axes, not both, "
+                f"and this one names {' '.join(map(axis_text, dim))}"
             )
-        names = _whole(dim, cut)
+        names = _whole(dim, sharding)
         entries.append(... if is_open else None if not names else names[0] if len(names) == 1 else names)
-    return tuple(entries), _whole(cut.unreduced, cut), _whole(cut.reduced, cut)
+    return tuple(entries), _whole(sharding.unreduced, sharding), _whole(sharding.reduced, sharding)
 
 
-def _whole(axes: tuple[Axis, ...], cut: Sharding) -> tuple[str, ...]:
+def _whole(axes: tuple[Axis, ...], sharding: Sharding) -> tuple[str, ...]:
     for axis in axes:
         if not isinstance(axis, str):
             raise SpecError(
-                f"{cut}: a PartitionSpec has whole axes only, and {axis_text(axis)!r} is a part; on a mesh where "
+                f"{sharding}: a PartitionSpec has whole axes only, and {axis_text(axis)!r} is a part; on a mesh where "
                 f"{axis[0]!r} is two or more axes it can be said"
             )
     return tuple(str(axis) for axis in axes)

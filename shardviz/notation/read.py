@@ -17,8 +17,8 @@ is imported for them.
 
 And a record in every notation, with what each letter of it means:
 
->>> cut = sharding("P('data', None)", mesh)
->>> for row in rosetta(cut):
+>>> rows = sharding("P('data', None)", mesh)
+>>> for row in rosetta(rows):
 ...     print(f"{row.notation:8}{row.text or row.why}")
 pspec   P('data', None)
 short   [data, ·]
@@ -30,7 +30,7 @@ proto   type: OTHER tile_assignment_dimensions: [2, 1, 4] replicate_on_last_tile
 iota_transpose_perm: [0]
 sdy     #sdy.sharding<@mesh, [{"data"}, {}]>
 pmap    ShardingSpec((Chunked(2), NoSharding()), (ShardedAxis(axis=0), Replicated(replicas=4)))
->>> for letter in rosetta(sharding("[model, ·]", cut.mesh))[4].letters:
+>>> for letter in rosetta(sharding("[model, ·]", rows.mesh))[4].letters:
 ...     print(letter.piece, "=", letter.meaning)
 devices=[4,1,2] = tiles along each dimension: 4, 1; the number behind them, 2, counts devices that share a tile
 <=[2,4] = the devices 0 to 7, row by row in a table of 2 x 4
@@ -70,7 +70,7 @@ def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Shardi
             record.
         mesh: a mesh in any form that `DeviceMesh.of` reads. May be left out where the sharding says it itself; a record
             or a `NamedSharding` is then said over this mesh by the names of its axes.
-        rank: the array's number of dimensions; dimensions that are not named are not cut.
+        rank: the array's number of dimensions; dimensions that are not named are not sharded.
 
     Returns:
         The record.
@@ -263,12 +263,12 @@ class NotationRow:
     pieces: tuple[Piece, ...] = field(default=(), repr=False)
 
 
-def rosetta(cut: Sharding) -> tuple[NotationRow, ...]:
+def rosetta(sharding: Sharding) -> tuple[NotationRow, ...]:
     """A sharding, from `sharding`, in every notation: a row for each of `NOTATIONS`, in that order."""
     rows = []
     for notation in NOTATIONS:
         try:
-            pieces = _pieces(notation, cut)
+            pieces = _pieces(notation, sharding)
         except SpecError as error:
             rows.append(NotationRow(notation, None, str(error)))
         else:
@@ -276,21 +276,21 @@ def rosetta(cut: Sharding) -> tuple[NotationRow, ...]:
     return tuple(rows)
 
 
-def _pieces(notation: str, cut: Sharding) -> list[Piece]:
-    _check_known(notation, cut)
-    return list(_TABLE[notation].write(cut))
+def _pieces(notation: str, sharding: Sharding) -> list[Piece]:
+    _check_known(notation, sharding)
+    return list(_TABLE[notation].write(sharding))
 
 
-def _object_or_text(notation: str, cut: Sharding) -> Any:
+def _object_or_text(notation: str, sharding: Sharding) -> Any:
     make = _TABLE[notation].make
     if make is None:
-        return text_of(_pieces(notation, cut))
-    _check_known(notation, cut)
-    return make(cut)
+        return text_of(_pieces(notation, sharding))
+    _check_known(notation, sharding)
+    return make(sharding)
 
 
-def _check_known(notation: str, cut: Sharding) -> None:
-    if cut.unknown and not _TABLE[notation].knows_unknown:
+def _check_known(notation: str, sharding: Sharding) -> None:
+    if sharding.unknown and not _TABLE[notation].knows_unknown:
         raise SpecError(f"unknown sharding: the compiler did not say it, and {notation} has no word for that")
 
 

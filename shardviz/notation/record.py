@@ -1,8 +1,8 @@
 """One record for a sharding, whatever it was written in.
 
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
->>> cut = Sharding.from_spec(Spec.of((None, "model")), mesh)
->>> cut.tiles, cut.places().tolist()
+>>> sharding = Sharding.from_spec(Spec.of((None, "model")), mesh)
+>>> sharding.tiles, sharding.places().tolist()
 ((1, 4), [[0, 0], [0, 1], [0, 2], [0, 3], [0, 0], [0, 1], [0, 2], [0, 3]])
 >>> odd = Sharding.from_tiling(Tiling((8,), (), (0, 3, 1, 2, 4, 5, 6, 7)), mesh)
 >>> odd.spec, odd.places().ravel().tolist()
@@ -34,7 +34,7 @@ WRITERS: dict[str, Callable[[Sharding], Any]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """How an array is cut over a mesh.
+    """How an array is sharded over a mesh.
 
     Attributes:
         mesh: the device mesh.
@@ -46,11 +46,11 @@ class Sharding:
         unreduced_kind: what reduces them: `sum`, `max` or `min`.
         manual: axes that the program handles itself, as inside a `shard_map`: the shape is one device's along them.
         maximal: the one place of the mesh that holds the whole array, or None.
-        open: for each dimension whether the compiler may cut it further (Shardy's `?`, `P.UNCONSTRAINED`).
+        open: for each dimension whether the compiler may shard it further (Shardy's `?`, `P.UNCONSTRAINED`).
         priorities: Shardy's priority of each dimension, or None.
         replicated: axes that are said to hold copies (Shardy's `replicated={...}`).
         reduced: axes in JAX's `reduced` set.
-        unknown: the compiler did not say how the array is cut.
+        unknown: the compiler did not say how the array is sharded.
         assignment: where `spec` is None, which place holds which tile.
         unstacked: the dimensions that pmap unstacked: each device has one element, and its shard lacks the dimension.
     """
@@ -166,7 +166,7 @@ class Sharding:
 
     @classmethod
     def not_known(cls, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
-        """The record of an array of which the compiler did not say how it is cut."""
+        """The record of an array of which the compiler did not say how it is sharded."""
         return cls(mesh=mesh, rank=rank, why="not known to the compiler", tiles=(1,) * (rank or 0), unknown=True)
 
     @property
@@ -199,7 +199,7 @@ class Sharding:
         return np.stack(columns, 1) if columns else np.zeros((self.mesh.size, 0), np.int64)
 
     def tiling(self) -> Tiling:
-        """The same cut as a tile assignment, the subgroups in the order replicated, manual, unreduced. Raises SpecError
+        """The same as a tile assignment, the subgroups in the order replicated, manual, unreduced. Raises SpecError
         where there are no tiles: the sharding is unknown, or on one device."""
         if self.assignment is not None:
             return self.assignment
@@ -222,8 +222,10 @@ class Sharding:
             place = self.maximal
             return replace(self, mesh=mesh, maximal=devices[place] if devices and place is not None else place)
         order = np.asarray(devices or range(mesh.size))
-        cut = self.tiling()
-        sharding = Sharding.from_tiling(Tiling(cut.dims, cut.kinds, tuple(order[list(cut.devices)].tolist())), mesh)
+        tiling = self.tiling()
+        sharding = Sharding.from_tiling(
+            Tiling(tiling.dims, tiling.kinds, tuple(order[list(tiling.devices)].tolist())), mesh
+        )
         along = axes_along(order[places(self.replicated, theirs)], mesh)
         sharding = replace(sharding, rank=self.rank, open=self.open, priorities=self.priorities, replicated=along or ())
         return sharding.with_kind(self.unreduced_kind)
@@ -246,7 +248,7 @@ class Sharding:
         return Sharding.from_spec(self.spec, mesh, self.rank, open=self.open, priorities=self.priorities, **more)
 
     def with_rank(self, rank: int) -> Sharding:
-        """The same sharding of an array with this many dimensions; those that are not named are not cut. Raises
+        """The same sharding of an array with this many dimensions; those that are not named are not sharded. Raises
         SpecError if it is known to be for another rank."""
         if rank == self.rank:
             return self

@@ -1,10 +1,10 @@
 """Shardy's text of a sharding, `#sdy.sharding<@mesh, [{"data"}, {}]>`, read and written.
 
 >>> mesh = DeviceMesh.of({"x": 8, "y": 2})
->>> cut = read('#sdy.sharding<@mesh, [{"x":(2)4}, {?}p1], replicated={"y"}>', mesh)
->>> cut.tiles, cut.open, cut.priorities, cut.replicated
+>>> sharding = read('#sdy.sharding<@mesh, [{"x":(2)4}, {?}p1], replicated={"y"}>', mesh)
+>>> sharding.tiles, sharding.open, sharding.priorities, sharding.replicated
 ((4, 1), (False, True), (None, 1), ('y',))
->>> cut.to("sdy")
+>>> sharding.to("sdy")
 '#sdy.sharding<@mesh, [{"x":(2)4}, {?}p1], replicated={"y"}>'
 
 The grammar is that of `TensorSharding` in Shardy's dialect. A priority of 0, the highest, is also the one meant where
@@ -136,28 +136,31 @@ def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     return build(DeviceMesh.of(axes), devices, dims, lists, mesh, rank)
 
 
-def write(cut: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
+def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
     """A record in Shardy's text."""
-    if cut.maximal is not None:
+    if sharding.maximal is not None:
         yield "#sdy.sharding<"
-        number = int(cut.mesh.numbers()[cut.maximal])
+        number = int(sharding.mesh.numbers()[sharding.maximal])
         words = f"a mesh of one device: the whole array is on device {number}"
         yield Letter(f"mesh<[], device_ids=[{number}]>, []", words)
         yield ">"
         return
-    if cut.manual:
+    if sharding.manual:
         raise SpecError(
-            f"{cut}: Shardy says manual axes at the manual computation, sdy.manual_computation, and not in a sharding"
+            f"{sharding}: Shardy says manual axes at the manual computation, sdy.manual_computation, and not in a "
+            "sharding"
         )
-    if cut.reduced:
-        raise SpecError(f"{cut}: Shardy has no reduced axes; JAX's types have")
-    if cut.spec is None:
-        raise SpecError(f"{cut}: Shardy names axes of a mesh, and {cut.why}; hlo-v1 lists the devices")
+    if sharding.reduced:
+        raise SpecError(f"{sharding}: Shardy has no reduced axes; JAX's types have")
+    if sharding.spec is None:
+        raise SpecError(f"{sharding}: Shardy names axes of a mesh, and {sharding.why}; hlo-v1 lists the devices")
     yield "#sdy.sharding<"
-    yield Letter(f"@{mesh_name}", f"the mesh, by its name in the module; here {str(cut.mesh) or 'without axes'}")
+    yield Letter(f"@{mesh_name}", f"the mesh, by its name in the module; here {str(sharding.mesh) or 'without axes'}")
     yield ", "
-    yield from write_dimensions(cut, cut.spec.dims, escaped)
-    yield from write_lists({"replicated": cut.replicated, "unreduced": cut.unreduced}, cut.unreduced_kind, escaped)
+    yield from write_dimensions(sharding, sharding.spec.dims, escaped)
+    yield from write_lists(
+        {"replicated": sharding.replicated, "unreduced": sharding.unreduced}, sharding.unreduced_kind, escaped
+    )
     yield ">"
 
 

@@ -32,7 +32,7 @@ from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import KINDS, Axis, Spec, axis_text
 
-_WHOLE = ("·", "-", "None", "_", "*", ".")  # a dimension that is not cut
+_WHOLE = ("·", "-", "None", "_", "*", ".")  # a dimension that is not sharded
 _PART = re.compile(r"(.+):\(([0-9]{1,9})\)([0-9]{1,9})", re.DOTALL)
 _BOOK = re.compile(r"[A-Za-z][\w']*+\s*+\[([^\[\]]*+)\]\s*+(?>(?:\{\s*+U_([^{}\s]++|\{[^{}]*+\})\s*+\})?)", re.DOTALL)
 _CELL = re.compile(r"(?>(?:[^{},]++|\{[^{}]*+\}|[{}])*)")
@@ -148,74 +148,82 @@ def _subscript(axes: str, quoted: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
     return tuple(named)
 
 
-def write(cut: Sharding) -> Iterator[Piece]:
+def write(sharding: Sharding) -> Iterator[Piece]:
     """The short form, which is also how a record prints."""
-    if cut.spec is None:
-        raise SpecError(f"{cut}: the short form names mesh axes, and {cut.why}")
-    if any(p is not None for p in cut.priorities):
-        raise SpecError(f"{cut}: the short form has no priorities, which Shardy has")
-    if any(cut.open) and cut.replicated:
-        raise SpecError(f"{cut}: the short form has no explicitly replicated axes, which Shardy has")
-    strange = [n for n in cut.mesh.names if any(c.isspace() or c in "[]{}()<>,:?\"'" for c in n) or n in "·-_*."]
+    if sharding.spec is None:
+        raise SpecError(f"{sharding}: the short form names mesh axes, and {sharding.why}")
+    if any(p is not None for p in sharding.priorities):
+        raise SpecError(f"{sharding}: the short form has no priorities, which Shardy has")
+    if any(sharding.open) and sharding.replicated:
+        raise SpecError(f"{sharding}: the short form has no explicitly replicated axes, which Shardy has")
+    strange = [n for n in sharding.mesh.names if any(c.isspace() or c in "[]{}()<>,:?\"'" for c in n) or n in "·-_*."]
     if strange:
         raise SpecError(f"the short form cannot hold the axis name {strange[0]!r}")
-    if not cut.spec.dims:
-        yield Letter("[]", nothing_cut(cut))
-    for i, (dim, is_open) in enumerate(zip(cut.spec.dims, cut.open, strict=True)):
-        letters = [Letter(axis_text(axis), axis_words(cut, axis)) for axis in dim]
+    if not sharding.spec.dims:
+        yield Letter("[]", nothing_cut(sharding))
+    for i, (dim, is_open) in enumerate(zip(sharding.spec.dims, sharding.open, strict=True)):
+        letters = [Letter(axis_text(axis), axis_words(sharding, axis)) for axis in dim]
         letters += [Letter("?", OPEN)] if is_open else [] if dim else [Letter("·", UNCUT)]
         yield ", " if i else "["
         yield from listed(([letter] for letter in letters), "", " ")
-    yield "]" if cut.spec.dims else ""
-    partial = f"{cut.unreduced_kind} over", cut.unreduced, partial_words(cut.unreduced, cut.unreduced_kind)
-    tails = (partial, ("manual", cut.manual, MANUAL), ("reduced", cut.reduced, REDUCED))
+    yield "]" if sharding.spec.dims else ""
+    partial = (
+        f"{sharding.unreduced_kind} over",
+        sharding.unreduced,
+        partial_words(sharding.unreduced, sharding.unreduced_kind),
+    )
+    tails = (partial, ("manual", sharding.manual, MANUAL), ("reduced", sharding.reduced, REDUCED))
     for key, axes, words in tails:
         if axes:
             yield " "
             yield Letter(f"{key} {' '.join(map(axis_text, axes))}", words.format(names_words(axes)))
 
 
-def write_book(cut: Sharding) -> Iterator[Piece]:
+def write_book(sharding: Sharding) -> Iterator[Piece]:
     """`A[I_X, J]`; several axes run together where each is one letter, as the book has it, else stand in braces."""
-    if cut.spec is None:
-        raise SpecError(f"{cut}: the scaling book's form names mesh axes, and {cut.why}")
+    if sharding.spec is None:
+        raise SpecError(f"{sharding}: the scaling book's form names mesh axes, and {sharding.why}")
     for lacking, what in (
-        (any(cut.open), "open dimensions"),
-        (any(p is not None for p in cut.priorities), "priorities"),
-        (cut.manual, "manual axes"),
-        (cut.reduced, "reduced axes"),
-        (cut.replicated, "explicitly replicated axes"),
-        (cut.unreduced_kind != "sum", "partial results but sums"),
+        (any(sharding.open), "open dimensions"),
+        (any(p is not None for p in sharding.priorities), "priorities"),
+        (sharding.manual, "manual axes"),
+        (sharding.reduced, "reduced axes"),
+        (sharding.replicated, "explicitly replicated axes"),
+        (sharding.unreduced_kind != "sum", "partial results but sums"),
     ):
         if lacking:
-            raise SpecError(f"{cut}: the scaling book's form has no {what}")
+            raise SpecError(f"{sharding}: the scaling book's form has no {what}")
     yield Letter("A", "the array, of whatever name")
-    if not cut.spec.dims:
-        yield Letter("[]", nothing_cut(cut))
-    for i, dim in enumerate(cut.spec.dims):
+    if not sharding.spec.dims:
+        yield Letter("[]", nothing_cut(sharding))
+    for i, dim in enumerate(sharding.spec.dims):
         yield ", " if i else "["
         letter = _LETTERS[i] if i < len(_LETTERS) else f"I{i}"
         if dim:
-            words = "; ".join(axis_words(cut, axis) for axis in dim)
-            yield Letter(f"{letter}_{_run_together(dim, cut)}", f"dimension {i}: {words}")
+            words = "; ".join(axis_words(sharding, axis) for axis in dim)
+            yield Letter(f"{letter}_{_run_together(dim, sharding)}", f"dimension {i}: {words}")
         else:
             yield Letter(letter, f"dimension {i}, which is not sharded")
-    yield "]" if cut.spec.dims else ""
-    if cut.unreduced:
+    yield "]" if sharding.spec.dims else ""
+    if sharding.unreduced:
         yield " "
-        yield Letter(f"{{U_{_run_together(cut.unreduced, cut)}}}", SUM.format(names_words(cut.unreduced)))
+        yield Letter(
+            f"{{U_{_run_together(sharding.unreduced, sharding)}}}", SUM.format(names_words(sharding.unreduced))
+        )
 
 
 _LETTERS = "IJKLMNOPQRST"
 
 
-def _run_together(axes: tuple[Axis, ...], cut: Sharding) -> str:
+def _run_together(axes: tuple[Axis, ...], sharding: Sharding) -> str:
     for axis in axes:
         if not isinstance(axis, str):
-            raise SpecError(f"{cut}: the scaling book's form has whole axes only, and {axis_text(axis)!r} is a part")
+            raise SpecError(
+                f"{sharding}: the scaling book's form has whole axes only, and {axis_text(axis)!r} is a part"
+            )
         if any(c.isspace() or c in "[]{}," for c in axis):
             raise SpecError(f"the scaling book's form cannot hold the axis name {axis!r}")
     names = [str(axis) for axis in axes]
     run = "".join(names)
-    alone = len(names) == 1 or (all(len(name) == 1 for name in names) and run not in cut.mesh.names)
+    alone = len(names) == 1 or (all(len(name) == 1 for name in names) and run not in sharding.mesh.names)
     return run if alone else f"{{{','.join(names)}}}"

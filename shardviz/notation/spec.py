@@ -49,10 +49,10 @@ def axis_text(axis: Axis) -> str:
 
 @dataclass(frozen=True)
 class Spec:
-    """How an array is cut: for each dimension the mesh axes that cut it, major to minor.
+    """How an array is sharded: for each dimension the mesh axes that shard it, major to minor.
 
     Attributes:
-        dims: one tuple of axes a dimension; an empty tuple is a dimension that is not cut.
+        dims: one tuple of axes a dimension; an empty tuple is a dimension that is not sharded.
         unreduced: axes over which the devices hold partial results, still to be reduced: partial sums, or another kind.
         reduced: Explicit axes over which the array is whole, and its gradient is to be left a partial sum. That is in
             its type, and says nothing of where its bytes are.
@@ -77,7 +77,7 @@ class Spec:
 
         Args:
             spec: what to read. An entry is None, an axis name, or a tuple of axis names.
-            rank: pad with dimensions that are not cut up to this many.
+            rank: pad with dimensions that are not sharded up to this many.
 
         Raises:
             SpecError: for an entry that is none of these; `P.UNCONSTRAINED` is for `with_open`.
@@ -122,7 +122,7 @@ class Spec:
         return tuple(axis for dim in self.dims for axis in dim)
 
     def canonical(self) -> Spec:
-        """Without the trailing dimensions that are not cut."""
+        """Without the trailing dimensions that are not sharded."""
         dims = self.dims
         while dims and not dims[-1]:
             dims = dims[:-1]
@@ -134,7 +134,7 @@ class Spec:
         return Spec(dims, self.unreduced, (), self.unreduced_kind)
 
     def same_as(self, other: Spec, mesh: DeviceMesh) -> bool:
-        """Whether both cut an array in the same way: trailing None and axes of size 1 make no difference."""
+        """Whether both shard an array in the same way: trailing None and axes of size 1 make no difference."""
         if self == other:
             return True
         return _significant(self, mesh) == _significant(other, mesh)
@@ -267,8 +267,8 @@ def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) 
 
 
 def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *, divide: bool = True) -> None:
-    """Raises SpecError unless `spec` can cut an array (its tree path, its global shape) on `mesh`, by pjit's rules: for
-    an axis used twice or that is not in the mesh, more entries than dimensions or, with `divide`, a dimension that does
+    """Raises SpecError unless `spec` can shard an array (its tree path, its global shape) on `mesh`, by pjit's rules:
+    for an axis used twice or that is not in the mesh, more entries than dimensions or, with `divide`, a dimension that does
     not divide, as those of arguments and results of `jax.jit` must. The message says which, and what would do."""
     label = f"{name} {spec}" if "'" in name or " " in name else f"{name!r} {spec}"
 

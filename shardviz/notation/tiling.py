@@ -13,8 +13,8 @@ in a table with one dimension for each dimension of the array and, behind these,
 the same tile as copies (`replicated`), as partial sums (`unreduced`) or as the program's own business (`manual`). It is
 what XLA's `devices=[...]` writes.
 
->>> cut = Tiling((2, 1, 2), ("replicated",), (0, 3, 2, 1))
->>> cut.tiles, cut.positions().tolist()
+>>> tiling = Tiling((2, 1, 2), ("replicated",), (0, 3, 2, 1))
+>>> tiling.tiles, tiling.positions().tolist()
 ((2, 1), [[0, 0, 0], [1, 0, 1], [1, 0, 0], [0, 0, 1]])
 """
 
@@ -201,16 +201,16 @@ class Tiling:
 def tiling_of(
     dims: Sequence[Sequence[Axis]], special: Sequence[tuple[str, Sequence[Axis]]], mesh: DeviceMesh
 ) -> Tiling:
-    """The tile assignment of dimensions cut along axes, major to minor: these first, then the copies, then the
+    """The tile assignment of dimensions sharded along axes, major to minor: these first, then the copies, then the
     `special` subgroups (`manual`, `unreduced`) with their axes; a subgroup of one is left out."""
     columns = [digits(axes, mesh) for axes in dims]
     sizes = [len(places(axes, mesh)) for axes in dims]
     used = [axis for axes in dims for axis in axes] + [axis for _, axes in special for axis in axes]
-    cut = math.prod(sizes) * math.prod(len(places(axes, mesh)) for _, axes in special)
+    parts = math.prod(sizes) * math.prod(len(places(axes, mesh)) for _, axes in special)
     kinds: list[str] = []
-    if mesh.size > cut:
+    if mesh.size > parts:
         kinds.append("replicated")
-        sizes.append(mesh.size // cut)
+        sizes.append(mesh.size // parts)
         columns.append(np.arange(mesh.size) - places(used, mesh)[digits(used, mesh)])
     for kind, axes in special:
         if (size := len(places(axes, mesh))) > 1:
