@@ -268,8 +268,8 @@ def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) 
 
 def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *, divide: bool = True) -> None:
     """Raises SpecError unless `spec` can shard an array (its tree path, its global shape) on `mesh`, by pjit's rules:
-    for an axis used twice or that is not in the mesh, more entries than dimensions or, with `divide`, a dimension that does
-    not divide, as those of arguments and results of `jax.jit` must. The message says which, and what would do."""
+    for an axis used twice or that is not in the mesh, more entries than dimensions or, with `divide`, a dimension that
+    does not divide, as those of arguments and results of `jax.jit` must. The message says which, and what would do."""
     label = f"{name} {spec}" if "'" in name or " " in name else f"{name!r} {spec}"
 
     def refused(why: str, dimension: int | None = None) -> SpecError:
