@@ -13,7 +13,7 @@ shard among zeros, beside what it gets.
 A compiler orders operations otherwise, and where a plan does not fit it computes arrays again. Of the 204 presets in
 `docs/promised_and_compiled.py` that fit their chips, the estimate at level `propagated` is off by 5 % in the median and
 within 25 % for 84 %, at level `partitioned` by 5 %, and for 90 %; the chip's compiler takes between `LESS` below it and
-`MORE` above it for nineteen of twenty by the partitioned program, for 92 % by the propagated one. XLA's partitioner
+`MORE` above it for 95 % by the partitioned program, for 92 % by the propagated one. XLA's partitioner
 reshards some otherwise than Shardy: what a `shard_map` takes and FSDP shards otherwise it may gather whole (ring
 attention, 512 chips: 13 times the estimate). Its compiler puts gradients of weights off (up to 2.2 times).
 """
@@ -32,8 +32,8 @@ from shardviz.records.schedule import Schedule, Scheduled
 from shardviz.records.values import on_device
 
 LESS, MORE = 0.3, 0.6
-"""The shares of an estimate by which nineteen of twenty compilers' plans take less at most, and more: of the
-partitioned program; of the propagated one, 92 %."""
+"""The shares of an estimate by which nine of ten compilers' plans take less at most, and more: 95 % by the
+partitioned program, 92 % by the propagated one."""
 SMALL = 50e6
 """Bytes about which an estimate may be off however small the program: as much as v5p's compiler puts into VMEM."""
 
@@ -71,7 +71,7 @@ def span_words(needed: float) -> str:
     """What a compiler's plan may take where so many bytes are estimated, in words."""
     less, more = margin_of(needed)
     least, most = format_bytes(needed * (1 - less)), format_bytes(needed * (1 + more))
-    return f"{least} to {most} in nineteen of twenty compilers' plans"
+    return f"{least} to {most} in nine of ten compilers' plans"
 
 
 def fits_by_estimate(needed: float, margin: tuple[float, float], usable: float | None) -> bool | None:
