@@ -22,7 +22,6 @@ from shardviz.program.lower import Lowered
 from shardviz.program.module import sdy_spec
 from shardviz.program.roles import roles
 from shardviz.program.trace import Argument
-from shardviz.program.variance import unreplicated
 from shardviz.records import Alive, Collective, Cost, Finding, Frame, PlanRecord, Use, Value, Work
 from shardviz.records.phases import phase
 from shardviz.records.source import assigned, module_of
@@ -139,7 +138,6 @@ def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost,
     findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks) + diagnose.mesh_asked(traced.asked)
     idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]
     findings += diagnose.without_effect([(target.label, target.frame) for target in idle])
-    findings += diagnose.not_the_same(unreplicated(traced))
     findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
     findings += diagnose.large_constants(traced.constants, rows, mesh.size)
     findings += diagnose.own_partitioning(traced.self_partitioned if mesh.size > 1 else ())

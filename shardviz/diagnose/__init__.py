@@ -16,7 +16,7 @@ from shardviz.diagnose.levels import (
     unknown_loops,
     without_options,
 )
-from shardviz.diagnose.program import mesh_asked, not_the_same, own_partitioning, without_effect
+from shardviz.diagnose.program import mesh_asked, own_partitioning, without_effect
 
 __all__ = [
     "RULES",
@@ -31,7 +31,6 @@ __all__ = [
     "mesh_asked",
     "not_finished",
     "not_stated",
-    "not_the_same",
     "one_memory",
     "own_partitioning",
     "ragged_as_plain",
