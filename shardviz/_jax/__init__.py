@@ -73,12 +73,5 @@ from shardviz._jax.lowering import (
     walk,
 )
 from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing, with_marks_as
-from shardviz._jax.tracing import (
-    Operand,
-    Refusal,
-    cudnn_attention,
-    missing_axis,
-    refusal,
-    tracing_on,
-)
+from shardviz._jax.tracing import cudnn_attention, missing_axis, refuses_types, tracing_on
 from shardviz._jax.wrappers import PmapWrapping, plain_function, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap
