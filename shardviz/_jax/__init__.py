@@ -18,7 +18,6 @@ from shardviz._jax.compiling import (
 from shardviz._jax.contexts import (
     PLACES,
     SET_MESH,
-    WITH_MESH,
     StandInDevice,
     context_here,
     context_mesh,

@@ -135,7 +135,7 @@ def _with_pmap(values: Iterable[Value], mesh: DeviceMesh) -> tuple[Value, ...]:
 def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost, platform: str) -> tuple[Finding, ...]:
     """What there is to say of the program itself, asked about for a platform."""
     traced = lowered.traced
-    findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks) + diagnose.mesh_asked(traced.asked)
+    findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks)
     idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]
     findings += diagnose.without_effect([(target.label, target.frame) for target in idle])
     findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)

@@ -16,7 +16,7 @@ from shardviz.diagnose.levels import (
     unknown_loops,
     without_options,
 )
-from shardviz.diagnose.program import mesh_asked, own_partitioning, without_effect
+from shardviz.diagnose.program import own_partitioning, without_effect
 
 __all__ = [
     "RULES",
@@ -28,7 +28,6 @@ __all__ = [
     "level_differences",
     "levels_differ",
     "lowered_elsewhere",
-    "mesh_asked",
     "not_finished",
     "not_stated",
     "one_memory",

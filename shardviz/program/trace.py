@@ -19,7 +19,7 @@ from shardviz.errors import ShardingTypeError, ShardvizError, TraceError, messag
 from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Call
-from shardviz.program.contexts import Constraint, MeshAsked
+from shardviz.program.contexts import Constraint
 from shardviz.program.explicit import typed_arguments
 from shardviz.program.intermediates import Intermediate, Target
 from shardviz.program.meshes import abstract_mesh
@@ -88,7 +88,6 @@ class Traced:
     out_specs: tuple[Spec | None, ...] = ()  # ... or gives a result; both empty where there is no such `shard_map`
     updates: tuple[Update, ...] = ()  # the outputs that are new values of arguments, which come last
     keeps: tuple[bool, ...] = ()  # whether an argument stays though no result needs it; empty where none does
-    asked: tuple[MeshAsked, ...] = ()  # lines that do another thing where another mesh, or none, stands around the call
     estimates: tuple[Estimate, ...] = ()  # the FLOPs of its Pallas kernels, where they are known
     placed: tuple[Placed, ...] = ()  # the values inside that a plan constrains; the jaxpr has a mark at each
     # the function's own constraints that it has otherwise, by line
