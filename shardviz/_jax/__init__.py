@@ -40,7 +40,6 @@ from shardviz._jax.exports import (
     read_export,
     refined,
     symbols_of,
-    unregistered,
 )
 from shardviz._jax.jaxprs import (
     callbacks,
@@ -71,6 +70,6 @@ from shardviz._jax.lowering import (
     self_partitioned,
     walk,
 )
-from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing, with_marks_as
+from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing
 from shardviz._jax.tracing import cudnn_attention, missing_axis, refuses_types, tracing_on
 from shardviz._jax.wrappers import PmapWrapping, plain_function, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap
