@@ -16,7 +16,6 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
-from shardviz.program.adapt.pmap import sharding_spec
 from shardviz.program.call import Call
 from shardviz.program.lower import Lowered
 from shardviz.program.module import sdy_spec
@@ -115,21 +114,9 @@ def versions() -> Mapping[str, str]:
 
 
 def annotated(report: Report, call: Call, platform: str) -> Report:
-    """The report with the call's notes; the arguments and outputs of a pmap also with `Value.sharding["pmap"]`."""
-    if notes := call.notes(report.mesh, platform):
-        report = replace(report, diagnostics=notes + report.diagnostics)
-    if call.kind != "pmap":
-        return report
-    mesh = report.mesh
-    return replace(report, arguments=_with_pmap(report.arguments, mesh), outputs=_with_pmap(report.outputs, mesh))
-
-
-def _with_pmap(values: Iterable[Value], mesh: DeviceMesh) -> tuple[Value, ...]:
-    rows = []
-    for value in values:
-        words = None if value.spec is None else sharding_spec(value.shape, value.spec, mesh)
-        rows.append(value if words is None else replace(value, sharding={**value.sharding, "pmap": str(words)}))
-    return tuple(rows)
+    """The report with the call's notes."""
+    notes = call.notes(report.mesh, platform)
+    return replace(report, diagnostics=notes + report.diagnostics) if notes else report
 
 
 def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost, platform: str) -> tuple[Finding, ...]:
