@@ -86,16 +86,7 @@ class TraceError(ShardvizError):
 
 
 class ShardingTypeError(TraceError):
-    """JAX refused an operation under Explicit mesh axes: the shardings in its operands' types leave its own open.
-
-    Attributes:
-        file, line: where in the person's code; None where it is not known.
-        mend: code that resolves it, such as `out_sharding=P('data', None)`; empty where none is known.
-    """
-
-    def __init__(self, message: str, *, file: str | None = None, line: int | None = None, mend: str = ""):
-        super().__init__(message)
-        self.file, self.line, self.mend = file, line, mend
+    """JAX refused an operation under Explicit mesh axes: the shardings in its operands' types leave its own open."""
 
 
 class ContractError(ShardvizError, AssertionError):

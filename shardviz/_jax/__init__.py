@@ -16,7 +16,6 @@ from shardviz._jax.compiling import (
 from shardviz._jax.contexts import (
     PLACES,
     SET_MESH,
-    WITH_MESH,
     StandInDevice,
     context_here,
     context_mesh,
@@ -39,7 +38,6 @@ from shardviz._jax.exports import (
     read_export,
     refined,
     symbols_of,
-    unregistered,
 )
 from shardviz._jax.jaxprs import (
     callbacks,
@@ -70,13 +68,6 @@ from shardviz._jax.lowering import (
     self_partitioned,
     walk,
 )
-from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing, with_marks_as
-from shardviz._jax.tracing import (
-    Operand,
-    Refusal,
-    cudnn_attention,
-    missing_axis,
-    refusal,
-    tracing_on,
-)
+from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing
+from shardviz._jax.tracing import cudnn_attention, missing_axis, refuses_types, tracing_on
 from shardviz._jax.wrappers import PmapWrapping, plain_function, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -93,22 +93,3 @@ def refined(module: bytes) -> ir.Module:
 
     with mlir_context():
         return mlir.refine_polymorphic_shapes(ir.Module.parse(module))
-
-
-def unregistered(trees: Iterable[Any]) -> list[type]:
-    """The types of nodes in tree structures that `jax.export` has not been told how to write."""
-    from jax._src.export import _export
-
-    registered = {tuple, list, dict, type(None), *_export.serialization_registry}
-    kinds: dict[type, None] = {}
-
-    def visit(tree: Any) -> None:
-        data = tree.node_data()
-        if data is not None and data[0] not in registered:
-            kinds[data[0]] = None
-        for child in tree.children():
-            visit(child)
-
-    for tree in trees:
-        visit(tree)
-    return list(kinds)

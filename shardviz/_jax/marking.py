@@ -16,7 +16,7 @@ import itertools
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardviz._jax.jaxprs import every_equation, rewritten
+from shardviz._jax.jaxprs import every_equation
 from shardviz._jax.tracing import here, target_mesh, told
 
 
@@ -272,25 +272,3 @@ def marks_in(jaxpr: Any) -> set[tuple[int, int]]:
     constraints = (e for e in every_equation(jaxpr) if e.primitive.name == "sharding_constraint")
     marks = (_MARK.search(str(e.source_info.name_stack)) for e in constraints)
     return {(int(mark[1]), int(mark[2])) for mark in marks if mark}
-
-
-def with_marks_as(closed: Any, entries: Sequence[tuple[Any, ...]]) -> Any:
-    """The closed jaxpr with PartitionSpecs in place of marks: `entries` has for each mark's number as many as the array
-    has dimensions where it is made; dimensions that `vmap` adds keep what it says of them."""
-
-    def equation(e: Any, here: None, inside: Callable[[Any, Any], Any]) -> Any:
-        params = {k: inside(v, here) for k, v in e.params.items()}
-        marked = _MARK.search(str(e.source_info.name_stack)) if e.primitive.name == "sharding_constraint" else None
-        if marked:
-            params |= constraint(e, entries[int(marked[1])])
-        same = not marked and all(v is e.params[k] for k, v in params.items())
-        return e if same else e.replace(params=params)
-
-    def constraint(e: Any, wanted: tuple[Any, ...]) -> dict[str, Any]:
-        sharding, rank = e.params["sharding"], len(e.invars[0].aval.shape)
-        mapped = (*sharding.spec, *(None,) * (rank - len(sharding.spec)))
-        rest = iter(wanted)
-        spec = PartitionSpec(*(next(rest, None) if entry is None else entry for entry in mapped))
-        return {"sharding": NamedSharding(sharding.mesh, spec), "unconstrained_dims": _unconstrained(spec)}
-
-    return rewritten(closed, None, equation)

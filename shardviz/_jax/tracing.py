@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import re
-import sys
 import threading
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import jax
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import AbstractMesh
 
 from shardviz._jax.contexts import PLACES, under
 
@@ -55,7 +52,6 @@ def _mend() -> None:
     pjit.get_ctx_mesh = get_ctx_mesh
     _mend_shard_map()
     _mend_pmap()
-    _keep_operands()
 
 
 class StandIn:
@@ -117,81 +113,11 @@ def _mend_shard_map() -> None:
     shard_map.shard_map_p.bind = bound
 
 
-@dataclass(frozen=True)
-class Operand:
-    """An operand of an operation that JAX refused for its sharding."""
-
-    shape: tuple[int, ...]
-    spec: PartitionSpec
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """What JAX had at hand where it refused an operation under Explicit axes: its operands, and of a matrix product the
-    dimension numbers, ((contracting, contracting), (batch, batch))."""
-
-    operands: tuple[Operand, ...]
-    contraction: Any = None
-
-
-def refusal(error: BaseException) -> Refusal | None:
-    """What JAX refused, if an error is one about the shardings in types; None for any other."""
-    return getattr(error, "_shardviz_refusal", None)
-
-
-def _keep_operands() -> None:
-    """Makes JAX's errors about shardings in types keep the operands, which are known only where they are raised."""
+def refuses_types(error: BaseException) -> bool:
+    """Whether an error is JAX's about the shardings in types."""
     from jax._src import core, named_sharding
 
-    def keeping(kind: type) -> None:
-        theirs = kind.__init__
-
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            theirs(self, *args, **kwargs)
-            mesh = getattr(here, "mesh", None)
-            if mesh is not None and AxisType.Explicit in mesh.axis_types:
-                self._shardviz_refusal = _refused(sys._getframe(1))
-
-        kind.__init__ = __init__
-
-    keeping(core.ShardingTypeError)
-    keeping(named_sharding.DuplicateSpecError)
-
-
-def _refused(frame: Any) -> Refusal:
-    """The operands from the innermost frame that has some among its arguments."""
-    from jax.core import ShapedArray
-
-    is_array = lambda x: isinstance(x, ShapedArray)  # noqa: E731
-    for _ in range(12):
-        if frame is None:
-            break
-        code, values = frame.f_code, frame.f_locals
-        names = code.co_varnames[: code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS) + code.co_kwonlyargcount]
-        arguments = [values[name] for name in names if name in values]
-        flat = [
-            x for value in arguments for x in (value if isinstance(value, tuple | list) else (value,)) if is_array(x)
-        ]
-        if flat:
-            operands = tuple(Operand(tuple(x.shape), x.sharding.spec) for x in flat)
-            return Refusal(operands, _contraction(frame) if len(operands) == 2 else None)
-        frame = frame.f_back
-    return Refusal(())
-
-
-def _contraction(frame: Any) -> Any:
-    """The dimension numbers of the matrix product that a frame is at work on; None if it is on none."""
-    for _ in range(4):
-        if frame is None:
-            break
-        variables = frame.f_locals
-        options = variables.get("kwargs")
-        inner = options.get("dimension_numbers") if isinstance(options, dict) else None
-        numbers = variables.get("dimension_numbers", inner)
-        if type(numbers) is tuple and len(numbers) == 2:
-            return numbers
-        frame = frame.f_back
-    return None
+    return isinstance(error, core.ShardingTypeError | named_sharding.DuplicateSpecError)
 
 
 _MISSING_AXIS = re.compile(

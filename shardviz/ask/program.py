@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +28,6 @@ from shardviz.notation.spec import axis_name
 from shardviz.program import propagate as shardy
 from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
 from shardviz.program.call import Call
-from shardviz.program.exports import export
-from shardviz.program.exports import write as write_export
 from shardviz.program.jax_code import jax_code, source_diff
 from shardviz.program.lines import stages_of
 from shardviz.program.lower import CPU, Lowered, LowerFor
@@ -427,15 +424,15 @@ class Program(Derivable):
         return CompileReading(self._call, bound, lowered, resolved, propagate, self._flops)
 
     def texts(self, plan: Plan) -> dict[str, str]:
-        """The program before XLA: `jaxpr`, if it was traced here, `stablehlo` under the plan, and `shardy`, what Shardy
-        makes of that. Raises as `propagate`."""
+        """The program before XLA: `jaxpr`, if it was traced here, without the plan's constraints; `stablehlo` under the
+        plan, and `shardy`, what Shardy makes of that. Raises as `propagate`."""
         return {stage.name: "".join(f"{line.text}\n" for line in stage.lines) for stage in self.stages(plan)}
 
     @of_plan
     def stages(self, plan: Plan) -> Iterator[Stage]:
         """The same texts line by line, each line with the source line that it comes from. Raises as `propagate`."""
         bound = self.bind(plan)
-        yield from stages_of(self._rehearsed(plan, bound, CPU), bound)
+        yield from stages_of(self._lowerings.traced(plan.unconstrain()), self._rehearsed(plan, bound, CPU), bound)
 
     @of_plan
     def plan_code(self, plan: Plan) -> str:
@@ -464,36 +461,6 @@ class Program(Derivable):
     def source_diff(self, plan: Plan) -> str:
         """The plan's constraints as a unified diff of the person's own source; empty where it has none."""
         return source_diff(self.bind(plan), self._lowerings.traced(plan))
-
-    @of_plan
-    def export(
-        self,
-        plan: Plan,
-        path: str | os.PathLike[str] | None = None,
-        platforms: Sequence[str] = ("cpu",),
-    ) -> bytes:
-        """The program under the plan as a file of `jax.export`: mesh, specs, names and source lines go into it.
-
-        No devices of the mesh are needed. Donation and compiler options are not written down: the caller of the file
-        chooses them. A flax.nnx object becomes a dictionary of its arrays, and what is changed in it a second result, a
-        tuple.
-
-        Args:
-            plan: mesh and specs; an output without a spec is left to the compiler that the file meets.
-            path: the file to write; None for the bytes alone.
-            platforms: for which platforms, some of `cpu`, `tpu`, `cuda`, `rocm`.
-
-        Returns:
-            The file's bytes, which `sv.load` reads.
-
-        Raises:
-            SpecError, TraceError: as `bind`; TraceError too where JAX cannot export it, for a type of pytree that
-                `jax.export` was not told how to write (with the lines that tell it), or for a program that was lowered
-                or exported before.
-            ShardvizError: for an unknown platform, or a path that cannot be written.
-        """
-        exported = export(self._lowerings.traced(plan), self.bind(plan), platforms)
-        return write_export(exported, path)
 
 
 def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], variant: Variant) -> Program:

@@ -16,13 +16,11 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
-from shardviz.program.adapt.pmap import sharding_spec
 from shardviz.program.call import Call
 from shardviz.program.lower import Lowered
 from shardviz.program.module import sdy_spec
 from shardviz.program.roles import roles
 from shardviz.program.trace import Argument
-from shardviz.program.variance import unreplicated
 from shardviz.records import Alive, Collective, Cost, Finding, Frame, PlanRecord, Use, Value, Work
 from shardviz.records.phases import phase
 from shardviz.records.source import assigned, module_of
@@ -116,30 +114,17 @@ def versions() -> Mapping[str, str]:
 
 
 def annotated(report: Report, call: Call, platform: str) -> Report:
-    """The report with the call's notes; the arguments and outputs of a pmap also with `Value.sharding["pmap"]`."""
-    if notes := call.notes(report.mesh, platform):
-        report = replace(report, diagnostics=notes + report.diagnostics)
-    if call.kind != "pmap":
-        return report
-    mesh = report.mesh
-    return replace(report, arguments=_with_pmap(report.arguments, mesh), outputs=_with_pmap(report.outputs, mesh))
-
-
-def _with_pmap(values: Iterable[Value], mesh: DeviceMesh) -> tuple[Value, ...]:
-    rows = []
-    for value in values:
-        words = None if value.spec is None else sharding_spec(value.shape, value.spec, mesh)
-        rows.append(value if words is None else replace(value, sharding={**value.sharding, "pmap": str(words)}))
-    return tuple(rows)
+    """The report with the call's notes."""
+    notes = call.notes(report.mesh, platform)
+    return replace(report, diagnostics=notes + report.diagnostics) if notes else report
 
 
 def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost, platform: str) -> tuple[Finding, ...]:
     """What there is to say of the program itself, asked about for a platform."""
     traced = lowered.traced
-    findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks) + diagnose.mesh_asked(traced.asked)
+    findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks)
     idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]
     findings += diagnose.without_effect([(target.label, target.frame) for target in idle])
-    findings += diagnose.not_the_same(unreplicated(traced))
     findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
     findings += diagnose.large_constants(traced.constants, rows, mesh.size)
     findings += diagnose.own_partitioning(traced.self_partitioned if mesh.size > 1 else ())

@@ -272,7 +272,7 @@ class Questions:
     def reading(self) -> PropagatedReading:
         """The report's rows with where they are in the graph."""
         trial = self.trial
-        reading = PropagatedReading(MlirGraph(trial.run((), then=COLLECTIVES)), trial.lowered, trial.bound.mesh, {})
+        reading = PropagatedReading(MlirGraph(trial.run((), COLLECTIVES)), trial.lowered, trial.bound.mesh, {})
         names = [reading.values[n].name for n in reading.shown]
         assert names == [v.name for v in self.report.intermediates], "the same program has the same values"
         return reading

@@ -84,11 +84,11 @@ def load(source: Any) -> LoadedExport:
         ShardvizError: if there is no such file.
 
     Examples:
-        >>> import shardviz as sv
-        >>> mlp = sv.gallery.mlp()
-        >>> program = sv.load(mlp.program.export(mlp.plan)).program()
+        >>> import jax, shardviz as sv
+        >>> exported = jax.export.export(jax.jit(lambda x: x @ x.T))(jax.ShapeDtypeStruct((512, 1024), "float32"))
+        >>> program = sv.load(exported.serialize()).program()
         >>> program.arguments[0].name, program.arguments[0].shape
-        ("params[0]['b']", (4096,))
+        ('x', (512, 1024))
     """
     if isinstance(source, jax.export.Exported):
         return LoadedExport(source, record_of(source), "in memory")

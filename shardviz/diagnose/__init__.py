@@ -16,7 +16,7 @@ from shardviz.diagnose.levels import (
     unknown_loops,
     without_options,
 )
-from shardviz.diagnose.program import mesh_asked, not_the_same, own_partitioning, without_effect
+from shardviz.diagnose.program import own_partitioning, without_effect
 
 __all__ = [
     "RULES",
@@ -28,8 +28,6 @@ __all__ = [
     "level_differences",
     "levels_differ",
     "lowered_elsewhere",
-    "mesh_asked",
-    "not_the_same",
     "one_memory",
     "own_partitioning",
     "ragged_as_plain",

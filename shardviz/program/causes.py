@@ -12,26 +12,23 @@ The chain from the first cause is a shortest path over dimensions that carry the
 that was tried, also without the other causes: a value on it has the axis from this cause and from nothing else.
 
 For an axis that the value does not have, the graph is followed over dimensions without the axis until one has it. There
-the axis ends, and what stands between says why. The axis is then tried in the specs of arguments and constraints on the
-way.
+the axis ends, and what stands between says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axes_size, axis_name
 from shardviz.program.links import DimLink, FactorRule, LinkStep, Named, Node, NodeDim, NodeKey, reach
 from shardviz.program.perturb import Perturbed, places_of
-from shardviz.records.why import AxisWhy, Cause, ChainStop, End, Giver, Hop, Source
+from shardviz.records.why import AxisWhy, Cause, ChainStop, End, Hop, Source
 
 _MOST_RUNS = 24
 _MOST_REACHED = 4
 _MOST_STOPS = 3
-_MOST_GIVERS = 3
-_MOST_GIVER_RUNS = 8
 _BY_ITSELF = (
     "values on the way lose {axis!r} again, as another spec or constraint has it on another dimension of theirs: the "
     "steps are those of the program where nothing else says {axis!r}"
@@ -56,23 +53,17 @@ def axis_why(trial: Perturbed, key: NodeKey, axis: str, named: Named) -> AxisWhy
         never = f"it is inside a shard_map over {axis}, along which every device has an array of its own"
     if never:
         return AxisWhy(value=named(node), axis=axis, dimension=None, notes=(never,))
-    ways = [
-        (distance, cut, dim, nearer, link)
-        for dim in range(len(node.shape))
-        for cut, (distance, nearer, link) in reach(NodeDim(node, dim), lambda _: True, even=True).items()
-    ]
     stops = [
         (distance, _stop(cut, nearer, link, axis, trial.bound.mesh, named))
-        for distance, cut, _, nearer, link in ways
+        for dim in node.dims
+        for cut, (distance, nearer, link) in reach(dim, lambda _: True, even=True).items()
         if nearer and link and cut.carries(axis) and not nearer.carries(axis)
     ]
     nearest = {(s.last, s.next, s.source): s for _, s in sorted(stops, key=lambda each: each[0])}
-    ways.sort(key=lambda way: (way[0], way[1].node.number, way[1].dim, way[2]))
-    givers = tuple(_givers(trial, key, axis, [(cut, dim) for _, cut, dim, *_ in ways]))
     ends, many, notes = tuple(nearest.values())[:_MOST_STOPS], trial.bound.mesh.shape[axis], ()
-    if not (ends or givers or any(size % many == 0 for size in node.shape)):
+    if not (ends or any(size % many == 0 for size in node.shape)):
         notes = (f"none of its dimensions {list(node.shape)} divides by {axis}={many}",)
-    return AxisWhy(value=named(node), axis=axis, dimension=None, stops=ends, givers=givers, notes=notes)
+    return AxisWhy(value=named(node), axis=axis, dimension=None, stops=ends, notes=notes)
 
 
 def causes_of(trial: Perturbed, key: NodeKey, dim: int, axis: str) -> tuple[Source, ...]:
@@ -346,27 +337,3 @@ def _wanted(node: Node, named: Named) -> str:
         if node in step.ins and step.kind == "rule":
             return f"{step.name} at {line} takes it as {spec}, which fits what else it takes and gives"
     return f"it is used as {spec}"
-
-
-def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[NodeDim, int]]) -> Iterator[Giver]:
-    """Specs that were tried and bring the axis, the nearest first; `ways` as `axis_why` has them."""
-    mesh, until = trial.bound.mesh, trial.runs + _MOST_GIVER_RUNS
-    shardings = {(each.role, place): each for each in trial.shardings for place in each.places}
-    brought = set()
-    for cut, dim in ways:
-        at = next(iter(places_of(cut.node)), None)
-        old = shardings.get(at) if at is not None and not cut.node.key.kind.startswith("inside") else None
-        if old is None or axis in cut.node.manual or cut.carries(axis):
-            continue
-        if len(brought) == _MOST_GIVERS or trial.runs >= until:
-            return
-        dims = [tuple(a for a in axes if axis_name(a) != axis) for axes in old.spec.dims]
-        dims[cut.dim] = (*dims[cut.dim], axis)
-        source = replace(old, dimension=cut.dim, axis=axis, spec=Spec(tuple(dims)))
-        uneven = cut.node.shape[cut.dim] % axes_size(dims[cut.dim], mesh)
-        if uneven or source.key in brought:
-            continue
-        gone = [s for s in trial.sources(axis) if (s.role, s.places) == (source.role, source.places)]
-        if trial.holds(key, dim, axis, gone, (source,)):
-            brought.add(source.key)
-            yield Giver(source=source, was=old.spec, dimension=dim)

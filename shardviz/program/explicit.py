@@ -1,14 +1,8 @@
-"""Meshes with Explicit axes: the part of a plan that is in a program's types; mending operations that JAX refuses.
+"""Meshes with Explicit axes: the part of a plan that is in a program's types.
 
 With Explicit axes a value's sharding is in its type, so the trace itself depends on the mesh's sizes and on how the
 arguments are sharded along those axes. Where an operation's result could be sharded in several ways, JAX refuses the
-operation and asks for `out_sharding=`; its value follows from the operands.
-
->>> lhs, rhs = (_jax.Operand((8, 8), PartitionSpec(*s)) for s in (("data", "model"), ("model", None)))
->>> mend(_jax.Refusal((lhs, rhs), (((1,), (0,)), ((), ()))))
-"out_sharding=P('data', None)"
->>> mend(_jax.Refusal((lhs, rhs)))
-"jax.sharding.reshard(operand 2, P('data', 'model'))"
+operation and asks for `out_sharding=`.
 
 JAX writes a `sdy.sharding_constraint` behind every operation whose type has a sharding. Shardy's passes take it away,
 so `mark_types` notes it on the operation first.
@@ -79,47 +73,6 @@ def type_spec(spec: Spec) -> PartitionSpec:
     return _jax.partition_spec(
         spec.entries(), tuple(map(axis_name, spec.unreduced)), tuple(map(axis_name, spec.reduced))
     )
-
-
-def mend(refused: _jax.Refusal) -> str:
-    """Code that resolves an operation that JAX refused, computed from its operands; empty where they do not say."""
-    if refused.contraction is not None:
-        return f"out_sharding={_text(_product(refused))}"
-    operands = refused.operands
-    if len(operands) < 2 or len({len(o.shape) for o in operands}) != 1:
-        return ""
-    best = max(operands, key=lambda o: sum(e is not None for e in _entries(o)))
-    calls = []
-    for number, operand in enumerate(operands, 1):
-        pairs = zip(_entries(best), operand.shape, best.shape, strict=True)
-        wanted = [None if size != whole and size == 1 else entry for entry, size, whole in pairs]
-        if wanted != _entries(operand):
-            calls.append(f"jax.sharding.reshard(operand {number}, {_text(wanted)})")
-    return " and ".join(calls)
-
-
-def _product(refused: _jax.Refusal) -> list[Any]:
-    """The spec of a product: batch dimensions, then those of the left and the right operand, each axis used once."""
-    left, right = refused.operands
-    (gone_left, gone_right), (batch_left, batch_right) = refused.contraction
-    ours, theirs = _entries(left), _entries(right)
-    kept = [ours[i] for i in batch_left]
-    kept += [e for i, e in enumerate(ours) if i not in (*gone_left, *batch_left)]
-    kept += [e for i, e in enumerate(theirs) if i not in (*gone_right, *batch_right)]
-    used, entries = set[str](), []
-    for entry in kept:
-        axes = tuple(a for a in ((entry,) if isinstance(entry, str) else entry or ()) if a not in used)
-        used.update(axes)
-        entries.append(None if not axes else axes[0] if len(axes) == 1 else axes)
-    return entries
-
-
-def _entries(operand: _jax.Operand) -> list[Any]:
-    return list(Spec.of(operand.spec, len(operand.shape)).entries())[: len(operand.shape)]
-
-
-def _text(entries: list[Any]) -> str:
-    return f"P({', '.join(map(repr, entries))})"
 
 
 _NOTE = "type_sharding"

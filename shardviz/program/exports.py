@@ -1,36 +1,19 @@
-"""Files of `jax.export`: what one says of its function, as plain data, and how a program under a plan becomes one.
-
-No devices are needed to write one: mesh, specs and names go into it. An `ExportRecord` holds what a file says of
-sharding: arguments and results, symbolic dimensions and their constraints, platforms.
-"""
+"""What a file of `jax.export` says of sharding, as plain data: arguments, results, symbolic dimensions, platforms."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.export
-from jax.extend import core as jex_core
 from jax.sharding import NamedSharding
 
 from shardviz import _jax
-from shardviz.errors import ParseError, ShardvizError, SpecError, TraceError
-from shardviz.files import write_whole
+from shardviz.errors import ParseError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_text
 from shardviz.program.adapt.exported import call_of, mesh_of, names_of, result_names, symbol_constraints
-from shardviz.program.explicit import type_spec
-from shardviz.program.lower import with_constraints
-from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import argument_names, assertions, mesh_in
-from shardviz.program.signature import signature_from
-from shardviz.program.trace import Traced
-from shardviz.program.trees import plain
-from shardviz.records import PlanRecord
 
 UNREADABLE = "its StableHLO cannot be read"
 
@@ -105,101 +88,3 @@ def rehearse(data: bytes, options: Mapping[str, str]) -> None:
     record_of(exported, len(data))
     if "values" in options:
         call_of(exported, json.loads(options["values"]))
-
-
-PLATFORMS = ("cpu", "tpu", "cuda", "rocm")
-
-
-def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",)) -> Any:
-    """A program under a plan as a `jax.export.Exported`. Raises ShardvizError for a platform that JAX does not know;
-    TraceError if it was exported before, calls back to Python, or cannot be exported."""
-    if traced.closed is None:
-        raise TraceError(
-            f"{traced.name} was exported before, so it has no function to export under another plan; export the "
-            "function itself, or keep the file that it came from"
-        )
-    platforms = (platforms,) if isinstance(platforms, str) else tuple(platforms)
-    if not platforms or any(p not in PLATFORMS for p in platforms):
-        raise ShardvizError(f"platforms={platforms!r}: expected some of {', '.join(map(repr, PLATFORMS))}")
-    for call in traced.callbacks:
-        if not call.reports:
-            where = f" at {call.source.short}" if call.source else ""
-            raise TraceError(
-                f"{traced.name} calls {call.name}{where}, and a call to Python cannot be written to a file"
-            )
-    mesh = abstract_mesh(bound.mesh)
-    closed = _jax.on_mesh(with_constraints(traced, bound), mesh)
-    run = jex_core.jaxpr_as_fun(closed)
-    order, in_tree = _plain(traced.in_tree)
-    out_order, tree = _plain((traced.out_tree, (0,) * len(traced.updates)) if traced.updates else traced.out_tree)
-
-    def fn(*args: Any, **kwargs: Any) -> Any:
-        arguments = dict(zip(order, jax.tree.leaves((args, kwargs)), strict=True))
-        results = run(*(arguments[i] for i in range(len(arguments))))
-        return jax.tree.unflatten(tree, [results[i] for i in out_order])
-
-    fn.__name__ = fn.__qualname__ = traced.name
-    if (signature := signature_from(traced.in_tree)) is not None:
-        fn.__signature__ = signature  # type: ignore[attr-defined]  # JAX names the arguments by it
-    placed = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, _spec(bound.in_specs[argument.name])))
-        for a, argument in zip(closed.in_avals, traced.arguments, strict=True)
-    ]
-    args, kwargs = jax.tree.unflatten(in_tree, [placed[i] for i in order])
-    outs = [bound.out_specs[o.name] for o in traced.outputs]
-    shardings = [None if s is None else NamedSharding(mesh, _spec(s)) for s in outs]
-    chosen = None if all(s is None for s in shardings) else jax.tree.unflatten(tree, [shardings[i] for i in out_order])
-    try:
-        with _jax.under(mesh):
-            jitted = jax.jit(fn, out_shardings=chosen, keep_unused=True)
-            return jax.export.export(jitted, platforms=platforms)(*args, **kwargs)
-    except Exception as error:  # JAX has many reasons, each in its own words
-        raise TraceError(f"{traced.name} cannot be exported: {error}") from error
-
-
-def _plain(tree: Any) -> tuple[list[int], Any]:
-    """(the number that each leaf has in a tree, in the order of the plain tree, and the plain tree's structure)."""
-    leaves, structure = jax.tree.flatten(tree)
-    return jax.tree.flatten(plain(jax.tree.unflatten(structure, range(len(leaves)))))
-
-
-def _spec(spec: Spec) -> Any:
-    if parts := [axis for axis in spec.axes if not isinstance(axis, str)]:
-        raise SpecError(f"{spec}: jax.export cannot write a part of a mesh axis, {axis_text(parts[0])}")
-    return type_spec(spec)
-
-
-def _unregistered(exported: Any) -> str:
-    """What to do about the pytree types among the arguments and results that JAX cannot write; empty if it can."""
-    kinds = _jax.unregistered((exported.in_tree, exported.out_tree))
-    if not kinds:
-        return ""
-    lines = []
-    for kind in kinds:
-        name = f"{kind.__module__}.{kind.__qualname__}"
-        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-            lines.append(f"jax.export.register_namedtuple_serialization({name}, serialized_name={name!r})")
-        else:
-            lines.append(
-                f"jax.export.register_pytree_node_serialization({name}, serialized_name={name!r}, "
-                "serialize_auxdata=..., deserialize_auxdata=...)"
-            )
-    return (
-        "jax.export has not been told how to write types of its arguments and results; tell it, before writing and "
-        "wherever the file is read:\n  " + "\n  ".join(lines)
-    )
-
-
-def write(exported: Any, path: str | os.PathLike[str] | None) -> bytes:
-    """An export as the bytes of a file, written to `path` if there is one. Raises ShardvizError for a type of pytree
-    that cannot be written, or a missing folder."""
-    try:
-        data = bytes(exported.serialize())
-    except ImportError as error:
-        raise ShardvizError(f"{error}: pip install flatbuffers") from error
-    except Exception as error:  # a pytree type that is not registered
-        why = _unregistered(exported) or str(error)
-        raise TraceError(f"{exported.fun_name} cannot be written: {why}") from error
-    if path is not None:
-        write_whole(path, data)
-    return data

@@ -12,9 +12,10 @@ from functools import cache, lru_cache, partial
 from typing import Any
 
 from shardviz import _jax
-from shardviz.program.lower import Lowered, edited, with_constraints
+from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import parse
 from shardviz.program.propagate import PIPELINE, prepared
+from shardviz.program.trace import Traced
 from shardviz.records import Frame, PlanRecord
 from shardviz.records.stages import Stage, StageLine
 
@@ -26,11 +27,10 @@ _FROM = re.compile(r"\s*# (\S.*):(\d+):\d+ \([^()]*\)$")
 _FROM_NOWHERE = re.compile(r"\s+#\s*$")
 
 
-def stages_of(lowered: Lowered, bound: PlanRecord) -> Iterator[Stage]:
+def stages_of(traced: Traced, lowered: Lowered, bound: PlanRecord) -> Iterator[Stage]:
     """The jaxpr, if the program was traced here; StableHLO under the plan; the program after Shardy's passes."""
-    if lowered.traced.closed is not None:
-        jaxpr = with_constraints(lowered.traced, bound)
-        read = partial(_jaxpr_lines, jaxpr.jaxpr)
+    if traced.closed is not None:
+        read = partial(_jaxpr_lines, traced.closed.jaxpr)
         yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=read, told="what JAX has traced")
     with lowered.entered():
         text = str(edited(lowered, bound).get_asm(enable_debug_info=True))

@@ -15,7 +15,6 @@ from typing import Any
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
-from jax.sharding import PartitionSpec
 
 from shardviz import _jax
 from shardviz.errors import TraceError
@@ -184,17 +183,6 @@ def _wanted(traced: Traced, bound: PlanRecord) -> list[Constrained]:
     """The plan's constraint for each marked value of a trace."""
     by_value = {(c.name, c.source, c.occurrence): c for c in bound.constraints}
     return [by_value[p.target.label, p.target.frame, p.wanted.occurrence] for p in traced.placed]
-
-
-def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
-    """The closed jaxpr of a trace with what a plan's constraints say in the place of their marks."""
-    if not traced.placed:
-        return traced.closed
-    entries = [
-        tuple(PartitionSpec.UNCONSTRAINED if d in each.open else e for d, e in enumerate(each.spec.entries()))
-        for each in _wanted(traced, bound)
-    ]
-    return _jax.with_marks_as(traced.closed, entries)
 
 
 def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:

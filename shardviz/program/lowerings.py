@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections import Counter
 from dataclasses import dataclass, field
 
 from shardviz import _jax
@@ -17,7 +16,6 @@ from shardviz.errors import ShardvizError, TraceError, message_of
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import bind
 from shardviz.program.call import Call
-from shardviz.program.contexts import Found, MeshAsked, mesh_asked
 from shardviz.program.explicit import explicit_axes, in_types
 from shardviz.program.intermediates import Intermediate
 from shardviz.program.lower import CPU, ELSEWHERE, Lowered, LowerFor, lower
@@ -30,11 +28,6 @@ _Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool, tuple[Spe
 _MOST_TRACES = 32
 _BARE = ("function", "jit", "shard_map", "nnx", "state")
 """The kinds of callables that run without a mesh around them where none is given."""
-
-
-def _found(traced: Traced) -> Found:
-    """The parts of a trace that a mesh around the call may change; reshards, which JAX adds under a mesh, are none."""
-    return Counter(traced.constraints), Counter(o for o in traced.operations if o[0] != "reshard")
 
 
 _MOST_PLACED = 16
@@ -67,7 +60,6 @@ class Lowerings:
         self._sized = False
         self._known: Traced | None = None
         self._bound: tuple[Plan, PlanRecord] | None = None
-        self._asked: tuple[MeshAsked, ...] | None = None
         try:
             if mesh is None:
                 self._trace(None)
@@ -183,10 +175,7 @@ class Lowerings:
         with self._lock:
             key = self._key(mesh, types)
             if key not in self._kept:
-                places = self._places(mesh)
-                traced = trace(self.call, mesh, types, places)
-                asked = self._asking(traced, mesh, places)
-                traced = dataclasses.replace(traced, asked=asked)
+                traced = trace(self.call, mesh, types, self._places(mesh))
                 self.mesh = mesh or self.mesh
                 self._sized = self._sized or traced.sized
                 key = self._key(mesh, types)
@@ -200,29 +189,6 @@ class Lowerings:
         if mesh is not None and explicit_axes(mesh):
             return self.call.contexts.places | {_jax.SET_MESH}
         return frozenset() if self.bare else self.call.contexts.places or _jax.PLACES
-
-    def _asking(self, traced: Traced, mesh: DeviceMesh | None, places: frozenset[str]) -> tuple[MeshAsked, ...]:
-        """The lines that ask for a mesh around the call, by tracing without one too, or with one; once, and not where
-        the program runs under a mesh and that would cost a trace."""
-        if self._asked is not None:
-            return self._asked
-        if mesh is None or self.call.traced_for is not None or traced.sized or explicit_axes(mesh):
-            return ()
-        bare = self._kept.get(None)
-        around = self.call.contexts.places == _jax.PLACES  # what is explored is what runs, and no code is left out
-        if around or self.waits is not None or (places == _jax.PLACES and not traced.constraints and bare is None):
-            self._asked = ()
-            return ()
-
-        def under(others: frozenset[str]) -> Found | None:
-            try:
-                return _found(traced if others == places else trace(self.call, mesh, (), others))
-            except ShardvizError:
-                return None
-
-        other = under(_jax.PLACES) if places != _jax.PLACES else _found(bare.traced) if bare else under(frozenset())
-        self._asked = () if other is None else mesh_asked(places, _found(traced), other, under)
-        return self._asked
 
     def _key(self, mesh: DeviceMesh | None, types: tuple[Spec, ...]) -> _Key | None:
         """What of a plan a trace depends on; on its mesh's sizes only if devices' shapes or types are in it."""

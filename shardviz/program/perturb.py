@@ -1,4 +1,4 @@
-"""A lowered program under a plan, propagated again and again with an axis taken away, added or forced.
+"""A lowered program under a plan, propagated again and again with an axis taken away or forced.
 
 Every operation of the module carries a number that Shardy's passes leave alone, so that a value can be found again in
 every run. A source is a place where an axis is written down: an argument's or output's spec, or a constraint. Only the
@@ -128,27 +128,25 @@ class Perturbed:
 
     def links(self, gone: Collection[Source]) -> Links:
         """The program propagated without some sources."""
-        return Links(self.run(gone, then=_WITH_RULES), self.lowered.locations)
+        return Links(self.run(gone, _WITH_RULES), self.lowered.locations)
 
-    def holds(
-        self, key: NodeKey, dim: int, axis: str, gone: Collection[Source], added: Collection[Source] = ()
-    ) -> bool:
-        """Whether a value's dimension has an axis without some sources and with others, whose axes come last."""
-        asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in added)
+    def holds(self, key: NodeKey, dim: int, axis: str, gone: Collection[Source]) -> bool:
+        """Whether a value's dimension has an axis without some sources."""
+        asked = key, dim, axis, frozenset(s.key for s in gone)
         if asked not in self._answers:
-            cut = Links(self.run(gone, added, _SETTLED), self.lowered.locations).dim(key, dim)
+            cut = Links(self.run(gone, _SETTLED), self.lowered.locations).dim(key, dim)
             self._answers[asked] = cut is not None and cut.carries(axis)
         return self._answers[asked]
 
-    def run(self, gone: Collection[Source], added: Collection[Source] = (), then: str | None = None) -> ir.Operation:
-        """A copy of the module with changed sources after propagation and further passes (`then`)."""
-        module = self.changed(gone, added)
+    def run(self, gone: Collection[Source], then: str) -> ir.Operation:
+        """A copy of the module without some sources, after propagation and further passes."""
+        module = self.changed(gone)
         run(module, then)
         self.runs += 1
         return module
 
     def changed(
-        self, gone: Collection[Source], added: Collection[Source] = (), forced: Sequence[Forced] = ()
+        self, gone: Collection[Source], added: Sequence[Source] = (), forced: Sequence[Forced] = ()
     ) -> ir.Operation:
         """A copy of the module, not propagated, without some sources and with others. The shapes inside a shard_map
         follow from its specs, so these stay, and a constraint without the axis is put between it and the array."""

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from keyword import iskeyword
 from typing import Any
 
 import jax
@@ -157,20 +155,3 @@ def tree_of_names(
 def named_tree(root: str, tree: Any) -> Any:
     """The tree with its path below `root` in place of every leaf."""
     return jax.tree_util.tree_map_with_path(lambda path, _: root + jax.tree_util.keystr(path), tree)
-
-
-def signature_from(names: tuple[tuple[Any, ...], dict[str, Any]]) -> inspect.Signature | None:
-    """The signature of a function with these trees of names as (positional, keyword) arguments; None where they do not
-    tell: each positional argument's names must begin with one identifier of its own."""
-    positional, keyword = names
-    roots_by_tree = ({m[0] for name in jax.tree.leaves(tree) if (m := _ROOT.match(name))} for tree in positional)
-    roots = [each.pop() if len(each) == 1 else "" for each in roots_by_tree]
-    every = [*roots, *keyword]
-    if not all(name.isidentifier() and not iskeyword(name) for name in every) or len(set(every)) != len(every):
-        return None
-    kinds = inspect.Parameter
-    parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in roots]
-    return inspect.Signature(parameters + [kinds(name, kinds.KEYWORD_ONLY) for name in keyword])
-
-
-_ROOT = re.compile(r"\w+")

@@ -19,8 +19,8 @@ from shardviz.errors import ShardingTypeError, ShardvizError, TraceError, messag
 from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Call
-from shardviz.program.contexts import Constraint, MeshAsked
-from shardviz.program.explicit import mend, typed_arguments
+from shardviz.program.contexts import Constraint
+from shardviz.program.explicit import typed_arguments
 from shardviz.program.intermediates import Intermediate, Target
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.signature import stand_in
@@ -88,7 +88,6 @@ class Traced:
     out_specs: tuple[Spec | None, ...] = ()  # ... or gives a result; both empty where there is no such `shard_map`
     updates: tuple[Update, ...] = ()  # the outputs that are new values of arguments, which come last
     keeps: tuple[bool, ...] = ()  # whether an argument stays though no result needs it; empty where none does
-    asked: tuple[MeshAsked, ...] = ()  # lines that do another thing where another mesh, or none, stands around the call
     estimates: tuple[Estimate, ...] = ()  # the FLOPs of its Pallas kernels, where they are known
     placed: tuple[Placed, ...] = ()  # the values inside that a plan constrains; the jaxpr has a mark at each
     # the function's own constraints that it has otherwise, by line
@@ -166,9 +165,11 @@ def staged(
     except ShardvizError:
         raise
     except Exception as error:  # the person's function may raise anything at all
-        refused = _jax.refusal(error)
-        if refused is not None:
-            raise _refusal(call, error, refused) from error
+        if types and _jax.refuses_types(error):
+            raise ShardingTypeError(
+                f"{call.name}: JAX refuses the operation{_where(_raised_at(error))} under Explicit mesh axes: "
+                f"{_first(error)}. Give the operation out_sharding=, or an operand jax.sharding.reshard before it"
+            ) from error
         raise TraceError(_what_happened(call, error, mesh)) from error
     for kind, source_info in _jax.leaked(traced):
         raise TraceError(
@@ -281,20 +282,6 @@ def cannot_lower(traced: Traced, platform: str, error: BaseException) -> TraceEr
     if "interpret mode" in text:
         advice = "give pallas_call interpret=True here, or put the same function without the kernel in its place"
     return TraceError(f"{traced.name}: JAX cannot lower the operation{where} for {platform}: {text}; {advice}")
-
-
-def _refusal(call: Call, error: BaseException, refused: _jax.Refusal) -> ShardingTypeError:
-    frame = _raised_at(error)
-    operands = ", ".join(f"{list(o.shape)} {Spec.of(o.spec, len(o.shape))}" for o in refused.operands)
-    code = mend(refused)
-    return ShardingTypeError(
-        f"{call.name}: JAX refuses the operation{_where(frame)} under Explicit mesh axes: {_first(error)}."
-        + (f" Its operands are {operands}." if operands else "")
-        + (f" Resolve it with {code}" if code else " Resolve it with out_sharding= or jax.sharding.reshard"),
-        file=frame.file if frame else None,
-        line=frame.line if frame else None,
-        mend=code,
-    )
 
 
 def _raised_at(error: BaseException | None) -> Frame | None:

@@ -52,23 +52,6 @@ class Attributes:
         return cls(keys, children)
 
 
-def plain(tree: Any) -> Any:
-    """The tree with dictionaries and tuples in place of `Attributes`, which other programs know nothing of.
-
-    >>> plain(Attributes.nested({("layers", 0): 1, ("layers", 1): 2, ("out",): 3}))
-    {'layers': (1, 2), 'out': 3}
-    """
-
-    def node(x: Any) -> Any:
-        if not isinstance(x, Attributes):
-            return x
-        children = tuple(map(plain, x.children))
-        is_list = x.keys == tuple(range(len(children)))
-        return children if is_list else dict(zip(map(str, x.keys), children, strict=True))
-
-    return jax.tree.map(node, tree, is_leaf=lambda x: isinstance(x, Attributes))
-
-
 def _entry(key: Hashable) -> Any:
     if isinstance(key, int):
         return SequenceKey(key)

@@ -128,20 +128,10 @@ class ChainStop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Giver:
-    """A spec that would put a missing axis onto a value, tried: the argument, output or constraint with that spec, the
-    one that it has (`was`), and the dimension of the value that would be cut."""
-
-    source: Source
-    was: Spec
-    dimension: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class AxisWhy:
     """Why one mesh axis is on a value, and in which dimension, or is not (None): its causes, the nearest first, and the
-    chain from the first of them, empty where the value itself is the cause; of a missing axis where it ends on its way,
-    and specs that would put it there; and what was not tried."""
+    chain from the first of them, empty where the value itself is the cause; of a missing axis where it ends on its way;
+    and what was not tried."""
 
     value: str
     axis: str
@@ -149,7 +139,6 @@ class AxisWhy:
     causes: tuple[Cause, ...] = ()
     chain: tuple[Hop, ...] = ()
     stops: tuple[ChainStop, ...] = ()
-    givers: tuple[Giver, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -82,8 +82,9 @@ def _blocks(answer: Why | CollectiveWhy, name: str = "") -> Iterator[Block]:
         yield section("Contest", *places, lead=plural(len(answer.contest), "place"), name="why-contest")
     if isinstance(answer, CollectiveWhy) and answer.ways:
         yield _ways(answer.ways)
-    runs = f"Tried: Shardy's propagation ran {plural(answer.tried, 'time')}; level propagated."
-    yield paragraph(words(runs, tip=f"in {format_seconds(answer.seconds)}"), quiet=True)
+    if answer.tried:
+        runs = f"Tried: Shardy's propagation ran {plural(answer.tried, 'time')}; level propagated."
+        yield paragraph(words(runs, tip=f"in {format_seconds(answer.seconds)}"), quiet=True)
 
 
 def axis_section(why: AxisWhy, source: SourceText, name: str = "") -> Section:
@@ -208,20 +209,6 @@ def _absent(name: str, why: AxisWhy, source: SourceText) -> Iterable[Block]:
         )
     else:
         yield paragraph(*begin, words("because none of its operands and users passes that axis on to it."))
-    if not why.givers:
-        none = "None of the nearest specs and constraints that were tried would shard it along this axis."
-        yield paragraph(none, quiet=True)
-        return
-    yield table(
-        why.givers,
-        ("change", lambda g: _source(g.source)[:-1]),
-        ("from", lambda g: spec(g.was)),
-        ("to", lambda g: spec(g.source.spec)),
-        (right(f"then shards {name} in"), lambda g: f"dimension {g.dimension}"),
-        caption="what would shard it (tried)",
-        noun="change",
-        name="why-givers",
-    )
 
 
 def _choice(contest: Contest) -> Table:

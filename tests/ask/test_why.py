@@ -192,19 +192,11 @@ def test_what_would_change(program):
     assert [step.before, step.after] == both
 
 
-def test_a_missing_axis_and_what_would_bring_it(program):
+def test_a_missing_axis_that_nothing_has(program):
     plan = PLAN.with_spec({"w1": P(), "w2": P()})
     why = program.why(plan, "h", axis="model")
     (answer,) = why.axes
     assert answer.dimension is None and not why.causes
-    assert {(g.source.name, str(g.source.spec), g.dimension) for g in answer.givers} == {
-        ("w2", "P('model', None)", 1),
-        ("x", "P(('data', 'model'), None)", 0),
-        ("w1", "P(None, 'model')", 1),
-    }
-    for giver in answer.givers:
-        changed = plan.with_spec(giver.source.name, pspec(giver.source.spec))
-        assert dimension(named(program.propagate(changed), "h"), "model") == giver.dimension
     assert "because none of its operands and users" in " ".join(why.text().split())
 
 
@@ -224,7 +216,6 @@ def test_where_a_missing_axis_ends():
     assert (stop.last.name, str(stop.last.spec)) == ("h", "P('data', 'model')")
     line = closed.__code__.co_firstlineno + 2
     assert stop.words == f"the constraint at test_why.py:{line} says P('data')"
-    assert [(g.source.role, g.source.source.line) for g in answer.givers] == [("constraint", line)] * 2
 
 
 def named(report, label):

@@ -9,7 +9,6 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.compat.export_files import load
-from tests.raw import array
 
 pytestmark = pytest.mark.long
 
@@ -23,7 +22,11 @@ def fn(w, x):
 
 
 def file(platforms=("cpu",)):
-    return sv.trace(fn, array(8, 16), array(4, 8)).export(sv.Plan(MESH, SPECS), platforms=platforms)
+    mesh = sv.mesh(MESH)
+    given = zip(((8, 16), (4, 8)), SPECS, strict=True)
+    arrays = [jax.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec)) for shape, spec in given]
+    with jax.sharding.use_abstract_mesh(mesh):
+        return export.export(jax.jit(fn), platforms=platforms)(*arrays)
 
 
 @pytest.mark.parametrize("exported_for", [1, 2, 4, 8])

@@ -115,33 +115,6 @@ def convolved(w, x, y):
     return jnp.mean((out - y) ** 2)
 
 
-def ring(q, k, v, whole: bool = True):
-    """Ring attention over `data`, each device with all queries, or with its own."""
-    ours = P() if whole else P("data")
-    around = [(i, (i + 1) % SIZES["data"]) for i in range(SIZES["data"])]
-
-    @partial(jax.shard_map, mesh=mesh_around(), in_specs=(ours, P("data"), P("data")), out_specs=ours, check_vma=False)
-    def attention(q, k, v):
-        def step(carry, _):
-            k, v, most, total, out = carry
-            scores = q @ k.T
-            larger = jnp.maximum(most, scores.max(-1))
-            weights, kept = jnp.exp(scores - larger[:, None]), jnp.exp(most - larger)
-            out, total = out * kept[:, None] + weights @ v, total * kept + weights.sum(-1)
-            k, v = (jax.lax.ppermute(each, "data", around) for each in (k, v))
-            return (k, v, larger, total, out), None
-
-        start = (k, v, jnp.full(q.shape[:1], -jnp.inf), jnp.zeros(q.shape[:1]), jnp.zeros_like(q))
-        (_, _, _, total, out), _ = jax.lax.scan(step, start, None, length=SIZES["data"])
-        return out / total[:, None]
-
-    return attention(q, k, v)
-
-
-def dense(q, k, v):
-    return jax.nn.softmax(q @ k.T) @ v
-
-
 def of_tokens(params, tokens):
     return params["embed"][tokens] @ params["up"] @ params["head"]
 
@@ -485,17 +458,6 @@ FAULTS = {
         line="layer = lambda w, x: jnp.tanh(x @ w)",
         words="'data' and 'model' in the in_specs of the shard_map's batch and in the out_specs of its result",
     ),
-    "ring of whole queries": Fault(
-        ("repeated-work",),
-        partial(ring, whole=True),
-        lambda n: (array(64 * n, 4 * n),) * 3,
-        (P(), *DATA),
-        good=(P("data"), *DATA),
-        better=partial(ring, whole=False),
-        mend="by hand",
-        line="scores = q @ k.T",
-        words="'data' in the in_specs of the replicated operand and in the out_specs of the result",
-    ),
     "activations without their batch": Fault(
         ("there-and-back",),
         partial(block, P(None, "model")),
@@ -631,17 +593,6 @@ def answers(fn: Callable[..., Any], fault: Fault, specs: Any, out: Any, mesh: Me
     }
 
 
-def attention() -> dict[str, bool]:
-    """Whether ring attention, with whole queries and without, is the same as dense attention."""
-    random = np.random.default_rng(0)
-    q, k, v = (random.normal(size=(16, 8)).astype(np.float32) for _ in range(3))
-    with jax.set_mesh(Mesh(np.array(jax.devices()).reshape(*SIZES.values()), tuple(SIZES))):
-        return {
-            str(whole): bool(np.allclose(jax.jit(partial(ring, whole=whole))(q, k, v), dense(q, k, v), atol=1e-5))
-            for whole in (True, False)
-        }
-
-
 if __name__ == "__main__":
     mesh = Mesh(np.array(jax.devices()).reshape(*SIZES.values()), tuple(SIZES))
     told = {
@@ -651,4 +602,4 @@ if __name__ == "__main__":
         )
         for name, fault in FAULTS.items()
     }
-    print(json.dumps({"ring": attention(), "faults": told}))
+    print(json.dumps(told))

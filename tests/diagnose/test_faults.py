@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import linecache
-import math
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -153,7 +152,7 @@ def test_no_change_that_is_tried_has_more_entries_than_its_array_has_dimensions(
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_mended_plan_computes_the_same(name, truth):
-    faulty, mended = truth["faults"][name]
+    faulty, mended = truth[name]
     assert mended["total"] == pytest.approx(faulty["total"], rel=1e-4)
 
 
@@ -164,7 +163,7 @@ def test_a_replicated_state_is_named_as_a_whole_with_its_bytes(name, truth):
     state = [v for v in report.arguments if v.optimizer]
     assert finding.numbers["arrays"] == len(state) == 6 and str(len(state)) in finding.text
     assert finding.numbers["bytes"] == total_bytes(state)
-    faulty, mended = truth["faults"][name]
+    faulty, mended = truth[name]
     assert finding.numbers["saved_bytes"] == faulty["argument_bytes"] - mended["argument_bytes"]
     assert (
         finding.mends[0].words
@@ -174,7 +173,7 @@ def test_a_replicated_state_is_named_as_a_whole_with_its_bytes(name, truth):
 
 @pytest.mark.parametrize("name", ["replicated sibling", "KV cache without its heads"])
 def test_what_a_shard_would_save_is_what_jax_holds_less(name, truth):
-    faulty, mended = truth["faults"][name]
+    faulty, mended = truth[name]
     (finding,) = of_fault(name, report_of(name, "propagated", SMALL))
     assert finding.numbers["saved_bytes"] == faulty["argument_bytes"] - mended["argument_bytes"]
     assert finding.axes == ("model",) or name == "replicated sibling"
@@ -184,7 +183,7 @@ def test_what_a_shard_would_save_is_what_jax_holds_less(name, truth):
 @pytest.mark.parametrize("good", [False, True])
 def test_a_step_compiles_twice_where_a_finding_says_so(name, good, truth):
     named = report_of(name, "partitioned", SMALL, good).findings.of("comes-back-otherwise")
-    assert truth["faults"][name][good]["compiles"] == (2 if named else 1)
+    assert truth[name][good]["compiles"] == (2 if named else 1)
     again = resharded_state(program_of(name, SMALL, good), plan_of(name, good))
     assert bool(named) is bool(again)
     for finding in named:
@@ -195,7 +194,7 @@ def test_a_step_compiles_twice_where_a_finding_says_so(name, good, truth):
 
 @pytest.mark.parametrize("name", ["replicated result", "parameters come back whole"])
 def test_a_gathered_result_is_named_with_what_it_holds(name, truth):
-    faulty, mended = truth["faults"][name]
+    faulty, mended = truth[name]
     report = report_of(name, "partitioned", SMALL)
     (finding,) = of_fault(name, report)
     assert faulty["all-gathers"] > mended["all-gathers"]
@@ -229,7 +228,7 @@ MOVING += ["target image by height", "images by height"]
 
 @pytest.mark.parametrize("name", MOVING)
 def test_what_the_mend_saves_is_moved_less_by_xla_and_takes_less_time(name, truth):
-    faulty, mended = truth["faults"][name]
+    faulty, mended = truth[name]
     assert mended["moved"] < faulty["moved"]
     step = [sv.cost(report_of(name, "partitioned", LARGE, good), MACHINE).seconds for good in (False, True)]
     finding = next(
@@ -257,7 +256,7 @@ def test_a_projection_sharded_unlike_its_siblings_is_named_and_its_mend_is_that_
 
 
 def test_a_sum_in_each_run_is_as_many_all_reduces_in_the_loop(truth):
-    faulty, mended = truth["faults"]["gradients summed in each microbatch"]
+    faulty, mended = truth["gradients summed in each microbatch"]
     report = report_of("gradients summed in each microbatch", "partitioned", SMALL)
     (finding,) = of_fault("gradients summed in each microbatch", report)
     summed = [c for c in report.collectives if c.kind == "all-reduce" and (c.count or 0) > 1]
@@ -297,33 +296,6 @@ def test_a_sum_in_each_run_is_a_fault_where_only_the_total_is_used(add, fires):
     report = sv.trace(step, s(16, 16), s(4, 16, 16)).propagate(sv.Plan(MESH, (P(), P(None, "data"))))
     assert [c for c in report.collectives if c.kind == "all-reduce" and c.count == 4]
     assert bool(report.findings.of("summed-each-run")) is fires
-
-
-RING = (s(64, 16),) * 3
-
-
-def ring(whole: bool) -> sv.Report:
-    q = P() if whole else P("data")
-    return sv.trace(partial(programs.ring, whole=whole), *RING).propagate(sv.Plan(MESH, (q, P("data"), P("data"))))
-
-
-def test_a_ring_that_is_right_is_not_told_to_sum(truth):
-    assert truth["ring"] == {"True": True, "False": True}
-    whole = ring(True).findings
-    assert not [m.words for f in whole for m in f.mends if "psum" in m.words]
-    assert {f.severity for f in whole.of("not-the-same")} == {"note"} and not whole.of("unreduced-sum")
-    assert not [f for f in ring(False).findings if f.rule in ("not-the-same", "unreduced-sum", "repeated-work")]
-
-
-def test_a_ring_of_whole_queries_is_named_for_what_each_device_repeats():
-    (finding,) = ring(True).findings.of("repeated-work")
-    queries, _, _ = (math.prod(a.shape) for a in RING)
-    flops = 2 * 2 * queries * RING[0].shape[0]  # queries with all keys, weights with all values
-    assert finding.numbers["flops"] == flops and finding.numbers["saved_flops"] == flops / 2
-    assert finding.severity == "warning" and finding.axes == ("data",)
-    assert finding.source.file == programs.__file__
-    work = [sum(row.dot_flops for row in ring(whole).cost.work) for whole in (True, False)]
-    assert work[0] - work[1] == finding.numbers["saved_flops"]
 
 
 def test_a_reshaped_collective_does_not_hide_the_other_findings():

@@ -3,9 +3,6 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from jax import export
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -81,57 +78,20 @@ def test_auto_axes_beside_explicit_ones_are_the_compilers():
         assert report.plan.out_specs == {"result": None}
 
 
-def test_a_product_that_is_ambiguous_is_refused_with_its_line_and_what_mends_it():
+def test_a_product_that_is_ambiguous_is_refused_with_its_line_and_what_to_do():
     def fn(x, y):
         return x @ y
 
     program = sv.trace(fn, SQUARE, SQUARE)
     plan = sv.Plan(EXPLICIT, (P("data", "model"), P("model", None)))
     line = fn.__code__.co_firstlineno + 1
-    with pytest.raises(ShardingTypeError, match=rf"test_axis_types.py:{line} .*P\('data', 'model'\)") as raised:
+    what_to_do = rf"test_axis_types.py:{line} .*ambiguous.*Give the operation out_sharding="
+    with pytest.raises(ShardingTypeError, match=what_to_do):
         program.propagate(plan)
-    assert (raised.value.line, raised.value.mend) == (line, "out_sharding=P('data', None)")
     mended = plan.with_spec("y", P(None, "model")).with_spec("x", P("data"))
     assert program.propagate(mended).outputs[0].spec.same_as(Spec.of(P("data", "model")), mended.mesh)
     with pytest.raises(ShardingTypeError):
         program.bind(plan)
-
-
-AXES = st.sampled_from(
-    [
-        *(P(), P("data"), P("model"), P("data", "model"), P("model", "data"), P(None, "data"), P(None, "model")),
-        *(P(("data", "model")), P(None, ("model", "data"))),
-    ]
-)
-
-
-@settings(max_examples=60)
-@given(AXES, AXES)
-def test_the_mending_of_any_product_satisfies_jax(left, right):
-    program = sv.trace(lambda x, y: x @ y, SQUARE, SQUARE)
-    try:
-        program.bind(sv.Plan(EXPLICIT, (left, right)))
-    except ShardingTypeError as error:
-        spec = eval(error.mend.removeprefix("out_sharding="), {"P": P})
-        mended = types_of(lambda x, y: jnp.einsum("ij,jk->ik", x, y, out_sharding=spec), EXPLICIT, (left, right))
-        assert Spec.of(mended[0], 2) == Spec.of(spec, 2)
-
-
-@settings(max_examples=40)
-@given(AXES, AXES)
-def test_the_mending_of_any_sum_satisfies_jax(left, right):
-    program = sv.trace(lambda x, y: x + y, SQUARE, SQUARE)
-    try:
-        program.bind(sv.Plan(EXPLICIT, (left, right)))
-    except ShardingTypeError as error:
-        call = error.mend.replace("operand 1", "x").replace("operand 2", "y")
-        names = {"jax": jax, "P": P}
-
-        def mended(x, y):
-            new = eval(call, names | {"x": x, "y": y})
-            return new + y if "(x," in call else x + new
-
-        types_of(mended, EXPLICIT, (left, right))
 
 
 def test_a_function_that_only_explicit_axes_can_trace():
@@ -219,8 +179,6 @@ def test_reduced_axes_stay_where_a_plan_is_edited_written_and_read():
     assert Spec.of(REDUCED[0]) != Spec.of(P(None, None)) and Spec.of(REDUCED[0]).same_as(Spec.of(P()), plan.mesh)
     report = sv.trace(projected, SQUARE, SQUARE).propagate(plan)
     assert sv.Report.from_json(report.to_json()).arguments[0].spec == report.arguments[0].spec
-    exported = export.deserialize(bytearray(sv.trace(jax.grad(projected), SQUARE, SQUARE).export(plan)))
-    assert [aval.shape for aval in exported.out_avals] == [(16, 16)]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A program is explored under what stands around its call, as it would run there; where that matters, it is said."""
+"""A program is explored under what stands around its call, as it would run there."""
 
 import contextlib
 import functools
@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import _jax
@@ -60,10 +59,6 @@ def explored(name, context, given):
     return program.partition(plan)  # after the context has been left
 
 
-def asked(report):
-    return [d for d in report.diagnostics if d.rule == "mesh-asked"]
-
-
 @pytest.mark.parametrize("context", programs.PLACES)
 @pytest.mark.parametrize("name", programs.NAMES)
 def test_a_program_is_what_runs_where_it_is_called(truth, name, context):
@@ -82,36 +77,6 @@ def test_a_mesh_that_is_given_stands_where_any_code_looks(truth, name):
     with standing("none"):
         report = sv.analyze(getattr(programs, name), ARRAY, ARRAY, mesh=MESH, in_specs=programs.SPECS)
     assert report.outputs == found.outputs
-
-
-@pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("name", programs.NAMES)
-def test_what_depends_on_the_mesh_around_the_call_is_said(truth, name, given):
-    answers = truth[name]
-    for context in ["none"] if given else programs.PLACES:
-        found = explored(name, context, given)
-        if isinstance(found, sv.errors.TraceError):
-            continue
-        alone, full = ("both", "none") if given else (context, "both")
-        silent = answers[alone] == answers[full] or isinstance(answers[full], str)
-        assert bool(asked(found)) == (not silent), (context, asked(found))
-        for diagnostic in asked(found):
-            assert diagnostic.source.file == programs.__file__
-            enough = [word for word in ("set_mesh", "with") if answers[word] == answers["both"]]
-            assert ("jax.set_mesh" in diagnostic.text.split("alone;")[-1]) == ("set_mesh" in enough)
-            assert ("'with mesh:'" in diagnostic.text.split("alone;")[-1]) == ("with" in enough)
-
-
-def test_a_program_that_is_another_without_a_mesh_is_said_to_be():
-    program = sv.trace(programs.other_branch, ARRAY, ARRAY)
-    (found,) = asked(program.propagate(sv.Plan(MESH, programs.SPECS)))
-    assert found.source.function == "other_branch"
-
-
-def test_reshards_that_jax_itself_puts_under_a_mesh_are_no_difference():
-    for last in (lambda x: jax.lax.with_sharding_constraint(x, P()), jax.nn.relu):  # the second finds `where` traced
-        program = sv.trace(lambda x, last=last: last(jax.nn.silu(jnp.where(x > 0, x, 0.0))), ARRAY)
-        assert not asked(program.propagate(sv.Plan(MESH, programs.SPECS[:1])))
 
 
 def test_a_mesh_that_only_shardings_bring_is_no_mesh_around_the_call():
@@ -151,23 +116,3 @@ def test_what_is_around_is_as_it_was_after_a_trace():
         sv.analyze(programs.t5x_like, ARRAY, ARRAY, mesh=MESH, in_specs=programs.SPECS)
         assert (_jax.settings(), _jax.filled_places()) == within and len(within[1]) == 2
     assert (_jax.settings(), _jax.filled_places()) == before
-
-
-def test_tracing_without_a_mesh_too_happens_once():
-    traces = []
-
-    def step(x, w):
-        traces.append(1)
-        return programs.abstract(x, w)
-
-    program = sv.trace(step, ARRAY, ARRAY)
-    plan = sv.Plan(MESH, programs.SPECS)
-    assert asked(program.propagate(plan))
-    made = len(traces)
-    for other in (
-        plan.with_mesh("data=4,model=4"),
-        plan.with_spec("w", P("model")),
-        plan.with_spec("result", P(), output=True),
-    ):
-        assert asked(program.propagate(other))
-    assert len(traces) == made

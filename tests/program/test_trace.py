@@ -187,7 +187,6 @@ def test_a_mesh_of_another_size_around_the_call_is_no_hindrance(kind):
     def seen():
         program = sv.trace(step, array(8, 8), array(8, 8))
         report = program.partition(plan)
-        assert len(program.export(plan)) > 500
         sv.explore(step, array(8, 8), array(8, 8), plan=plan)
         return program.plan().mesh.size, [(c.kind, c.axes, c.operand_bytes) for c in report.collectives]
 

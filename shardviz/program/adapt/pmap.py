@@ -18,7 +18,6 @@ from jax.sharding import PartitionSpec
 from shardviz import _jax
 from shardviz.errors import MeshError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.pmap import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
 from shardviz.program.call import Brings, Call, JitOptions, abstract, name_of, without_shardings
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.prefixes import spread
@@ -71,19 +70,6 @@ def mapped_spec(dim: int | None, axis: str) -> Spec:
     return Spec() if dim is None else Spec(((),) * dim + ((axis,),))
 
 
-def sharding_spec(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> ShardingSpec | None:
-    """A sharding in pmap's own words; None where pmap has none for it: for parts of axes, and partial sums."""
-    spec = Spec.of(spec, len(shape))
-    if spec.unreduced or not all(isinstance(axis, str) for axis in spec.axes):
-        return None
-    dims: list[NoSharding | Chunked | Unstacked] = []
-    for size, axes in zip(shape, spec.dims, strict=True):
-        chunks = tuple(mesh.shape[str(a)] for a in axes)
-        dims.append(Unstacked(size) if chunks == (size,) else Chunked(chunks) if chunks else NoSharding())
-    place = {axis: ShardedAxis(i) for i, axis in enumerate(spec.axes)}
-    return ShardingSpec(tuple(dims), tuple(place.get(n) or Replicated(mesh.shape[n]) for n in mesh.names))
-
-
 @dataclass(frozen=True)
 class MappedArray:
     """An array among a pmapped function's arguments, and the dimension that is mapped; None for one that is not."""
@@ -103,18 +89,12 @@ class Mapped:
     size: int
 
     def note(self, mesh: DeviceMesh) -> Finding:
-        """What it is today, and what pmap called it."""
-        rows = []
-        for dim in dict.fromkeys(array.dim for array in self.arrays):
-            first, *others = (array for array in self.arrays if array.dim == dim)
-            spec, more = mapped_spec(dim, self.axis), f" (and {len(others)} more)" if others else ""
-            words = sharding_spec(first.shape, spec, mesh)
-            rows.append(f"in_axes {dim} of {first.name}{more} is {spec}, pmap's {words}")
+        """What it is today."""
         return Finding(
             "pmap",
             "note",
             f"pmap over {self.axis!r} is today the jit of a shard_map over the mesh {mesh}: each device has one slice "
-            f"of the mapped dimension, which is squeezed away inside. {'; '.join(rows)}",
+            "of the mapped dimension, which is squeezed away inside",
         )
 
     def mesh(self) -> jax.sharding.AbstractMesh:
