@@ -5,7 +5,6 @@
 | `own-partitioning` | an operation says in Python how it is partitioned, which is not asked |
 | `unreduced-sum` | a shard_map gives back one device's part of a sum for the whole |
 | `not-the-same` | a shard_map's result is said to be the same on devices whose own it is |
-| `repeated-work` | each device of a ring computes a shard_map's whole result |
 | `mesh-asked` | a line does another thing where no mesh stands around the call, or one stands elsewhere |
 | `constraint-without-effect` | the plan constrains a value that no result needs |
 """
@@ -20,10 +19,8 @@ from shardviz.diagnose.case import at_line, by_hand, quoted_axes
 from shardviz.program.contexts import MeshAsked
 from shardviz.program.variance import Unreplicated
 from shardviz.records import Finding, Frame
-from shardviz.records.amounts import format_flops
 
 _MOST_SPECS = 3
-_MOST_LINES = 3
 
 
 def mesh_asked(asked: Iterable[MeshAsked]) -> tuple[Finding, ...]:
@@ -47,35 +44,9 @@ def own_partitioning(operations: Iterable[tuple[str, Frame | None]]) -> tuple[Fi
 
 
 def not_the_same(results: Iterable[Unreplicated]) -> tuple[Finding, ...]:
-    """Results of `shard_map`s with `check_vma=False` that are said to be the same along axes and may not be.
-
-    A note where a permutation between devices is part of them, which may have made them the same; and a warning of what
-    each device computes again then.
-    """
-    rows = list(results)
-    again = {(r.axes, r.products): _computed_by_all(r) for r in rows if r.flops}
-    return (*map(_not_the_same, rows), *again.values())
-
-
-def _computed_by_all(result: Unreplicated) -> Finding:
-    """That each device multiplies the whole of an operand with all that is passed around."""
-    axes, many = quoted_axes(result.axes), math.prod(result.sizes)
-    lines = ", ".join(line.short for line in result.products[:_MOST_LINES])
-    saved = result.flops * (1 - 1 / many)
-    source = result.products[0] if result.products else result.source
-    text = f"{axes} in the in_specs of the replicated operand and in the out_specs of the result"
-    return Finding(
-        f"repeated-work:{source.short if source else result.number}",
-        "warning",
-        f"The {many} devices along {axes} repeat the same matrix products at {lines or 'lines not known'}: each "
-        "multiplies a whole operand with every shard that is passed around, and so computes the whole result; divided "
-        f"among them, each would do {format_flops(saved)} less in a step.",
-        why=f"one operand (the queries of ring attention) is replicated along {axes}, and so is the result",
-        source=source,
-        axes=result.axes,
-        numbers={"flops": result.flops, "saved_flops": saved, "size": float(many)},
-        mends=(by_hand(source, text),),
-    )
+    """Results of `shard_map`s with `check_vma=False` that are said to be the same along axes and may not be; a note
+    where a permutation between devices is part of them, which may have made them the same."""
+    return tuple(map(_not_the_same, results))
 
 
 def _not_the_same(result: Unreplicated) -> Finding:

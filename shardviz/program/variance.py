@@ -8,8 +8,7 @@ which every device holds its own part only.
                                             psum(y, 'model')                      the same on all again
 
 What a permutation brings round a ring may be the same on all devices in the end, which this does not see: such results
-are marked. If they are the same, each device has computed all of them: the products of what goes round with what is
-the same on all devices are counted.
+are marked.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from jax.extend import core as jex_core
 
@@ -44,8 +43,6 @@ class Unreplicated:
     shape: tuple[int, ...]  # of one device, as are its bytes
     nbytes: float
     sizes: tuple[int, ...]  # how many devices each axis has
-    flops: float = 0.0  # of one device, in products of what is passed around with what is the same on all
-    products: tuple[Frame, ...] = ()  # the lines of these products
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,6 @@ def _results(equation: Any, infos: tuple[Any, ...]) -> Iterator[Unreplicated]:
             summed = {axis: line for axis, line in value.sums if axis in wrong}
             shape = tuple(var.aval.shape)
             line = next(iter(summed.values())) if summed else value.source
-            again = [row for row in reading.products.values() if row.repeated & set(wrong) & value.moved]
             yield Unreplicated(
                 axes=tuple(wrong),
                 summed=tuple(summed),
@@ -100,8 +96,6 @@ def _results(equation: Any, infos: tuple[Any, ...]) -> Iterator[Unreplicated]:
                 shape=shape,
                 nbytes=float(math.prod(shape) * var.aval.dtype.itemsize),
                 sizes=tuple(mesh[a] for a in wrong),
-                flops=sum(row.flops for row in again),
-                products=tuple(dict.fromkeys(row.source for row in again if row.source is not None)),
             )
 
 
@@ -111,19 +105,9 @@ def _given(var: Any, spec: Any, manual: set[str]) -> _Varying:
     return _Varying(axes=frozenset().union(*dims), dims=dims)
 
 
-class _BodyProduct(NamedTuple):
-    """A matrix product of a body: its line, its FLOPs on one device, and the axes along which all devices do it."""
-
-    source: Frame | None
-    flops: float
-    repeated: frozenset[str]
-
-
 class _Body:
     def __init__(self, around: tuple[Any, ...]):
         self.around = around
-        self.times = 1
-        self.products: dict[int, _BodyProduct] = {}
 
     def run(self, jaxpr: Any, arguments: Sequence[_Varying]) -> list[_Varying]:
         """What is known of a jaxpr's results, from what is known of its arguments."""
@@ -165,11 +149,6 @@ class _Body:
     def _one(self, equation: Any, ins: list[_Varying], line: Frame | None) -> _Varying:
         """What is known of the result of an operation without collectives."""
         every = _union(ins)
-        if equation.primitive.name == "dot_general":
-            own = frozenset().union(*(v.axes - v.moved for v in ins))
-            summed_over = (equation.invars[0].aval.shape[d] for d in equation.params["dimension_numbers"][0][0])
-            flops = 2.0 * self.times * math.prod(equation.outvars[0].aval.shape) * math.prod(summed_over)
-            self.products[id(equation)] = _BodyProduct(line, flops, every.moved - own)
         dims, summed = _result_dims(equation, ins)
         sums = dict(every.sums) | dict.fromkeys(sorted(summed), line)
         return replace(every, dims=dims, sums=tuple(sums.items()))
@@ -181,14 +160,12 @@ class _Body:
         consts = len(ins) - sliced - many
         over = [replace(v, dims=v.dims[1:] if v.dims else None) for v in ins[consts + many :]]
         carry, outs = ins[consts : consts + many], []
-        around, self.times = self.times, self.times * equation.params["length"]
         for _ in range(2 + len(carry)):
             outs = self.run(body, [*ins[:consts], *carry, *over])
             after = [_joined(a, b) for a, b in zip(carry, outs, strict=False)]
             if after == carry:
                 break
             carry = after
-        self.times = around
         return [*carry, *(replace(v, dims=None) for v in outs[many:])]
 
     def _while(self, params: dict[str, Any], ins: list[_Varying]) -> list[_Varying]:

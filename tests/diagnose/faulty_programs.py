@@ -421,7 +421,7 @@ FAULTS = {
     ),
     "weight gathered in a loop": Fault(("gathered-each-run",), looped, square, (P(ALL), P(ALL)), good=(P(), P(ALL))),
     "gathered to be summed": Fault(
-        ("gathered-then-summed",),
+        ("tried-change",),
         partial(summed_after, P()),
         lambda n: square(n)[:1],
         (P(ALL),),
@@ -484,17 +484,6 @@ FAULTS = {
         mend="by hand",
         line="layer = lambda w, x: jnp.tanh(x @ w)",
         words="'data' and 'model' in the in_specs of the shard_map's batch and in the out_specs of its result",
-    ),
-    "ring of whole queries": Fault(
-        ("repeated-work",),
-        partial(ring, whole=True),
-        lambda n: (array(64 * n, 4 * n),) * 3,
-        (P(), *DATA),
-        good=(P("data"), *DATA),
-        better=partial(ring, whole=False),
-        mend="by hand",
-        line="scores = q @ k.T",
-        words="'data' in the in_specs of the replicated operand and in the out_specs of the result",
     ),
     "activations without their batch": Fault(
         ("there-and-back",),
