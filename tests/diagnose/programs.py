@@ -368,10 +368,6 @@ FIRES: dict[str, tuple[Case, Case]] = {
         ),
         out={"w": P("model"), "u": P("model")},
     ),
-    "gradient-unlike/moved": (
-        stepped(CUT | {"w": P("data"), "u": P("data", "model")}, level="partitioned"),
-        stepped(CUT, level="partitioned"),
-    ),
     "update-gathers": versus(
         Case(written, (BATCH, s(4, 16), s(dtype=jnp.int32)), (P("data"), P(), P()), level="partitioned"),
         fn=written_elsewhere,

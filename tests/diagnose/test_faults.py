@@ -20,7 +20,7 @@ from shardviz.ask.program import resharded_state
 from shardviz.diagnose.case import total_bytes
 from shardviz.errors import ShardvizError
 from shardviz.records import Findings
-from shardviz.study.mends import TRIED, Mends
+from shardviz.study.mends import Mends
 from shardviz.study.proposing import Proposals
 from tests.diagnose import faulty_programs as programs
 from tests.diagnose.faulty_programs import FAULTS, LARGE, SMALL
@@ -61,9 +61,7 @@ def mends_of(name: str, level: str) -> Mends:
 
 
 def findings_of(name: str, level: str) -> Findings:
-    """What is found; where no rule names the fault, with what was tried."""
-    tried = TRIED in FAULTS[name].rules
-    return mends_of(name, level).findings if tried else report_of(name, level, LARGE).findings_on(MACHINE)
+    return report_of(name, level, LARGE).findings_on(MACHINE)
 
 
 def of_fault(name: str, report: sv.Report) -> list:
@@ -71,7 +69,10 @@ def of_fault(name: str, report: sv.Report) -> list:
     return [f for f in report.findings if f.rule in FAULTS[name].rules]
 
 
-@pytest.mark.parametrize(("name", "level"), [(name, level) for name in FAULTS for level in FAULTS[name].levels])
+NAMED = [(name, level) for name, fault in FAULTS.items() if fault.rules for level in fault.levels]
+
+
+@pytest.mark.parametrize(("name", "level"), NAMED)
 def test_the_fault_is_a_warning_among_the_first_three_and_one_finding(name, level):
     findings = findings_of(name, level)
     named = [f for f in findings if f.rule in FAULTS[name].rules]
@@ -106,6 +107,10 @@ def step_of(report: sv.Report) -> float:
 def test_the_mend_takes_the_step_back(name):
     fault, program = FAULTS[name], program_of(name, LARGE)
     report, mended = (report_of(name, "partitioned", LARGE, good) for good in (False, True))
+    if not fault.rules:
+        first = mends_of(name, "partitioned")[0]
+        assert step_of(program.partition(first.plan, MACHINE)) <= 1.02 * step_of(mended)
+        return
     (finding,) = [f for f in findings_of(name, "partitioned") if f.rule in fault.rules]
     if fault.mend == "first":
         plan = Proposals(program, report, None, plan_of(name), 5).suggested(finding.mends[0])

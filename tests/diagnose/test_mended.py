@@ -42,8 +42,6 @@ def mended(case: Case, report: Report, finding: Finding, kinds: tuple[str, ...] 
         plan = plan.with_spec(mend.target, mend.spec, output=True)
     if outputs:
         return plan
-    if together := [change.plan for change in going._together(finding)]:
-        return together[0]
     plans = (going.suggested(m) for m in finding.mends if m.kind in kinds)
     return next(plan for plan in plans if plan is not None)
 
@@ -66,7 +64,6 @@ HOLDS += [
     "halo",
     "whole-activation",
     "gradient-unlike",
-    "gradient-unlike/moved",
     "kept-whole",
 ]
 
