@@ -87,7 +87,6 @@ class CompileReading:
         report = replace(
             report,
             collectives=Collectives(named_collectives),
-            diagnostics=report.diagnostics + diagnose.levels_differ(predicted, report),
             level_differences=diagnose.level_differences(predicted, report),
         )
         return rows.annotated(report, self.call, self.resolved.lowered_for.platform)
@@ -110,9 +109,7 @@ class CompileReading:
             memory=memory,
             target_collectives=collectives,
             cost=cost,
-            diagnostics=diagnose.does_not_fit(memory, target)
-            + diagnose.one_memory(first.plan, target)
-            + first.diagnostics,
+            diagnostics=diagnose.does_not_fit(memory, target) + first.diagnostics,
             source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
             stages={**first.stages, "optimized": texts["optimized"]},
             schedule=compiler.schedule_of(optimized, self.kernels, buffers),

@@ -245,8 +245,6 @@ class MendData(TypedDict):
     level: str
     seconds_saved: float | None
     step_seconds: float | None
-    of_level: str
-    seconds_saved_there: float | None
     bytes_saved: float
     memory_more: float
     memory_over: float

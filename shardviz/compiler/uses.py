@@ -20,7 +20,7 @@ from shardviz.records.groups import grouped
 RESHARDS = ("all-gather", "all-to-all", "collective-permute")
 _PASSES = frozenset((*RESHARDS, "convert", "copy", "bitcast"))
 _NAMES = {"dot": "dot_general", "rev": "reverse", "conv_general_dilated": "convolution"}
-_SHARDYS = frozenset(("asked", "undone", "again", "reduced", "stack", "sliced", "loop-invariant", "accumulated"))
+_SHARDYS = frozenset(("asked", "undone", "again", "stack", "sliced", "loop-invariant", "accumulated"))
 
 
 def made_by(op: HloOperation) -> str:
@@ -44,19 +44,13 @@ def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
 
 
 def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
-    """`loop-invariant`, `sliced`, `scattered` and `windowed`, as HLO says it."""
+    """`loop-invariant`, `sliced` and `windowed`, as HLO says it."""
     if _windowed(op):
         return ("windowed",)
     names = ["loop-invariant"] if op.operands and is_invariant(op, origins) else []
-    users = _users(op)
-    if (
-        op.collective == "all-reduce"
-        and len(op.results) == 1
-        and users
-        and all(user.kind == "dynamic-slice" for user in users)
-    ):
-        asked = all(user.native.op_name.endswith("/dynamic_slice") for user in users)
-        names.append("sliced" if asked else "scattered")
+    users = _users(op) if op.collective == "all-reduce" and len(op.results) == 1 else []
+    if users and all(u.kind == "dynamic-slice" and u.native.op_name.endswith("/dynamic_slice") for u in users):
+        names.append("sliced")
     return tuple(names)
 
 

@@ -1,12 +1,11 @@
 """What a person should look at: a function a rule, from what was found to `Finding`s; a file a theme."""
 
-from shardviz.diagnose.arguments import large_constants, one_memory, unused_arguments
+from shardviz.diagnose.arguments import large_constants, unused_arguments
 from shardviz.diagnose.compiled import compiler_warnings, does_not_fit
 from shardviz.diagnose.findings import RULES, findings
 from shardviz.diagnose.levels import (
     callbacks_left_out,
     level_differences,
-    levels_differ,
     lowered_elsewhere,
     ragged_as_plain,
     reshards_left,
@@ -26,9 +25,7 @@ __all__ = [
     "findings",
     "large_constants",
     "level_differences",
-    "levels_differ",
     "lowered_elsewhere",
-    "one_memory",
     "own_partitioning",
     "ragged_as_plain",
     "reshards_left",

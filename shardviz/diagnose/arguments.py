@@ -1,10 +1,9 @@
-"""Rules about what a program is given: arguments that no result needs, those in another memory, arrays written into it.
+"""Rules about what a program is given: arguments that no result needs, and arrays written into it.
 
 | rule | what it says |
 |---|---|
 | `unused-arguments` | no result needs them: JAX leaves them out of the program |
 | `large-constant` | the function closes over arrays, which are written into the program, whole on every device |
-| `one-memory` | the plan puts arrays on the host, and the compiler for CPUs counts all memory as one |
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from shardviz.diagnose.case import and_others, at_line, by_hand, nbytes, noted, severity, total_bytes
 from shardviz.layouts import itemsize
-from shardviz.records import Finding, Frame, PlanRecord, Value
+from shardviz.records import Finding, Frame, Value
 from shardviz.records.amounts import format_bytes, plural
 
 _WORTH_SAYING = 0.01, 2**20
@@ -62,16 +61,3 @@ def large_constants(
             mends=(by_hand(source, "pass it as an argument, with a spec of its own"),),
         ),
     )
-
-
-def one_memory(plan: PlanRecord, target: str) -> tuple[Finding, ...]:
-    """A note where a compiler for CPUs has planned the memory of a program that holds arrays on the host."""
-    names = [*plan.in_memory, *plan.out_memory]
-    if target != "cpu" or not names:
-        return ()
-    few = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
-    message = (
-        f"{few}: the plan puts them in host memory, but a CPU has only one memory, and its compiler counts them with "
-        "the rest; compile for a TPU or a GPU to tell the two apart"
-    )
-    return noted("one-memory", message, value=names[0])

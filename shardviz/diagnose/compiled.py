@@ -117,9 +117,7 @@ def with_seconds(found: Sequence[Finding], case: Case) -> tuple[Finding, ...]:
         whole = [c for c in gathers if c.result_bytes == size and id(c) not in taken]
         whole = [c for c in whole if _moves(c, finding)] or (whole if len(whole) == 1 else [])
         if finding.rule != _RULE or not whole:
-            seconds = case.seconds_of(finding.numbers.get("saved_flops", 0.0))
-            more = {"seconds": seconds, "share": seconds / case.step} if seconds and case.step else {}
-            told.append(replace(finding, numbers={**finding.numbers, **more}))
+            told.append(finding)
             continue
         last = whole[0]
         chain = [
@@ -181,7 +179,7 @@ def _spec_of(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> Spec | None
 
 
 def does_not_fit(memory: Memory, target: str) -> tuple[Finding, ...]:
-    """An error with the numbers, the heaviest values and what would help, for a plan that does not fit."""
+    """An error with the numbers and the heaviest values, for a plan that does not fit."""
     if memory.fits is not False or memory.hbm is None:
         return ()
     over = memory.takes - memory.hbm
@@ -195,39 +193,12 @@ def does_not_fit(memory: Memory, target: str) -> tuple[Finding, ...]:
     heaviest = memory.alive_at_peak[:3]
     if heaviest:
         parts.append(f"The largest at the peak: {'; '.join(map(_alive, heaviest))}.")
-    parts.append(f"What would help: {'; '.join(what_helps(memory, over))}.")
+    parts.append(
+        "What would help: shard arguments, or what the backward pass needs, along more mesh axes; donate what the step "
+        "replaces; keep less (jax.checkpoint, a smaller batch); or more devices."
+    )
     source = next((a.source for a in heaviest if a.source), None)
     return noted("does-not-fit", " ".join(parts), "error", source=source)
-
-
-def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
-    """What would help a program that needs `over` bytes too much on one device, the nearest first; `kept` are the bytes
-    that it keeps for the backward pass, where that is known."""
-    ways = []
-    fresh = memory.outputs - memory.aliased
-    if fresh > 0.05 * memory.takes and memory.aliased < memory.arguments:
-        ways.append(
-            f"donate the arguments that the step replaces (donate_argnums), which saves up to {format_bytes(fresh)}"
-        )
-    # what XLA stacks for the backward pass it writes by dynamic_update_slice
-    stacked = [a for a in memory.alive_at_peak if a.kind == "temporary" and "dynamic_update_slice" in a.name_stack]
-    seen = sum(a.bytes for a in stacked)
-    if seen or kept > 0.05 * memory.takes:
-        what = (
-            f"{format_bytes(seen)} are stacked over a loop's iterations"
-            if seen > kept
-            else f"{format_bytes(kept)} of it"
-        )
-        ways.append(
-            f"keep less for the backward pass ({what}): a smaller batch, jax.checkpoint with a stricter policy, or a "
-            "constraint that shards what is kept along another mesh axis"
-        )
-    elif memory.temporaries > memory.arguments:
-        ways.append("a smaller batch, or a constraint that shards the largest temporaries along another mesh axis")
-    if memory.hbm and memory.arguments > 0.25 * memory.hbm:
-        ways.append(f"shard the arguments along more mesh axes (they alone are {format_bytes(memory.arguments)})")
-    ways.append(f"more devices, or chips with more memory ({format_bytes(over)} a device are missing)")
-    return ways
 
 
 def _alive(value: Alive) -> str:

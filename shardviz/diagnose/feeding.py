@@ -4,7 +4,7 @@
 |---|---|
 | `comes-back-otherwise` | a new value comes out cut otherwise than its argument: the step compiles twice |
 | `result-gathered` | the plan asks for results replicated that the program computes sharded |
-| `gradient-unlike` | a gradient is cut otherwise than its parameter, and is moved before it is used |
+| `gradient-unlike` | a gradient comes out cut otherwise than its parameter |
 | `not-donated` | a result takes new memory though the argument whose place it takes is not needed any more |
 | `donation-copied` | a donated argument's new value is filled beside it by a loop, and copied in the end |
 | `donation-unused` | an argument is donated, and no result can take its memory |
@@ -12,9 +12,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.siblings import better_specs
@@ -22,7 +20,7 @@ from shardviz.diagnose.specs import divides, suggest_specs
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.donations import Shard, donations
-from shardviz.records import Collective, Finding, Frame, Suggestion, Value
+from shardviz.records import Collective, Finding, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.paths import common_path, segments
 from shardviz.records.values import BESIDE, IN_PLACE
@@ -168,7 +166,7 @@ def gathered_results(case: Case) -> Iterator[Finding]:
 
 
 def gradients_unlike(case: Case) -> Iterator[Finding]:
-    """Gradients that come out cut otherwise than their parameters, or that are moved into their cut inside the step."""
+    """Gradients that come out cut otherwise than their parameters."""
     least = 0.01 * case.argument_bytes
     unlike = [(a, r) for a, r in _otherwise(case, gradients=True) if max(nbytes(a), nbytes(r)) >= least]
     for larger in (True, False):
@@ -190,61 +188,6 @@ def gradients_unlike(case: Case) -> Iterator[Finding]:
             numbers={"bytes": other, "saved_bytes": max(0.0, other - one)},
             mends=asked if larger else (),
         )
-    yield from _moved_gradients(case)
-
-
-def _moved_gradients(case: Case) -> Iterator[Finding]:
-    """Gradients that the backward pass moves into the cut of their parameter, all moves of one at a line together."""
-    parameters = {(a.shape, a.spec): a for a, _ in reversed(pairs(case)) if a.spec is not None and a.spec.axes}
-    by_constraint: dict[tuple[str, Spec, Frame | None], list[Collective]] = defaultdict(list)
-    for c in case.report.collectives:
-        moved = c.kind in ("all-gather", "all-to-all", "collective-permute") and c.origin == "partitioner"
-        if not moved or c.phase != "backward" or case.is_argument(c.operand) or c.made_by not in _DERIVED:
-            continue
-        if c.array is None or c.before is None or c.after is None:
-            continue
-        array, before, after = c.array, c.before, c.after
-        if len(array) == 2 and c.read_by == ("transpose",):  # for x @ w JAX multiplies the gradient's transpose
-            array, before, after = array[::-1], _turned(before), _turned(after)
-        if (parameter := parameters.get((array, after))) is not None:
-            by_constraint[parameter.name, before, c.source].append(c)
-    of = {a.name: a for a in parameters.values()}
-    for (name, before, source), alike in by_constraint.items():
-        numbers, parameter = case.moved(alike), of[name]
-        if numbers["bytes"] < 0.01 * case.moved_bytes:
-            continue
-        yield Finding(
-            f"gradient-unlike:{case.place(alike[0])}",
-            "warning",
-            f"A gradient is computed as {before} and resharded to its parameter's spec, {name} {parameter.spec}: "
-            f"{moved_words(numbers)}.",
-            why="the optimizer combines parameter and gradient element by element, and the matrix product that "
-            "computes the gradient is sharded differently",
-            source=source,
-            value=case.value_name(alike[0]),
-            axes=tuple(dict.fromkeys(axis for c in alike for axis in c.axes or ())),
-            numbers=numbers,
-            mends=tuple(Suggestion(kind="argument", target=n, spec=before) for n in _alike(case, parameter, before)),
-        )
-
-
-def _alike(case: Case, parameter: Value, spec: Spec) -> tuple[str, ...]:
-    """The parameter and what belongs to it (an optimizer's state), where they could be cut so; none for a cut by a part
-    of an axis, which no PartitionSpec says."""
-    if not divides(parameter, spec, case.report.mesh):
-        return ()
-    at = next((at for at in case.family.at.values() if ("argument", parameter.name) in at), ())
-    shapes = {v.name: v.shape for v in case.report.arguments}
-    others = (name for what, name in at if what == "argument" and name != parameter.name)
-    return parameter.name, *(name for name in others if shapes.get(name) == parameter.shape)
-
-
-def _turned(spec: Spec) -> Spec:
-    return replace(spec, dims=spec.dims[::-1])
-
-
-_DERIVED = frozenset(("dot_general", "scatter", "reduce", "convolution", "transpose", "reshape", "add_any", "add"))
-"""Operations that end the backward pass of a parameter."""
 
 
 def donated(case: Case) -> Iterator[Finding]:

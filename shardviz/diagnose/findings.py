@@ -10,16 +10,10 @@ from shardviz.diagnose.axes import idle_axes, slow_order
 from shardviz.diagnose.case import Case
 from shardviz.diagnose.compiled import with_seconds
 from shardviz.diagnose.feeding import comes_back_otherwise, donated, gathered_results, gradients_unlike
-from shardviz.diagnose.holdings import (
-    kept_whole,
-    padded,
-    result_whole,
-    whole_activation,
-    whole_batch,
-)
-from shardviz.diagnose.memory import cpu_plan, kept_dominates, peak_of_one, too_much
-from shardviz.diagnose.moves import moves, sums_in_part
-from shardviz.diagnose.products import repeated_work, small_tiles, unfitting
+from shardviz.diagnose.holdings import kept_whole, padded, whole_activation
+from shardviz.diagnose.memory import kept_dominates, too_much
+from shardviz.diagnose.moves import moves
+from shardviz.diagnose.products import repeated_work, unfitting
 from shardviz.diagnose.siblings import less_cut, read_in_slices, stepped_along, unlike_parameter
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
@@ -27,21 +21,10 @@ from shardviz.records import Finding, Findings, Product
 from shardviz.records.report import ReportRecord, values_of
 
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
-    *(idle_axes, slow_order, moves, sums_in_part),
-    *(repeated_work, unfitting, small_tiles),
-    *(
-        less_cut,
-        unlike_parameter,
-        read_in_slices,
-        stepped_along,
-        kept_whole,
-        whole_batch,
-        whole_activation,
-        padded,
-        result_whole,
-    ),
+    *(idle_axes, slow_order, moves, repeated_work, unfitting),
+    *(less_cut, unlike_parameter, read_in_slices, stepped_along, kept_whole, whole_activation, padded),
     *(comes_back_otherwise, gathered_results, gradients_unlike, donated),
-    *(too_much, kept_dominates, peak_of_one, cpu_plan),
+    *(too_much, kept_dominates),
 )
 """Every rule that needs a finished report."""
 

@@ -5,8 +5,6 @@
 | `kept-whole` | what is kept for the backward pass lies whole along an axis that could cut it |
 | `whole-activation` | what is made inside lies whole along the axes that cut the batch |
 | `padded` | a dimension of what is made inside does not divide by its cut, so that devices hold padding |
-| `result-whole` | a result that the program makes cut comes out whole, since its dimension does not divide |
-| `whole-batch` | every device gets the whole batch |
 """
 
 from __future__ import annotations
@@ -20,13 +18,12 @@ from shardviz.diagnose.case import (
     and_others,
     at_line,
     by_hand,
-    moved_words,
     nbytes,
     quoted_axes,
     severity,
     total_bytes,
 )
-from shardviz.diagnose.specs import first_cut_further, free, further
+from shardviz.diagnose.specs import free, further
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Finding, Frame, Suggestion, Value
@@ -37,30 +34,6 @@ from shardviz.records.phases import phase
 
 _SHARE = 0.05
 _KEPT = 0.1
-
-
-def whole_batch(case: Case) -> Iterator[Finding]:
-    """A note of what a step takes in anew (token ids, samples) that lies whole on every device."""
-    mesh = case.report.mesh
-    for v in inputs_of(case.report):
-        if v.spec is None or v.spec.axes or v.manual or not v.shape:
-            continue
-        tries = ((axis, first_cut_further(v, axis, mesh)) for axis, size in mesh.shape.items() if size > 1)
-        axis, mend = next((each for each in tries if each[1] is not None), ("", None))
-        if mend is None:
-            continue
-        yield Finding(
-            f"whole-batch:{v.name}",
-            "note",
-            f"The batch {v.name} is replicated on every device, {format_bytes(v.bytes_per_device)}; no axis "
-            f"shards its {v.shape[0]:,} entries.",
-            why="only the weights then divide the work; sharded along an axis, each group of devices works on its own "
-            "part of the batch",
-            value=v.name,
-            axes=(axis,),
-            numbers={"bytes": nbytes(v)},
-            mends=(mend,),
-        )
 
 
 def whole_activation(case: Case) -> Iterator[Finding]:
@@ -166,37 +139,6 @@ def padded(case: Case) -> Iterator[Finding]:
             numbers={"bytes": nbytes(v), "wasted_bytes": wasted, "size": float(better)},
             mends=pad or ((code,) if size >= ways else ()),
         )
-
-
-def result_whole(case: Case) -> Iterator[Finding]:
-    """Results that are made cut, with padding, and gathered at the end, as JAX gives out equal parts only."""
-    mesh = case.report.mesh
-    for c in case.report.collectives:
-        if c.kind != "all-gather" or "return" not in c.read_by or None in (c.array, c.before, c.after):
-            continue
-        assert c.array is not None and c.before is not None and c.after is not None
-        for d, (size, was, now) in enumerate(zip(c.array, c.before.dims, c.after.dims, strict=False)):
-            ways = axes_size(was, mesh)
-            if was == now or size % ways == 0:
-                continue
-            better = -(-size // ways) * ways
-            named = [v for v in case.report.outputs if v.shape == c.array and v.dtype == c.dtype]
-            v = named[0] if len(named) == 1 else None
-            numbers = case.moved((c,)) | {"held_bytes": case.left(c), "size": float(better)}
-            yield Finding(
-                f"result-whole:{v.name if v is not None else case.place(c)}",
-                severity(case.heavy(case.left(c))),
-                f"{v.name if v is not None else 'A result'}, {list(c.array)}, comes out replicated on the "
-                f"{plural(ways, 'device')} along {quoted_axes(was)}, {format_bytes(case.left(c))} on each, since "
-                f"{size:,} does not divide by {ways}; {better:,} would.",
-                why="it is computed sharded, with padding, but JAX returns equal shards only and gathers it silently: "
-                f"{moved_words(numbers)}",
-                source=c.source,
-                value=v.name if v is not None else "",
-                axes=was,
-                numbers=numbers,
-                mends=(by_hand(c.source, f"make dimension {d} {better:,} long"),),
-            )
 
 
 def kept_whole(case: Case) -> Iterator[Finding]:

@@ -1,8 +1,7 @@
-"""Rules about a level of the ladder of truth: what it leaves out, and where two levels differ.
+"""A level of the ladder of truth: rules about what it leaves out, and where two levels differ.
 
 | rule | what it says |
 |---|---|
-| `levels-differ` | the partitioner moves or computes so much else than Shardy predicted that a decision changes |
 | `reshards-left` | Shardy did not say by which collectives some values change their sharding |
 | `unforeseen` | operations read other devices' shards, and Shardy leaves to XLA which collectives that takes |
 | `unknown-loops` | totals leave out what a loop of unknown length does |
@@ -14,28 +13,20 @@
 | `simulated-devices` | the target cannot be compiled for here, so simulated CPU devices stood in for it |
 
 Levels may differ, and neither is wrong. Shardy decides the shardings, XLA how to get from one to the next, and XLA may
-choose another collective, put several into one, or cut a product in another way. `level_differences` lists all of it
-for those who ask; `levels_differ` warns where it is more than a tenth of the bytes or FLOPs of the step.
+choose another collective, put several into one, or cut a product in another way. `level_differences` lists it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
-from shardviz.costs.collective import whole_bytes
-from shardviz.diagnose.case import noted, quoted_axes, total_bytes
-from shardviz.notation.spec import axis_name, axis_text
+from shardviz.diagnose.case import noted, quoted_axes
+from shardviz.notation.spec import axis_text
 from shardviz.program.unforeseen import Unforeseen
 from shardviz.records import Collective, Finding, Frame, LevelDifference, Work, total_of
-from shardviz.records.amounts import format_bytes, format_flops, plural
+from shardviz.records.amounts import format_flops, plural
 from shardviz.records.groups import grouped
 from shardviz.records.report import ReportRecord
-
-SHARE = 0.1
-"""The part of a step's bytes or FLOPs beyond which a difference changes a decision."""
-SMALL = 0.01
-"""The part of the bytes of a device's arguments below which what moves changes none."""
 
 _MOST_PLACES = 3
 
@@ -62,56 +53,6 @@ def level_differences(propagated: ReportRecord, partitioned: ReportRecord) -> tu
 def _kind(c: Collective) -> str:
     axes = "no product of axes" if c.axes is None else " x ".join(sorted(map(axis_text, c.axes))) or "no axis"
     return f"{c.kind} over {axes}"
-
-
-def levels_differ(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[Finding, ...]:
-    """What of the propagated level a decision must not be based on.
-
-    One diagnostic for each mesh axis along which a device moves more or less than predicted, by more than a tenth
-    of all bytes that it moves in a step (and more than a hundredth of the bytes of its arguments); one where its
-    FLOPs of matrix products, and one where the bytes of its outputs, differ by more than a tenth.
-    """
-    rule = "a tenth of a device's communication in a step"
-    ours, theirs = (_moved(report.collectives) for report in (propagated, partitioned))
-    least = max(SHARE * max(sum(ours.values()), sum(theirs.values())), SMALL * total_bytes(partitioned.arguments))
-    rows = [
-        ("Collectives", axis, ours[axis], theirs[axis], "bytes", rule)
-        for axis in propagated.mesh.names
-        if abs(theirs[axis] - ours[axis]) > least
-    ]
-    if propagated.cost is not None and partitioned.cost is not None:
-        flops = propagated.cost.dot_flops, partitioned.cost.dot_flops
-        if abs(flops[1] - flops[0]) > SHARE * max(flops):
-            rows.append(("Matrix products", "", *flops, "flops", "a tenth of them"))
-    sizes = total_bytes(propagated.outputs), total_bytes(partitioned.outputs)
-    if abs(sizes[1] - sizes[0]) > SHARE * max(sizes):
-        rows.append(("Results", "", *sizes, "bytes", "a tenth of them"))
-    return tuple(_differ(*each) for each in rows)
-
-
-def _differ(what: str, axis: str, before: float, after: float, unit: str, rule: str) -> Finding:
-    form = format_flops if unit == "flops" else format_bytes
-    over = f" over {axis!r}" if axis else ""
-    return Finding(
-        f"levels-differ:{axis or what.lower()}",
-        "note",
-        f"{what}{over}: level 'propagated' predicted {form(before)} on each device in a step, and the compiler has "
-        f"{form(after)}. The two differ by more than {rule}: decide by this level's numbers, not by the propagated "
-        "ones.",
-        why="both are right at their level: Shardy decides how values are sharded, XLA how to reshard them, and XLA "
-        "may choose another collective or combine several",
-        axes=(axis,) if axis else (),
-        numbers={unit: after, f"foreseen_{unit}": before},
-    )
-
-
-def _moved(collectives: Iterable[Collective]) -> defaultdict[str, float]:
-    """Bytes of whole arrays (V of the cost model, twice for an all-reduce) by mesh axis, on one device in a step."""
-    moved: defaultdict[str, float] = defaultdict(float)
-    for c in collectives:
-        for name in {axis_name(axis) for axis in c.axes or ()}:
-            moved[name] += (whole_bytes(c) or c.operand_bytes) * (1 + (c.kind == "all-reduce")) * (c.count or 1)
-    return moved
 
 
 def reshards_left(count: int) -> tuple[Finding, ...]:

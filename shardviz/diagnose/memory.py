@@ -3,9 +3,7 @@
 | rule | what it says |
 |---|---|
 | `kept-dominates` | most of the memory holds what the backward pass needs; what checkpoint policies would drop |
-| `peak-of-one` | one temporary makes the peak |
 | `too-much` | the program does not fit a machine, and the shortest list of changes that would |
-| `cpu-plan` | a memory plan of the CPU's compiler is read for another machine |
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardviz.diagnose.case import Case, at_line, by_hand, nbytes, severity, total_bytes
+from shardviz.diagnose.case import Case, by_hand, nbytes, severity, total_bytes
 from shardviz.diagnose.feeding import pairs
 from shardviz.diagnose.holdings import kept_whole, made_name
 from shardviz.diagnose.specs import over_all
@@ -154,31 +152,6 @@ def _named(residual: Residual, all_layers: _Layers) -> str:
     return f"{format_bytes(v.bytes_per_device)}{at}{stacked}"
 
 
-def peak_of_one(case: Case) -> Iterator[Finding]:
-    """A temporary that takes a third of the peak or more, and as much as the next three together."""
-    plan = case.report.memory
-    if plan is None or not plan.peak:
-        return
-    temporaries = [a for a in plan.alive_at_peak if a.kind == "temporary"]
-    if not temporaries:
-        return
-    first, rest = temporaries[0], sum(a.bytes for a in temporaries[1:4])
-    if first.bytes < plan.peak / 3 or first.bytes < rest or first.bytes < 2**20:
-        return
-    where = at_line(first.source)
-    yield Finding(
-        f"peak-of-one:{first.name}",
-        "note" if plan.fits is not False else "warning",
-        f"One array{where} dominates the peak: {first.dtype}{list(first.shape)}, {format_bytes(first.bytes)} of the "
-        f"{format_bytes(plan.peak)} in use at once on a device.",
-        why="everything else alive then is smaller; sharded along another axis, or computed in parts, it would lower "
-        "the peak",
-        source=first.source,
-        value=first.name if any(v.name == first.name for v in case.report.intermediates) else "",
-        numbers={"bytes": float(first.bytes), "peak_bytes": float(plan.peak)},
-    )
-
-
 def too_much(case: Case) -> Iterator[Finding]:
     """A program that does not fit a machine: by its own compiler's plan (which says so itself), or by what is known."""
     report, cost = case.report, case.cost
@@ -241,19 +214,3 @@ def _enough(case: Case, over: float) -> list[tuple[Suggestion, float]]:
         changes.append((change, size))
         saved += size
     return changes
-
-
-def cpu_plan(case: Case) -> Iterator[Finding]:
-    """A note where a machine's fit is judged by the plan of the compiler for CPUs."""
-    plan, cost = case.report.memory, case.cost
-    if plan is None or cost is None or plan.target != "cpu" or cost.machine.chip.kind == "cpu":
-        return
-    yield Finding(
-        "cpu-plan",
-        "note",
-        f"The memory plan, {format_bytes(plan.set_aside)} on each device, is the CPU compiler's; the compiler for "
-        f"{cost.machine.text} may plan differently.",
-        why="the CPU's compiler keeps some bf16 temporaries in f32, at twice the bytes, and orders operations "
-        f"differently; program.compile(plan, target={cost.machine.text!r}) gives the machine's own plan",
-        numbers={"bytes": float(plan.set_aside)},
-    )

@@ -4,12 +4,9 @@
 |---|---|
 | `gathered-each-run` | a loop gathers the same array in each of its runs |
 | `stack-gathered` | a whole stack is gathered, of which a loop reads one slice at a time |
-| `gathered-then-summed` | an array is gathered only to be summed over the dimension that was sharded |
-| `part-of-sum` | all devices get a sum of which only a part is read |
 | `summed-each-run` | a loop adds the devices' parts of a sum in each of its runs, where once after it would do |
 | `operands-unlike` | an argument is sharded unlike what it is added to, so that an array is resharded |
 | `halo` | a convolution runs along a sharded dimension of images, where the batch could be sharded |
-| `sum-kept-in-part` | all devices get a sum of which each keeps its own part |
 | `there-and-back` | an array is resharded and back again, with nothing done in between |
 | `moved-again` | the same array is gathered twice |
 | `along-the-cut` | a reshape, pad, roll or concatenate runs along a sharded dimension |
@@ -18,7 +15,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -26,7 +22,7 @@ from typing import NamedTuple
 from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, quoted_axes, severity
 from shardviz.diagnose.specs import divides, steps_along, suggest_specs
 from shardviz.notation import Axis
-from shardviz.notation.spec import axes_size, axis_name
+from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Finding, Suggestion
 from shardviz.records.amounts import format_bytes, plural
 
@@ -76,43 +72,6 @@ def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
         axes=c.axes or (),
         numbers=numbers,
         mends=tuple(diagnosis.mends),
-    )
-
-
-def sums_in_part(case: Case) -> Iterator[Finding]:
-    """All-reduces of which each device keeps its own part, where a reduce-scatter would do.
-
-    Each set of alike ones as a warning where the target's compiler is known to have left them; else one note of all, as
-    most compilers for TPUs and GPUs turn the one into the other.
-    """
-    report = case.report
-    sums = [c for c in report.collectives if c.kind == "all-reduce" and "scattered" in c.facts and c.axes]
-    compiled = bool(report.target_collectives) and report.target != "cpu"
-    if compiled:
-        sums = [c for c in sums if any(run.collective.kind == "all-reduce" for run in case.runs_as(c))]
-    numbers = case.moved(sums)
-    if not sums or numbers["bytes"] < 0.01 * case.moved_bytes:
-        return
-    heaviest = max(sums, key=lambda c: c.assumed_bytes)
-    others = f", and so are {plural(len(sums) - 1, 'other')}" if len(sums) > 1 else ""
-    half = "a reduce-scatter, which sends each device its own part only, communicates half as much; "
-    left = f"the compiler for {report.target} kept the all-reduce: write jax.lax.psum_scatter in a shard_map"
-    mostly = (
-        "most compilers for TPUs and GPUs make that change themselves, and program.compile(plan, target) tells "
-        "whether yours does"
-    )
-    mend = by_hand(heaviest.source, "jax.lax.psum_scatter in a shard_map")
-    yield Finding(
-        f"sum-kept-in-part:{case.place(heaviest)}",
-        severity(compiled),
-        f"{case.what(heaviest)} is all-reduced over {quoted_axes(heaviest.axes or ())}, though each device keeps only "
-        f"its own part of it{others}. This communicates {moved_words(numbers)}.",
-        why=half + (left if compiled else mostly),
-        source=heaviest.source,
-        value=case.value_name(heaviest),
-        axes=heaviest.axes or (),
-        numbers={**numbers, "collectives": float(len(sums)), "saved_moved_bytes": numbers["bytes"] / 2},
-        mends=(mend,) if compiled else (),
     )
 
 
@@ -168,29 +127,6 @@ def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         "would be in memory at a time, for the same communication",
         (by_hand(c.source, "constrain the slice in the loop's body, not the stack"),),
         {"held_bytes": held},
-    )
-
-
-def _then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if not _gathers(c) or "reduced" not in c.facts:
-        return None
-    return _Diagnosis(
-        f"{case.what(c)} is gathered over {quoted_axes(_gathered(c))} only to be summed over the dimension that was "
-        "sharded",
-        "a constraint asks for the replicated array before the sum; each device could sum its own shard, and only the "
-        "sums would be communicated",
-        (by_hand(c.source, f"leave out the constraint on it, or make it {c.before}"),),
-    )
-
-
-def _part_of_sum(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if c.kind != "all-reduce" or "sliced" not in c.facts:
-        return None
-    return _Diagnosis(
-        f"All devices along {quoted_axes(c.axes or ())} get a whole sum of which only a part is read",
-        "the sum is all-reduced and then sliced; sliced before the sum, or scattered so that each device keeps its own "
-        "part (jax.lax.psum_scatter in a shard_map), it would communicate less",
-        (by_hand(c.source, "take the slice before the sum"),),
     )
 
 
@@ -251,49 +187,18 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         return None
     if any(v.name == c.operand and steps_along(v) for v in case.arguments):  # `steps-along` tells it
         return None
-    ways = axes_size(c.axes or (), case.report.mesh)
-    first = _first_of_new(case, c) if culprit == "reshape" else None
-    sizes, more = "", {}
-    if first is not None and first % ways:
-        better = -(-first // ways) * ways
-        sizes = f"; the first of the new dimensions is {first:,}, and were it {better:,}, {ways} would divide it"
-        more = {"size": float(better)}
     return _Diagnosis(
         f"A {_ALONG[culprit]} runs along a dimension of {case.what_inside(c)} that is sharded along "
         f"{quoted_axes(c.axes or ())}, so the array is resharded for it",
-        f"the shards of the result begin elsewhere in that dimension than those of the operand{sizes}; with another "
-        "dimension sharded, the array could stay where it is",
+        "the shards of the result begin elsewhere in that dimension than those of the operand; with another dimension "
+        "sharded, the array could stay where it is",
         case.constrained(c, c.after, argument=True) or case.elsewhere(c),
-        more,
     )
 
 
 def _is_put_into_a_stack(case: Case, c: Collective) -> bool:
     """Whether it moves the slice that a loop writes into a stack, which the stack's sharding asks for."""
     return c.made_by == "reshape" and c.read_by == ("dynamic_update_slice",) and (case.whole(c) or (0,))[0] == 1
-
-
-def _first_of_new(case: Case, c: Collective) -> int | None:
-    """The first dimension that a reshape makes of the one that was cut; None where it makes none, or is not found."""
-    whole = case.whole(c)
-    if whole is None or c.before is None:
-        return None
-    names = {axis_name(a) for a in c.axes or ()}
-    cut = [d for d, dim in enumerate(c.before.dims) if any(axis_name(a) in names for a in dim)]
-    results = [
-        v.shape
-        for v in case.report.intermediates
-        if v.source == c.source and v.name.startswith("reshape") and v.shape != whole
-    ]
-    results = [shape for shape in results if math.prod(shape) == math.prod(whole)]
-    if len(cut) != 1 or len(set(results)) != 1 or cut[0] >= len(whole):
-        return None
-    before, product = math.prod(whole[: cut[0]]), 1
-    for size in results[0]:
-        if product == before and size > 1:
-            return size if whole[cut[0]] % size == 0 and size < whole[cut[0]] else None
-        product *= size
-    return None
 
 
 def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
@@ -377,8 +282,6 @@ def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
 _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis | None]] = {
     "gathered-each-run": _each_run,
     "stack-gathered": _stack,
-    "gathered-then-summed": _then_summed,
-    "part-of-sum": _part_of_sum,
     "there-and-back": _there_and_back,
     "moved-again": _again,
     "along-the-cut": _along,

@@ -6,8 +6,6 @@
 | `conflict` | a dimension that both operands of a product have is sharded along different axes in them |
 | `partial-sums` | a product sums over a dimension along which only a weight is sharded |
 | `unpaired` | a weight's columns are sharded along the axis along which the rows of its operand are |
-| `unlike-siblings` | a weight is sharded along another dimension than the arrays beside it that have one as long |
-| `small-tiles` | a product is sharded so finely that a device's part does not fill its matrix unit |
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardviz.costs.step_cost import StepCost
 from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, nbytes, quoted_axes, severity
 from shardviz.diagnose.specs import divides, moved_off, over_all, suggest_specs
 from shardviz.notation import Axis, Spec
@@ -27,62 +24,49 @@ from shardviz.records.groups import grouped, summed
 from shardviz.records.paths import segments
 
 _LINES = 3
-_SLOWER = 0.05
-"""A smaller share of the step is no warning."""
+_REPEATED, _SLOWER = 0.1, 0.05
+"""The shares of a device's FLOPs, and of the step, from which on products that devices repeat are told."""
 
 
 def repeated_work(case: Case) -> Iterator[Finding]:
-    """The products that all devices along mesh axes do alike, those along several as one finding.
-
-    A warning where they are a tenth of a device's FLOPs (at level `propagated` a half) and divided would take a
-    twentieth off the step, where its seconds are known; nothing below a hundredth of the FLOPs.
-    """
+    """The products that all devices along mesh axes do alike, those along several as one warning."""
     report = case.report
     if not case.counts_products:
         return
-    used = [axis for axis in report.mesh.shape if axis in case.used_axes]
-    along = grouped((tuple(p for p in report.products if axis in p.repeated), axis) for axis in used)
+    least = 0.5 if report.level == "propagated" else _REPEATED  # the partitioner shares out more than Shardy does
+    along = grouped((tuple(p for p in report.products if axis in p.repeated), axis) for axis in sorted(case.used_axes))
     for same, axes in along.items():
         flops, share = _flops(case, same)
-        if share < 0.01:
+        numbers = {"flops": flops, "share_of_flops": share}
+        if lost := _lost(case, same, axes):
+            numbers |= {"seconds": lost, "share": lost / case.step if case.step else 0.0}
+        if share < least or numbers.get("share", 1.0) < _SLOWER:
             continue
-        size = math.prod(report.mesh.shape[axis] for axis in axes)
-        enough = 0.5 if report.level == "propagated" else 0.1  # the partitioner shares out more than Shardy does
-        wasted = flops * (1 - 1 / size)
-        lost = case.flop_seconds(same)
-        more: dict[str, float] = {}
-        if lost is not None:
-            lost *= 1 - 1 / size
-            more = {"seconds": lost, "share": lost / case.step if case.step else 0.0}
-        time = f", {format_seconds(more['seconds'])} ({more['share']:.1%} of the step)" if more else ""
         lines, words = _lines(same), quoted_axes(axes)
-        inside = {axis_name(a) for p in same if case.name_of(p.value) for a in report.value(p.value).manual} & set(axes)
+        made = [report.value(p.value) for p in same if case.name_of(p.value)]
+        inside = any(set(axes) & set(map(axis_name, v.manual)) for v in made)
+        largest = sorted(case.arguments, key=lambda v: -nbytes(v))[:3]
+        shorter = f": divided among them, the step would be {format_seconds(lost)} shorter" if lost else ""
+        specs = [(v.name, spec) for v in largest if (spec := over_all(v, axes, report.mesh)) is not None]
         yield Finding(
             f"repeated-work:{', '.join(axes)}",
-            severity(share >= enough and more.get("share", 1.0) >= _SLOWER),
-            f"The {plural(size, 'device')} along {words} repeat the same matrix products at {_said(lines)}: divided "
-            f"among them, each would do {format_flops(wasted)} less in a step{time}.",
+            "warning",
+            f"The devices along {words} repeat the same matrix products at {_said(lines)}, {format_flops(flops)} on "
+            f"each in a step{shorter}.",
             why=f"nothing that the shard_map there takes has {words} in its in_specs"
             if inside
             else f"neither operand nor the result is sharded along {words} there",
             source=lines[0] if lines else None,
             value=case.name_of(same[0].value),
             axes=tuple(axes),
-            numbers={"flops": flops, "saved_flops": wasted, "share_of_flops": share, "size": float(size), **more},
+            numbers=numbers,
             mends=(by_hand(lines[0] if lines else None, f"{words} {_IN_SHARD_MAP}"),)
             if inside
-            else tuple(_further(case, axes)),
+            else tuple(Suggestion(kind="argument", target=name, spec=spec) for name, spec in specs),
         )
 
 
 _IN_SHARD_MAP = "in the in_specs of the shard_map's batch and in the out_specs of its result"
-
-
-def _further(case: Case, axes: Sequence[str]) -> Iterator[Suggestion]:
-    """To shard the largest arguments along axes too."""
-    for v in sorted(case.arguments, key=lambda v: -nbytes(v))[:3]:
-        if (spec := over_all(v, axes, case.report.mesh)) is not None:
-            yield Suggestion(kind="argument", target=v.name, spec=spec)
 
 
 def unfitting(case: Case) -> Iterator[Finding]:
@@ -135,7 +119,7 @@ def _unfitting(
     what = f"{next(iter(weights))}{and_others(weights)}" if weights else "the other operand"
     yield Finding(
         f"{kind.rule}:{lines[0].short if lines else p.value}",
-        severity(kind.grave and case.grave(numbers)),
+        severity(case.grave(numbers)),
         kind.text.format(*map(quoted_axes, axes), line=_said(lines), weight=what) + f" {moved_words(numbers)}.",
         why=kind.why.format(*map(quoted_axes, axes), weight=what),
         source=p.source,
@@ -190,16 +174,6 @@ def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
     if any(c.operand == crossed.operand and c.summed <= 2 * c.free for c in every):
         return None
     return _Fault((crossed.axes,), crossed.weight)
-
-
-def _unlike_beside(p: Product, case: Case) -> _Fault | None:
-    """The same where that is less, and the arrays beside the weight are cut along another dimension, which it has."""
-    crossed = _crossed(p)
-    if crossed is None or _columns_after_columns(p, case) is not None:
-        return None
-    weight = next((v for v in case.arguments if v.name == crossed.weight), None)
-    axes = (crossed.axes,)
-    return None if weight is None or _as_beside(weight, axes, case) is None else _Fault(axes, crossed.weight)
 
 
 class _Crossed(NamedTuple):
@@ -267,26 +241,6 @@ def _alone(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | Non
     return alone if alone != exchanged and divides(v, alone, case.report.mesh) else None
 
 
-def _as_beside(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """A weight's spec with its axes on a dimension of a length that they cut in most arrays beside it which have it, in
-    exchange for what cuts that; None where it has none, or is cut along one already."""
-    names, root = {axis_name(a) for a in axes[0]}, segments(v.name)[0]
-    beside = [o for o in case.arguments if o.name != v.name and segments(o.name)[0] == root]
-    cuts = [bool(names & set(map(axis_name, dim))) for dim in _dims(v)]
-
-    def usual(d: int) -> bool:
-        dims = [dim for o in beside for n, dim in zip(o.shape, _dims(o), strict=False) if n == v.shape[d]]
-        return 2 * sum(bool(names & set(map(axis_name, dim))) for dim in dims) > len(dims)
-
-    was, usually = cuts.index(True), [d for d in range(len(cuts)) if usual(d)]
-    if v.spec is None or was in usually or not usually:
-        return None
-    dims = [*v.spec.dims]
-    dims[was], dims[usually[0]] = dims[usually[0]], dims[was]
-    spec = v.spec.with_dims(tuple(dims))
-    return spec if divides(v, spec, case.report.mesh) and not (v.scanned and dims[0]) else None
-
-
 def _as_the_other(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
     """A weight's spec with the axes of the other operand in place of its own, and its own in place of theirs."""
     if v.spec is None:
@@ -311,7 +265,6 @@ class _Kind(NamedTuple):
         sums: its result's all-reduce counts.
         constrains: what is moved may be constrained instead.
         alike: the arguments that had better be cut so with those of the products.
-        grave: whether it may be a warning.
     """
 
     rule: str
@@ -323,7 +276,6 @@ class _Kind(NamedTuple):
     constrains: bool = False
     instead: Callable[[Value, Sequence[tuple[Axis, ...]], Case], Spec | None] | None = None
     alike: Callable[[Sequence[Value], Sequence[tuple[Axis, ...]], Case], list[Value]] | None = None
-    grave: bool = True
 
 
 _KINDS = (
@@ -368,86 +320,7 @@ _KINDS = (
         "one sum over {0} adds the parts",
         _along_another,
     ),
-    _Kind(
-        "unlike-siblings",
-        _unlike_beside,
-        "{weight} is sharded along {0} in another dimension than the arrays beside it, so the matrix products at "
-        "{line} need their other operand gathered:",
-        "what the arrays beside it make is sharded along {0} where {weight} sums over it; sharded there too, each "
-        "device multiplies what it has, and one sum over {0} adds the parts",
-        _as_beside,
-        grave=False,
-    ),
 )
-
-
-def small_tiles(case: Case) -> Iterator[Finding]:
-    """Products that were large enough for the matrix unit as a whole, and are not on one device.
-
-    A warning where whole tiles would take a twentieth off the step, which they do not where main memory is slower.
-    """
-    if case.cost is None:
-        return
-    chip = case.cost.machine.chip
-    tile = chip.matrix_unit
-    if tile is None:
-        return
-    fill_of = _fill_of_any if chip.kind == "gpu" else _fill_of_all
-    small = [p for p in case.report.products if fill_of(p, tile)[0] < 1.0]
-    for line, products in grouped((p.source, p) for p in small).items():
-        flops, share = _flops(case, products)
-        if share < 0.01:
-            continue
-        p = min(products, key=lambda p: fill_of(p, tile)[0])
-        fill, worst = fill_of(p, tile)
-        lost = _unfilled(case.cost, line)
-        more = {} if lost is None else {"seconds": lost, "share": lost / case.step if case.step else 0.0}
-        time = (
-            f"; with whole tiles the step would be {format_seconds(lost)} ({more['share']:.1%}) shorter" if lost else ""
-        )
-        what = ("", "rows", "entries to sum over", "columns")[worst]
-        yield Finding(
-            f"small-tiles:{line.short if line else p.value}",
-            severity(more.get("share", 0.0) >= _SLOWER),
-            f"A matrix product is sharded so finely that a device's part has {p.shard[worst]:,} {what} instead of "
-            f"{p.whole[worst]:,}, and the matrix unit of {chip.name} takes {tile} at a time: at most {fill:.0%} of it "
-            f"is used, for {share:.1%} of the step's FLOPs{time}.",
-            why="the unit takes as long for a part of a tile as for a whole one",
-            source=p.source,
-            value=case.name_of(p.value),
-            numbers={
-                "flops": flops,
-                "share_of_flops": share,
-                "size": float(p.shard[worst]),
-                "tile": float(tile),
-                **more,
-            },
-        )
-
-
-def _unfilled(cost: StepCost, line: Frame | None) -> float | None:
-    """Seconds by which the step would be shorter if products at a line filled the matrix unit; None where they are not
-    walked with what they fill."""
-    timed = cost.timed
-    if timed is None or cost.machine.chip.kind != "tpu":
-        return None
-    fill = timed.timing.fill
-    return timed.lost(lambda t: {"products": t.products * fill(e)} if (e := t.entry) and e.source == line else {})
-
-
-def _fill_of_all(p: Product, tile: int) -> tuple[float, int]:
-    """The share of a tile that a device's part fills, and in which of its sizes, where rows, columns and what is summed
-    over all have to fill it, as in a TPU's array of multipliers; 1 where it was no larger before it was cut."""
-    fills = ((p.shard[i] / tile if p.whole[i] >= tile else 1.0, i) for i in (1, 2, 3))
-    fill, worst = min(fills)
-    return min(fill, 1.0), worst
-
-
-def _fill_of_any(p: Product, tile: int) -> tuple[float, int]:
-    """The same where rows or columns have to, whichever are more, as in an instruction of a GPU's tensor core."""
-    worst = max((1, 3), key=lambda i: p.shard[i])
-    whole = max(p.whole[1], p.whole[3])
-    return (min(p.shard[worst] / tile, 1.0) if whole >= tile else 1.0), worst
 
 
 def _flops(case: Case, products: Iterable[Product]) -> tuple[float, float]:

@@ -54,17 +54,6 @@ def cut_further(value: Value, axis: str, mesh: DeviceMesh) -> Suggestion | None:
     return None if spec is None else Suggestion(kind="argument", target=value.name, spec=spec)
 
 
-def first_cut_further(value: Value, axis: str, mesh: DeviceMesh) -> Suggestion | None:
-    """The suggestion to cut an argument's first dimension, a batch's samples, over one axis more; None where it does
-    not divide.
-    """
-    shape, cut = value.shape, Spec.of(value.spec, len(value.shape))
-    if not shape or value.scanned or (value.shard_shape or shape)[0] % mesh.shape[axis]:
-        return None
-    dims = ((*cut.dims[0], axis), *cut.dims[1:])
-    return Suggestion(kind="argument", target=value.name, spec=cut.with_dims(dims))
-
-
 def over_all(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
     """The value's spec with as many of the axes as divide; None where none does."""
     spec_over = None

@@ -28,7 +28,6 @@ from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import Asked, History, Snapshot, UndoStep
 from shardviz.explorer.ways import ways as ways_on
-from shardviz.explorer.ways import ways_to
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.program.intermediates import as_propagated
 from shardviz.records.report import values_of
@@ -149,17 +148,14 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             case e.SetTarget(target):
                 return _gone(now, UndoStep(now.plan, read(target, now.report.mesh)), ask)
             case e.TakeWay(place):
-                way = now.ways[place] if 0 <= place < len(now.ways) else None
-                if way is None or way.plan is None:
+                if not 0 <= place < len(now.ways):
                     raise ShardvizError("this way on is out of date: nothing is refused now, or something else is")
-                wanted = way.plan
-                return _gone(now, UndoStep(wanted, way.machine or now.machine.machine), ask)
+                wanted = now.ways[place].plan
+                return _gone(now, UndoStep(wanted, now.machine.machine), ask)
             case e.TakeRemedy(action):
                 return _mended(now, action, ask)
             case e.TakeOffer(offer):
                 return _offered(now, offer, ask)
-            case e.RenameDimension(old, new):
-                return Applied(replace(now, logical=now.logical.renamed(old, new), error=None))
             case e.Dismiss():
                 return Applied(replace(now, error=None, ways=()))
             case e.CardEdit():
@@ -462,8 +458,6 @@ def refused(
     and the ways on from the plan that was `wanted`."""
     axis = subject if place == "mesh" else None
     ways = () if wanted is None else ways_on(ask.program, wanted, now.bound, axis or "")
-    if place == "target" and subject:
-        ways = ways_to(ask.program, now.plan, subject)
     named = getattr(error, "argument", None)
     words = _told(error, place, error.__cause__) | {
         "message": str(error),
@@ -471,7 +465,7 @@ def refused(
         "axis": axis,
         "subject": subject,
         "dimension": getattr(error, "dimension", None) if named else dimension,
-        "ways": [{"text": way.text, "tip": way.tip, "take": way.plan is not None} for way in ways],
+        "ways": [{"text": way.text, "tip": way.tip} for way in ways],
     }
     return replace(now, error=words, ways=ways)
 

@@ -124,15 +124,6 @@ class CutDimension(PlanEdit, frozen=True):
     axes: Axes
 
 
-class RenameDimension(_Edit, frozen=True):
-    """Renames a logical dimension. The plan stays the same, so there is nothing to undo."""
-
-    refused_at: ClassVar[str] = "dimension"
-    about: ClassVar[str] = "old"
-    old: Text
-    new: Text
-
-
 class _MeshEdit(PlanEdit, frozen=True):
     refused_at: ClassVar[str] = "mesh"
     about: ClassVar[str] = "name"
@@ -379,7 +370,7 @@ class Select(_Edit, frozen=True):
 
 
 PageEdit = (
-    SetSpec | SetDim | MoveAxis | SetMemory | ConstrainValue | CutDimension | RenameDimension
+    SetSpec | SetDim | MoveAxis | SetMemory | ConstrainValue | CutDimension
     | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions | SetOrder | ExchangeAxes
     | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
     | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeRemedy

@@ -1,8 +1,7 @@
-"""An explorer in a file: its cards with their plans and reports, the machine, the selection, as versioned JSON.
+"""An explorer in a file: its cards with their plans, the machine, the selection, as versioned JSON.
 
 Nothing in the file is run when it is read: it is plain data, and each field is checked. With the program it becomes an
-explorer again: Shardy is asked anew for every plan, and the compiler for the one that is open. Without the program it
-is a `SavedSession`, which shows what was known.
+explorer again: Shardy is asked anew for every plan, and the compiler for the one that is open.
 
 A plan is kept as what it says of the program: a spec for every argument and output by tree path, its rules where their
 filters are patterns (a function or a type of flax is spelled out, spec by spec; so are more than 1,000 rules, and
@@ -12,10 +11,8 @@ what the program has otherwise, which is done to the program again.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,13 +21,10 @@ from msgspec import Meta
 
 from shardviz.costs.machine import Machine
 from shardviz.errors import ShardvizError, excerpt
-from shardviz.explorer.cards import BASELINE, MOST_CARDS, Card, Deck, Results, equal_level
+from shardviz.explorer.cards import BASELINE, MOST_CARDS, Card, Deck, Results
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
-from shardviz.explorer.selection import Selection
-from shardviz.explorer.snapshot import Progress, Snapshot
+from shardviz.explorer.machine_choice import read
 from shardviz.files import path_of, read_whole
-from shardviz.judge.report import Report
 from shardviz.notation import Spec
 from shardviz.program.intermediates import Constrain
 from shardviz.program.plan import Plan
@@ -38,7 +32,6 @@ from shardviz.program.rules import Rules
 from shardviz.records import Value
 from shardviz.records.amounts import format_shape
 from shardviz.records.report import PlanRecord
-from shardviz.visible import Visible
 
 if TYPE_CHECKING:
     from shardviz.ask.program import Program
@@ -75,7 +68,6 @@ class _SavedCard(msgspec.Struct, forbid_unknown_fields=True):
     id: _Name
     name: _Name
     plan: _SavedPlan
-    reports: tuple[msgspec.Raw, ...]
     note: _Name = ""
 
 
@@ -94,34 +86,6 @@ class _SessionFile(msgspec.Struct, forbid_unknown_fields=True):
     model_flops: float | None = None
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
-class SavedSession(Visible):
-    """What an explorer knew when it was saved, to be looked at without its program.
-
-    Attributes:
-        program: the name of the function.
-        now: what was known, as an explorer has it; the `plan` of each card is a `PlanRecord`.
-    """
-
-    program: str
-    now: Snapshot
-
-    @property
-    def deck(self) -> Deck:
-        """The cards."""
-        return self.now.deck
-
-    @property
-    def report(self) -> Report:
-        """The report of the card that was open."""
-        return self.now.report
-
-    @property
-    def reports(self) -> dict[str, Report]:
-        """Name of a card → its report."""
-        return {card.name: card.results.report for card in self.deck.cards}
-
-
 def session_json(state: ExplorerState) -> str:
     """An explorer's cards, machine and selection as JSON text."""
     deck, report = state.deck, state.report
@@ -131,7 +95,9 @@ def session_json(state: ExplorerState) -> str:
         arguments=_arrays(report.arguments),
         outputs=_arrays(report.outputs),
         target=state.target,
-        cards=tuple(_card(card, deck, state.program) for card in deck.cards),
+        cards=tuple(
+            _SavedCard(c.id, c.name, _plan(c.plan, c.results.bound, state.program), c.note) for c in deck.cards
+        ),
         at=deck.at,
         against=deck.against,
         made=deck.made,
@@ -146,21 +112,6 @@ def _arrays(values: Iterable[Value]) -> tuple[_SavedArray, ...]:
     return tuple(_SavedArray(v.name, v.dtype, tuple(v.shape)) for v in values)
 
 
-def _card(card: Card, deck: Deck, program: Program) -> _SavedCard:
-    """A card with its report, and that of the level at which it is compared; the open one has its intermediates too."""
-    results = card.results
-    levels = {results.level, equal_level(results, deck.other.results)} - {""}
-    if card.id == deck.against:
-        levels |= {equal_level(results, other.results) for other in deck.cards} - {""}
-    reports = [results.reports[level] for level in sorted(levels)]
-    if card.id != deck.at:
-        reports = [dataclasses.replace(report, intermediates=()) for report in reports]
-    kept = tuple(msgspec.Raw(report.to_json(stages=False).encode()) for report in reports)
-    return _SavedCard(
-        id=card.id, name=card.name, note=card.note, plan=_plan(card.plan, results.bound, program), reports=kept
-    )
-
-
 def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _SavedPlan:
     kept = _SavedPlan(bound=bound, constraints=plan.constraints)
     few = 0 < len(plan.rules) <= _MOST_RULES
@@ -173,28 +124,22 @@ def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _SavedPlan:
 
 
 def read_session(
-    path: str | os.PathLike[str], program: Program | None = None, target: str | Machine | None = None, **options: Any
-) -> ExplorerState | SavedSession:
-    """The explorer that was saved in a file; without its program a `SavedSession`. `target` is another machine than the
-    saved one, `options` are `ExplorerState`'s. A `ShardvizError` for a file that is none, damaged or of another
-    program; a `TargetError` or `MeshError` where the machine does not fit."""
+    path: str | os.PathLike[str], program: Program, target: str | Machine | None = None, **options: Any
+) -> ExplorerState:
+    """The explorer that was saved in a file. `target` is another machine than the saved one, `options` are
+    `ExplorerState`'s. A `ShardvizError` for a file that is none, damaged or of another program; a `TargetError` or
+    `MeshError` where the machine does not fit."""
     file = _read(path_of(path))
-    whole = WholeStep(file.tokens, file.model_flops)
-    at = next(card for card in file.cards if card.id == file.at)
-    machine = read(file.target if target is None else target, at.plan.bound.mesh)
-    if program is None:
-        cards = [_card_of(card, machine, whole) for card in file.cards]
-        deck, selection = _deck(file, cards), Selection(file.selected)
-        now = Snapshot(deck=deck, progress=Progress(deck.now.results.level), selection=selection)
-        return SavedSession(program=file.program, now=now)
     plans = {card.id: _plan_of(card.plan) for card in file.cards}
+    machine = read(file.target if target is None else target, plans[file.at].mesh)
     _check_same(file, program, plans[file.at])
-    rates: dict[str, Any] = {"tokens": whole.tokens, "model_flops": whole.model_flops}
+    rates: dict[str, Any] = {"tokens": file.tokens, "model_flops": file.model_flops}
     state = ExplorerState(program, plans[file.at], target=machine, **(rates | options))
 
     def saved_deck(results: Callable[[Plan], Results]) -> Deck:
         with_plans = [(each, plans[each.id]) for each in file.cards]
-        return _deck(file, [Card(id=c.id, name=c.name, note=c.note, plan=p, results=results(p)) for c, p in with_plans])
+        cards = (Card(id=c.id, name=c.name, note=c.note, plan=p, results=results(p)) for c, p in with_plans)
+        return Deck(tuple(cards), at=file.at, against=file.against, made=file.made)
 
     state.restore(saved_deck)
     state.select(file.selected)
@@ -222,25 +167,10 @@ def _read(path: Path) -> _SessionFile:
         f"two cards have the id {next(i for i in ids if ids.count(i) > 1)!r}"
         if len(set(ids)) < len(ids)
         else next((f"there is no card {each!r}" for each in (BASELINE, file.at, file.against) if each not in ids), "")
-        or next((f"the card {card.name!r} has no report" for card in file.cards if not card.reports), "")
     )
     if wrong:
         raise ShardvizError(f"{path.name}: this shardviz session is damaged: {excerpt(wrong)}")
     return file
-
-
-def _deck(file: _SessionFile, cards: Iterable[Card]) -> Deck:
-    return Deck(tuple(cards), at=file.at, against=file.against, made=file.made)
-
-
-def _card_of(card: _SavedCard, machine: Machine, whole: WholeStep) -> Card:
-    """A card as it was, its plan a `PlanRecord`."""
-    reports = [Report.from_json(bytes(raw).decode()) for raw in card.reports]
-    bound = card.plan.bound
-    choice = MachineChoice.of(machine, bound.mesh)
-    results = Results(bound, {report.level: report for report in reports}, choice, whole)
-    plan: Any = bound
-    return Card(id=card.id, name=card.name, note=card.note, plan=plan, results=results)
 
 
 def _plan_of(kept: _SavedPlan) -> Plan:
@@ -275,5 +205,5 @@ def _check_same(file: _SessionFile, program: Program, plan: Plan) -> None:
             raise ShardvizError(
                 f"this session is of another program than {program.name}: it was saved of {excerpt(file.program)}, "
                 f"whose {what}s differ: {'; '.join(map(excerpt, differences[:_MOST]))}{more}. Open it with that "
-                "program, or without one to look at it"
+                "program"
             )

@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardviz.errors import ShardvizError
 from shardviz.explorer.changes import AxisChoice, undivided
 from shardviz.layouts import itemsize
 from shardviz.notation import Axis, DeviceMesh, axis_name
@@ -31,24 +30,12 @@ MOST_AT_ONCE = 600
 
 @dataclass(frozen=True, eq=False)
 class Logical:
-    """What is known of a program's logical dimensions, under the names that the person gave (`names`: as found →
-    given); whether they are being looked for, and why they were not found."""
+    """What is known of a program's logical dimensions; whether they are being looked for, and why they were not
+    found."""
 
     found: Dimensions | None = None
     busy: bool = False
     trouble: str = ""
-    names: Mapping[str, str] = field(default_factory=dict)
-
-    def renamed(self, old: str, new: str) -> Logical:
-        """The same with one dimension renamed; a `ShardvizError` where there is no such dimension, or one has the new
-        name already."""
-        if self.found is None:
-            raise ShardvizError("the logical dimensions are not known yet")
-        if not new.strip():
-            raise ShardvizError(f"dimension {old!r} needs a name")
-        own = {name: name_given for name, name_given in self.names.items() if name_given != old}
-        first = next((name for name, name_given in self.names.items() if name_given == old), old)
-        return Logical(self.found.renamed({old: new.strip()}), names={**own, first: new.strip()})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from shardviz.costs.machine import Machine, machine_of
 from shardviz.errors import ShardvizError
 from shardviz.explorer.changes import mesh_with_size
 from shardviz.notation import DeviceMesh, Spec, axis_name
@@ -28,20 +27,17 @@ if TYPE_CHECKING:
     from shardviz.program.plan import Plan
     from shardviz.records.report import PlanRecord
 
-_NAMED = 3  # sizes, or arrays, that are named where there are more
 _TRIED = 4  # sizes below, and above
 _FARTHEST = 4  # times an axis's size: no larger one is offered
 
 
 @dataclass(frozen=True)
 class WayOn:
-    """A way on, in a few words, and what it is done to; the plan that it leads to, None where the person has to change
-    the program, and the machine, None for the present one."""
+    """A way on, in a few words, and what it is done to; the plan that it leads to."""
 
     text: str
-    tip: str = ""
-    plan: Plan | None = None
-    machine: Machine | None = None
+    tip: str
+    plan: Plan
 
 
 def ways(program: Program, wanted: Plan, now: PlanRecord, axis: str = "") -> tuple[WayOn, ...]:
@@ -57,31 +53,12 @@ def ways(program: Program, wanted: Plan, now: PlanRecord, axis: str = "") -> tup
     leads = lambda way: _leads_on(program, way, now)  # noqa: E731
     dropped = filter(leads, [_dropped(wanted, uneven)])
     resized = (next(filter(leads, some), None) for some in _resized(wanted, uneven, axis))
-    return (*dropped, *filter(None, resized), *_padded(uneven, wanted.mesh))
+    return (*dropped, *filter(None, resized))
 
 
-def ways_to(program: Program, plan: Plan, target: str) -> tuple[WayOn, ...]:
-    """The ways on from a target that was refused because it has another number of devices than the plan's mesh: a mesh
-    of as many, one axis of which has another size."""
-    mesh = plan.mesh
+def _leads_on(program: Program, way: WayOn, now: PlanRecord) -> bool:
     try:
-        machine = machine_of(target, mesh.size)
-    except ShardvizError:
-        return ()
-    offered: list[WayOn] = []
-    for name, size in mesh.shape.items():
-        many, left = divmod(machine.size * size, mesh.size)
-        if not left and many != size:
-            resized = mesh_with_size(mesh, name, many)
-            text = f"with {name}={many}: {plural(resized.size, 'device')}"
-            tip = f"{machine.text}, and the mesh {resized.text}"
-            offered.append(WayOn(text, tip, plan.with_mesh(resized), machine))
-    return tuple(way for way in offered if _leads_on(program, way))
-
-
-def _leads_on(program: Program, way: WayOn, now: PlanRecord | None = None) -> bool:
-    try:
-        return way.plan is not None and program.bind(way.plan) != now
+        return program.bind(way.plan) != now
     except ShardvizError:
         return False
 
@@ -133,15 +110,3 @@ def sizes(name: str, size: int, uneven: Sequence[Undivided], mesh: DeviceMesh) -
         rest.append((length, math.prod(axis_size(a, mesh) for a in axes if a != name)))
     whole = range(1, _FARTHEST * size + 1)
     return [n for n in whole if all(length % (n * other) == 0 for length, other in rest)]
-
-
-def _padded(uneven: Sequence[Undivided], mesh: DeviceMesh) -> Iterator[WayOn]:
-    """Sizes that would divide, which only the person can give the program."""
-    larger: dict[int, int] = {}
-    for (_, _, dimension), size, spec in uneven:
-        count = math.prod(axis_size(a, mesh) for a in spec.dims[dimension])
-        larger[size] = max(larger.get(size, 0), -(-size // count) * count)
-    if 0 < len(larger) <= _NAMED:
-        shares = ((size, new, 100 * (new / size - 1)) for size, new in larger.items() if size)
-        words = (f"{size:,} to {new:,} (+{more:{'.0f' if more >= 10 else '.2g'}} %)" for size, new, more in shares)
-        yield WayOn(f"or pad {', '.join(words)} in the program", "the arrays are the program's own: trace it with them")

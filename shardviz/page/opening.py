@@ -16,7 +16,7 @@ from shardviz.ask import Program
 from shardviz.ask.calls import program_of
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.files import SavedSession, read_session
+from shardviz.explorer.files import read_session
 from shardviz.gallery import Example
 from shardviz.judge.report import Report
 from shardviz.page.explorer import Explorer
@@ -108,25 +108,24 @@ def explore(
 
 def open(
     path: str | os.PathLike[str],
-    program: Any = None,
+    program: Any,
     *,
     target: Any = None,
     level: str = "compiled",
     timeout: float = 60.0,
     memory_limit: float | None = None,
-) -> Explorer | SavedSession:
+) -> Explorer:
     """Opens what `explorer.save("session.json")` wrote.
 
     Args:
         path: of the file.
         program: what `sv.trace` gave, or an example of the gallery: the explorer goes on with its cards, for each of
-            which Shardy is asked anew. None to look at what was saved, and no more.
+            which Shardy is asked anew. What can be looked at without it is a page, `explorer.save("page.html")`.
         target: another machine than the saved one; needed where its chip is one of your own.
         level, timeout, memory_limit: as `explore`.
 
     Returns:
-        The `Explorer`; without a program a `SavedSession`, which shows its cards and reports, and has them as `.deck`,
-        `.reports` and `.report`.
+        The `Explorer`.
 
     Raises:
         ShardvizError: if the file cannot be read, is no session or damaged, or of another program; the message says
@@ -137,21 +136,19 @@ def open(
         >>> import os, tempfile, shardviz as sv
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = sv.explore(sv.gallery.mlp(), level="propagated").save(os.path.join(folder, "session.json"))
-        ...     session = sv.open(path)
-        >>> session.report.level
+        ...     explorer = sv.open(path, sv.gallery.mlp(), level="propagated")
+        >>> explorer.report.level
         'propagated'
     """
     if isinstance(program, Example):
         program = program.program
-    if program is not None and not isinstance(program, Program):
+    if not isinstance(program, Program):
         raise ShardvizError(
             f"open: program is what sv.trace(fn, ...) gives, or an example of sv.gallery, not {reprlib.repr(program)} "
             f"({type(program).__name__})"
         )
-    if program is not None:
-        processes.start()
-    session = read_session(path, program, target, level=level, timeout=timeout, memory_limit=memory_limit)
-    return Explorer(session) if isinstance(session, ExplorerState) else session
+    processes.start()
+    return Explorer(read_session(path, program, target, level=level, timeout=timeout, memory_limit=memory_limit))
 
 
 def _plan(plan: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Plan:

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from jax.extend.mlir import ir
-
 from shardviz.graph import Block, GraphValue, Operation, Origins
 from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers, root
 from shardviz.notation import Axis, Spec
@@ -33,10 +31,6 @@ def surroundings(
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
     if slicing := _slicing(op, reads):
         facts.append(slicing)
-    lists = axis_lists(str(op.attributes["gathering_axes"])) if op.name == "sdy.all_gather" else ()
-    gathered = {d for d, axes in enumerate(lists) if axes}
-    if gathered and reads and all(gathered <= _reduced(r.op) for r in reads):
-        facts.append("reduced")
     if _is_undone(graph, op, manual):
         facts.append("undone")
     if op.name == "sdy.all_reduce" and all(map(_adds_to_a_total, readers(op.result, calls, _keeps_sums))):
@@ -49,14 +43,13 @@ def surroundings(
 
 def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:
     """Where only slices of a collective's result are read, which: `stack` where a loop slices the stack of its layers,
-    `sliced` where together they are less than all, `scattered` where each device keeps its own; empty for none."""
+    `sliced` where together they are less than all; empty for none."""
     slices = [r for r in reads if r.op is not None and r.op.kind in ("slice", "dynamic-slice") and r.number == 0]
     if slices and len(slices) == len(reads):
         if all(r.entered for r in slices) and not in_loop(op):
             return "stack"
         return "sliced" if sum(r.op.result.elements for r in slices) < op.result.elements else ""
-    scatters = op.name == "sdy.all_reduce" and op.result.uses and all(is_slice(user) for user, _ in op.result.uses)
-    return "scattered" if scatters else ""
+    return ""
 
 
 def is_reshard(user: Operation | Block) -> bool:
@@ -75,11 +68,6 @@ def _short(op: MlirOperation) -> str:
 def is_slice(user: Operation | Block) -> bool:
     """Whether an operation of Shardy's takes each device's own slice of the array that the device has."""
     return isinstance(user, MlirOperation) and user.name == "sdy.all_slice"
-
-
-def _reduced(op: MlirOperation | None) -> set[int]:
-    """The dimensions that a reduction takes away; none for what is no reduction."""
-    return set(ir.DenseI64ArrayAttr(op.attributes["dimensions"])) if op is not None and op.kind == "reduce" else set()
 
 
 def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> bool:

@@ -16,8 +16,6 @@ from shardviz.study.scoring import Floor, Score
 from shardviz.visible import Visible, paint
 
 _Row = TypeVar("_Row")
-_NEAR = 0.03
-"""By which share of its time a plan may be slower and still count as near as fast."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,32 +146,6 @@ class Search(Visible):
     def too_large(self) -> tuple[Tried, ...]:
         """The candidates that do not fit by their estimate, the fastest first."""
         return tuple(sorted((t for t in self.tried if t.score.needs.fits is False), key=lambda t: t.score.seconds))
-
-    @property
-    def knee(self) -> Tried | None:
-        """The candidate that needs the least memory of those within 3 % of the best's time; None where that is the
-        best itself, or none needs a tenth less. Above level `propagated` only one that went as far as the best."""
-        return next((t for t in self.knees if self.level == "propagated" or self._confirmed(t)), None)
-
-    @property
-    def knees(self) -> tuple[Tried, ...]:
-        """The candidates that need a tenth less memory than the best and are within 3 % of its time by their scores,
-        the least first."""
-        if self.best is None:
-            return ()
-        best = self.best.score
-        most = best.seconds * (1 + _NEAR)
-        return tuple(
-            t for t in self.front[::-1] if t.score.seconds <= most and t.score.needs.total < 0.9 * best.needs.total
-        )
-
-    def seconds_of(self, each: Tried) -> float:
-        """A candidate's step: by its report where it is offered, else by its score."""
-        return next((offer.seconds for offer in self.offers if offer.tried is each), each.score.seconds)
-
-    def _confirmed(self, each: Tried) -> bool:
-        offered = any(offer.tried is each for offer in self.offers)
-        return offered and self.seconds_of(each) <= self.offers[0].seconds * (1 + _NEAR)
 
     @property
     def reasons(self) -> Mapping[str, int]:

@@ -8,8 +8,7 @@ propagation and the cost model, in tens of milliseconds. What makes the step no 
 less memory in as short a step, or makes it fit, or takes away what a warning says that an array holds; the best of the
 rest go through XLA's partitioner, and what that finds is what is said. What saves less time than a level is off by is
 no mend there, unless it saves memory. For memory the target's compiler is asked, if that is there: where the plan does
-not fit, where the change saves hardly any time, and where it costs time against a finding of what an array holds. So it
-is about a change that saves much and that no finding names.
+not fit, where the change saves hardly any time, and where it costs time against a finding of what an array holds.
 
 Where the process has other things to do in between, what traces the function is tried in a worker: nobody waits for it,
 and whatever the function locks is locked there.
@@ -32,7 +31,7 @@ from shardviz.costs import Machine
 from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
-from shardviz.costs.step_cost import cost_of, memory_parts
+from shardviz.costs.step_cost import memory_parts
 from shardviz.diagnose import findings as findings_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import compare
@@ -41,11 +40,11 @@ from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
 from shardviz.records import Finding
 from shardviz.records.amounts import format_seconds
-from shardviz.study.mends import NO_ROOM, TRIED, Change, Mend, Mends, NotOffered, Told, with_finding
+from shardviz.study.mends import NO_ROOM, Change, Mend, Mends, NotOffered, Told
 from shardviz.study.proposing import Proposals, plan_of
 from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait
-from shardviz.study.workers import Lost, Shared, Tasks, Workers, can_travel
+from shardviz.study.workers import Lost, Shared, Workers, answer_of, can_travel, give
 
 _FINDINGS = 5
 _CONFIRMED, _CONFIRMED_ELSE = 2, 3
@@ -59,8 +58,6 @@ _MOST = 0.5
 _UNFORESEEN = 0.1
 """By which share a step without one of the function's constraints may be longer before the partitioner is asked."""
 _EQUAL = 1e-6
-_TARGETED = 2
-"""How many changes that no finding names go through the target's compiler, one after the other."""
 
 
 class Wanted(TypedDict, total=False):
@@ -231,16 +228,15 @@ class Mending(Trying[Mends]):
         self._target = "cpu" if machine is None else machine.text
         resolved = resolve_target(self._target, report.mesh)
         self._judge = Judge(machine, resolved.lowered_for)
-        self._compiler, self._targeted = not resolved.missing, 0
-        self._changes: dict[Plan, tuple[Judged, Change]] = {}
+        self._compiler = not resolved.missing
         self._proposals = Proposals(self.program, report, machine, plan, findings)
         self._mends: list[Mend] = []
         self._not_offered = self._proposals.not_offered
         self._tried = self._candidates = 0
         self._finished = False
         self._short = any(finding.rule in NO_ROOM for finding in self._proposals.findings)
-        self._batch: Tasks[tuple[Plan, str]] | None = None
-        self._answers: dict[tuple[Plan, str], Any] = {}
+        self._shared: Shared | None = None  # the program, where a worker has what traces it
+        self._sent: dict[tuple[Plan, str], Future[bytes]] = {}
         self._due: list[tuple[Judged, Change]] = []
         self._reports: dict[tuple[Plan, str], Report] = {}
         self._through: set[Plan] = set()
@@ -255,10 +251,9 @@ class Mending(Trying[Mends]):
             program=self.program.name,
             target=self._target,
             level=self.report.level,
-            mends=tuple(sorted(with_finding(self._mends, self._proposals.as_suggestion, self._compiler), key=order)),
+            mends=tuple(sorted(self._mends, key=order)),
             tried=self._tried,
             candidates=max(self._candidates, self._tried),
-            known=self._proposals.findings,
             not_offered=tuple(self._not_offered),
             by_hand=tuple(self._proposals.by_hand),
             seconds=self.elapsed,
@@ -267,8 +262,8 @@ class Mending(Trying[Mends]):
 
     def _end(self) -> None:
         super()._end()
-        if self._batch is not None:
-            self._batch.cancel()
+        for future in self._sent.values():
+            future.cancel()
 
     def _run(self) -> Iterator[Step]:
         base = self._judge(self.program, self.plan)
@@ -283,11 +278,11 @@ class Mending(Trying[Mends]):
         traces = any(any(self._proposals.traces(change)) for change in changes)
         shared = Shared(self.program)
         if self.shares and traces and can_travel(shared) and _worker().begin():
-            self._batch = Tasks(_there, shared, _worker())
+            self._shared = shared
         # what is wrong goes before what merely costs most, which is tried while the partitioner is at work
         yield from self._tell([c for c in changes if c.finding is not None], base)
         yield from self._tell([c for c in changes if c.finding is None], base)
-        while not self.stopped and (self._due or self._goes_on()):
+        while not self.stopped and self._due:
             yield Wait([f for _, change in self._due for f in self._awaited(change)])
             yield from self._confirmed(base)
         self._finished = not self.stopped
@@ -325,15 +320,12 @@ class Mending(Trying[Mends]):
 
     def _judged(self, change: Change) -> Generator[Step, None, Any]:
         """What comes of a change: from the worker that it was sent to, else tried here."""
-        while self._batch is not None and self._goes(change):
-            answer = self._answer(change)
-            if isinstance(answer, Lost) and answer.unread:  # it calls a module that only this process has, say
-                self._batch = None
-            elif answer is not None or self.stopped:
-                return answer
-            else:
-                yield Wait(self._batch.futures)
-        return self._judge.change(self.program, change.plan, change.told)
+        if not self._goes(change):
+            return self._judge.change(self.program, change.plan, change.told)
+        future = self._sent[change.plan, ""]
+        while not (future.done() or self.stopped):
+            yield Wait((future,))
+        return answer_of(future) if future.done() else None
 
     def _few(self, good: Sequence[tuple[Judged, Change]], base: Judged) -> list[tuple[Judged, Change]]:
         """The best of what each finding suggests, and of each other kind, which may be more; the best first."""
@@ -392,17 +384,11 @@ class Mending(Trying[Mends]):
 
     def _goes(self, change: Change) -> bool:
         """Whether a change is tried in a worker: what traces the function, where this process is not to wait for it."""
-        return self._batch is not None and any(self._proposals.traces(change))
+        return self._shared is not None and any(self._proposals.traces(change))
 
     def _send(self, change: Change, target: str = "", level: str = "") -> None:
-        assert self._batch is not None
-        self._batch.put((change.plan, target), (self._judge, change.plan, change.told, target, level))
-
-    def _answer(self, change: Change, target: str = "") -> Any:
-        """What the worker says of a change; None where that is not there yet, or no worker was asked."""
-        if self._batch is not None:
-            self._answers.update(self._batch.done(0))
-        return self._answers.get((change.plan, target))
+        task = self._judge, change.plan, change.told, target, level
+        self._sent[change.plan, target] = give(_there, self._shared, task, _worker())
 
     # What the partitioner says, and the target's compiler.
 
@@ -432,8 +418,8 @@ class Mending(Trying[Mends]):
         futures: list[Future[Any]] = [
             f for p in (self.plan, change.plan) if (f := self.compiles.get(p)) is not None and not f.done()
         ]
-        if self._goes(change) and self._answer(change, self._target) is None and self._batch is not None:
-            futures += self._batch.futures
+        sent = self._sent.get((change.plan, self._target))
+        futures += [sent] if sent is not None and not sent.done() else []
         return futures
 
     def _confirmed(self, base: Judged) -> Iterator[Step]:
@@ -444,26 +430,12 @@ class Mending(Trying[Mends]):
             self._due.remove((judged, change))
             if (mend := self._confirm(change, judged, base)) is not None:
                 self._mends.append(mend)
-                self._changes[mend.plan] = judged, change
                 yield self.state
-
-    def _goes_on(self) -> bool:
-        """Asks the target's compiler about the change that would be a warning of its own; whether there is one."""
-        would_be = with_finding(self._mends, self._proposals.as_suggestion)
-        warns = lambda m: any(f.rule == TRIED and f.severity == "warning" for f in m.findings)  # noqa: E731
-        plan = next((m.plan for m in would_be if m.level == "partitioned" and warns(m)), None)
-        if plan is None or not self._compiler or self._targeted == _TARGETED or self._goes(self._changes[plan][1]):
-            return False
-        self._targeted += 1
-        self._mends = [m for m in self._mends if m.plan != plan]
-        self._due.append(self._changes[plan])
-        for each in (self.plan, plan):
-            self._ask(each, "compiled")
-        return True
 
     def _confirm(self, change: Change, judged: Judged, base: Judged) -> Mend | None:
         """The mend at the highest level that answers; None where that says that it is none."""
-        texts = self._answers.get((change.plan, self._target), ())
+        sent = self._sent.get((change.plan, self._target))
+        texts = () if sent is None else answer_of(sent)
         for report in map(Report.from_json, () if isinstance(texts, Lost) else texts):
             self._reports[change.plan, report.level] = report
         plans = self.plan, change.plan
@@ -499,10 +471,6 @@ class Mending(Trying[Mends]):
                     self._ask(each, "compiled")
                 return None
         own = self._pair(plans, self.report.level) or reports
-        here = None
-        if self.machine is not None and own[0].level != level:
-            was, now = (cost_of(report, self.machine, tokens=False).seconds for report in own)
-            here = None if was is None or now is None else was - now
         saved = None if step is None else -(step.difference or 0.0)
         if saved is not None and step is not None and abs(saved) <= _EQUAL * (step.before or 0.0):  # rounding
             saved = 0.0
@@ -515,8 +483,6 @@ class Mending(Trying[Mends]):
             level=level,
             seconds=saved,
             step=None if step is None else step.before,
-            here=here,
-            of_level=own[0].level,
             bytes=-(moved.difference or 0.0),
             memory=sides[1].needed - sides[0].needed,
             over=sides[1].over,

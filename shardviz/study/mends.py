@@ -9,10 +9,9 @@ sentence says by how much the step is longer. It is of the findings that are no 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shardviz.ask.program import Program
@@ -20,19 +19,12 @@ from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.judge.changes import CollectiveChange
 from shardviz.judge.comparison import Comparison
 from shardviz.program.plan import Plan
-from shardviz.records import Finding, Findings, Frame, Suggestion
+from shardviz.records import Finding, Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
 from shardviz.visible import Visible
 
 NO_ROOM = "does-not-fit", "too-much"
 """The rules of findings that a plan does not fit."""
-TRIED = "tried-change"
-"""The rule of a finding that a tried change is: it saves what no other finding names."""
-_NAMED, _GRAVE = 0.05, 0.2
-"""Which share of the step a change must save to be a finding, and to be a warning."""
-_HALF = 0.5
-_OTHERWISE = 0.02
-"""From which share of the step on two levels say otherwise."""
 _PLURALS = {"all-to-all": "all-to-alls", "reduce-scatter": "reduce-scatters"}
 
 
@@ -50,8 +42,6 @@ class Mend:
         level: how far it was tried: `propagated`, `partitioned`, or `compiled` where memory decides.
         seconds: of a step, saved; None where the target has no speed.
         step: seconds of the step as it was; None where the target has no speed.
-        of_level, here: the level of the report that is mended, and the seconds saved there; None where that is `level`,
-            or where they are not known.
         bytes: operand bytes that collectives move on one device in a step, saved.
         memory: bytes that one device needs, more than before: the compiler's plan at level `compiled`, else predicted.
         over: bytes that are too much for a device with it, as told by the same; 0 where it fits.
@@ -68,8 +58,6 @@ class Mend:
     over: float = 0.0
     write: str = ""
     findings: tuple[Finding, ...] = ()
-    of_level: str = ""
-    here: float | None = None
 
     def __repr__(self) -> str:
         return self.text
@@ -109,16 +97,10 @@ class Mend:
     @property
     def levels(self) -> str:
         """`predicted`, where no partitioner confirmed it; `within the error of level partitioned`, where it is unsure;
-        where the level of the report that is mended says otherwise, which says what: `at level compiled, −31.2 ms at
-        level partitioned`. Else empty."""
+        else empty."""
         if self.is_unsure:
             return f"within the error of level {self.level}"
-        if self.level == "propagated":
-            return "predicted"
-        if self.here is None or abs((self.seconds or 0.0) - self.here) < _OTHERWISE * (self.step or 0.0):
-            return ""
-        sign = "−" if self.here > 0 else "+"
-        return f"at level {self.level}, {sign}{format_seconds(abs(self.here))} at level {self.of_level}"
+        return "predicted" if self.level == "propagated" else ""
 
     def _saved(self) -> Iterator[str]:
         if self.seconds and self.step:
@@ -159,8 +141,6 @@ class Mend:
             "write": self.write,
             "level": self.level,
             "seconds_saved": self.seconds,
-            "of_level": self.of_level,
-            "seconds_saved_there": self.here,
             "step_seconds": self.step,
             "bytes_saved": self.bytes,
             "memory_more": self.memory,
@@ -201,7 +181,6 @@ class Mends(Visible):
         mends: what is offered.
         tried: how many changes were tried.
         candidates: how many there are.
-        known: the report's findings.
         not_offered: what was tried and makes nothing better, or does not run.
         by_hand: what the findings suggest besides, in words, that was not tried, as only a person can write it: another
             line of the function.
@@ -217,7 +196,6 @@ class Mends(Visible):
     mends: tuple[Mend, ...]
     tried: int
     candidates: int
-    known: tuple[Finding, ...] = ()
     not_offered: tuple[NotOffered, ...] = ()
     by_hand: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -235,21 +213,6 @@ class Mends(Visible):
     def of(self, finding: Finding) -> tuple[Mend, ...]:
         """Those that remove a finding, or make it cost less."""
         return tuple(m for m in self.mends if finding.id in {each.id for each in m.findings})
-
-    @property
-    def apart(self) -> tuple[Mend, ...]:
-        """Those that are of no finding."""
-        return tuple(m for m in self.mends if m.finding is None)
-
-    @property
-    def unnamed(self) -> tuple[Finding, ...]:
-        """What a change saves that no finding of the report names, as a finding; the mend of it is its first mend's."""
-        return tuple(f for mend in self.mends for f in mend.findings if f.rule == TRIED)
-
-    @property
-    def findings(self) -> Findings:
-        """The report's findings and that of a change that was tried, the gravest first."""
-        return Findings(sorted((*self.known, *self.unnamed), key=lambda finding: finding.weight))
 
     def to_json(self, *, indent: int | None = None) -> str:
         """All of it as JSON text; bytes and seconds on one device."""
@@ -284,41 +247,3 @@ class Change:
     finding: Finding | None = None
     told: Told | None = None
     write: str = ""
-
-
-def with_finding(
-    mends: Sequence[Mend], suggestion: Callable[[Mend], Suggestion], compiler: bool = False
-) -> Iterator[Mend]:
-    """The mends, of which the one that saves most seconds is a finding where no finding of a mend names half of that;
-    it is no warning where the target's `compiler` is not there to confirm it."""
-    timed = [m for m in mends if m.seconds and m.step and not m.for_memory and m.level != "propagated"]
-    best = max(timed, key=lambda m: m.seconds or 0.0, default=None)
-    least = 0.0 if best is None or best.seconds is None else _HALF * best.seconds
-    named = any(_names(f, least, m is best) for m in timed for f in m.findings if (m.seconds or 0.0) >= least)
-    for mend in mends:
-        seconds, step = mend.seconds or 0.0, mend.step or math.inf
-        if mend is not best or named or seconds < _NAMED * step:
-            yield mend
-            continue
-        share = seconds / step
-        totals = (total for change in mend.difference.collectives for total in (change.before, change.after))
-        brings = (*mend.collectives, *mend._memory())
-        told = f"; {', '.join(brings)}" if brings else ""
-        finding = Finding(
-            TRIED,
-            "warning" if share >= _GRAVE and (mend.level == "compiled" or not compiler) else "note",
-            f"One change takes {format_seconds(seconds)} off the step of {format_seconds(step)} ({share:.0%}): "
-            f"{mend.action}{told}.",
-            why=f"no rule names the cause; the change was tried, and level {mend.level!r} confirms what it saves",
-            source=next(iter(mend.lines), None),
-            axes=next((c.axes for total in totals if total for c in total.collectives if c.axes), ()),
-            numbers={"seconds": seconds, "share": share, "bytes": max(0.0, mend.bytes)},
-            mends=(suggestion(mend),),
-        )
-        yield replace(mend, findings=(*mend.findings, finding))
-
-
-def _names(finding: Finding, seconds: float, best: bool) -> bool:
-    """Whether a finding is of so many seconds; where it has none, whether the best mend is of it."""
-    timed = finding.numbers.get("seconds")
-    return finding.severity != "note" and (best if timed is None else timed >= seconds)

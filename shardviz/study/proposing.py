@@ -36,7 +36,7 @@ from shardviz.records.groups import grouped
 from shardviz.records.paths import segments
 from shardviz.records.phases import phase
 from shardviz.records.report import Constrained, PlanRecord
-from shardviz.study.mends import Change, Mend, NotOffered
+from shardviz.study.mends import Change, NotOffered
 
 _COSTLY = 3
 """How many mesh axes are looked at, those over which most is moved."""
@@ -131,7 +131,6 @@ class Proposals:
         grave = [f for f in self.findings if f.mends][: self.most]
         for finding in grave:
             yield from self._donating(finding)
-            yield from self._together(finding)
             for suggestion in finding.mends:
                 plan = self.suggested(suggestion)
                 if suggestion.kind in _VARIED:
@@ -148,16 +147,6 @@ class Proposals:
         yield from self._as_most_are()
         yield from self._by_costly_axes()
         yield from self._held()
-
-    def as_suggestion(self, mend: Mend) -> Suggestion:
-        """What a mend changes, as a finding has it: arguments and their specs, or in words."""
-        constrains = mend.plan.constraints != self.plan.constraints or mend.plan.variant != self.plan.variant
-        specs = {} if constrains else self.program.bind(mend.plan).in_specs
-        changed = [(name, spec) for name, spec in specs.items() if spec != self._bound.in_specs[name]]
-        if not changed:
-            return Suggestion(kind="code", source=next(iter(mend.lines), None), text=mend.action)
-        (target, spec), *rest = changed
-        return Suggestion(kind="argument", target=target, spec=spec, specs=tuple(rest), text=mend.action)
 
     def suggested(self, what: Suggestion) -> Plan | None:
         """The plan with what a finding suggests; None where no plan says it."""
@@ -185,14 +174,6 @@ class Proposals:
             return True
         values = [v for v in self._values if v.source == value.source]
         return not values or values[-1].shape == value.shape
-
-    def _together(self, finding: Finding) -> Iterator[Change]:
-        """The arguments that a finding would give one spec, all at once."""
-        alike = [m for m in finding.mends if m.kind == "argument"]
-        if len(alike) > 1 and len({m.spec for m in alike}) == 1:
-            plan = self.plan.with_spec({m.target: m.spec or Spec() for m in alike})
-            names = " and ".join(m.target for m in alike)
-            yield Change(plan=plan, finding=finding, action=f"give {names} the spec {alike[0].spec}")
 
     def _donating(self, finding: Finding) -> Iterator[Change]:
         """What a finding would have donated, at once."""

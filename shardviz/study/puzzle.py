@@ -101,9 +101,7 @@ class Attempt(Visible):
     @property
     def hints(self) -> Findings:
         """The findings of the plan, the gravest first; none where par is reached."""
-        if self.stars == STARS:
-            return Findings()
-        return Findings(f for f in self.report.findings_on(self.cost.machine) if f.rule != "levels-differ")
+        return Findings() if self.stars == STARS else self.report.findings_on(self.cost.machine)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

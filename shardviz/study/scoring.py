@@ -137,12 +137,10 @@ class Floor:
     Attributes:
         compute: the program's FLOPs, shared evenly, at the chips' peak.
         memory: every argument read once and every output written once, shared evenly, at the memories' rate.
-        links: what the best plan moves, with all links of a chip at their full rate at once; of that plan only.
     """
 
     compute: float
     memory: float
-    links: float
 
     @property
     def seconds(self) -> float:
@@ -162,15 +160,7 @@ def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
     flops = flops_by_dtype(whole, scorer.machine)
     seconds = sum(flops[dtype] / (chip.flops(dtype) * count) for dtype in flops)
     nbytes = sum(v.bytes_per_device or 0.0 for v in (*on_device(whole.arguments), *whole.outputs))
-    return Floor(compute=seconds, memory=nbytes / (chip.needs("hbm_bytes_per_s") * count), links=0.0)
-
-
-def with_links(floor: Floor, machine: Machine, score: Score) -> Floor:
-    """The floor with what a plan moves, on all links of a chip at once."""
-    chip = machine.chip
-    rate = chip.nvlink_bytes_per_s or 2 * chip.ici_axes * (chip.ici_link_bytes_per_s or 0.0)
-    moved = sum(m.bytes for m in score.moved) * chip.devices_per_chip
-    return replace(floor, links=moved / rate if rate else 0.0)
+    return Floor(compute=seconds, memory=nbytes / (chip.needs("hbm_bytes_per_s") * count))
 
 
 def score_there(scorer: Scorer, plan: Plan) -> Score | str:

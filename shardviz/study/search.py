@@ -34,7 +34,7 @@ from shardviz.records.report import ASKED
 from shardviz.study.answer import Fallen, Found, Search, Tried, why_not
 from shardviz.study.candidates import Choice, Space
 from shardviz.study.finalists import Finalists
-from shardviz.study.scoring import Floor, Score, Scorer, floor_of, score_there, with_links
+from shardviz.study.scoring import Floor, Score, Scorer, floor_of, score_there
 from shardviz.study.trying import Step, Trying
 from shardviz.study.workers import WORTH, Lost, Shared, Workers, answers, can_travel, cores, free_cores
 
@@ -50,8 +50,6 @@ _PATIENCE = 120.0
 _LEAST = 24
 """How many candidates are tried beyond the time that was given, as long as none may fit."""
 _FINALISTS = 3
-_KNEES = 4
-"""How many plans that need less memory and are nearly as quick are looked at besides the finalists."""
 _BETTER = 1e-6
 
 
@@ -253,7 +251,6 @@ class Searching(Trying[Search]):
         self._floor: Floor | None = None
         self._finished = self._ended = False
         self._note = ""
-        self._settled: Tried | None = None
         self._scores: dict[Any, Score | str] = {}
         self._shared = Shared(self.scorer)
         self._own: Workers | None = None
@@ -267,7 +264,6 @@ class Searching(Trying[Search]):
             reached = "partitioned"
             self._note = f"not confirmed by the target's compiler: {resolved.missing}"
         self._finalists = Finalists(machine, reached, finalists, unasked)
-        self._asked: Tried | None = None
         self._estimated: dict[int, Found] = {}
         self._plans: dict[Choice, tuple[Any, Plan]] = {}
         self._choices = self._candidates()
@@ -288,7 +284,6 @@ class Searching(Trying[Search]):
             else:
                 offers = likely
         best = offers[0].tried if offers else self.best
-        floor = None if self._floor is None or best is None else with_links(self._floor, self.machine, best.score)
         return Search(
             program=self.program.name,
             target=self.machine.text,
@@ -297,7 +292,7 @@ class Searching(Trying[Search]):
             leading=leading,
             tried=tuple(self.tried.values()),
             fallen=self.fallen,
-            floor=floor,
+            floor=self._floor,
             why_not=() if best is None else why_not(best, tuple(self._neighbours(best))),
             given=self._given,
             seconds=self.elapsed,
@@ -320,7 +315,6 @@ class Searching(Trying[Search]):
             yield from self._confirmed()
             yield from self._complete()
             yield from self._confirmed()  # what came of that may be better
-            yield from self._confirmed_knee()
             if self._finalists.offers or self._finalists.level is None or self._done():
                 break
             self._until = self._seconds  # nothing was accepted: there may be what needs less
@@ -353,17 +347,7 @@ class Searching(Trying[Search]):
                 return
             before = self.best
             self._try(choice)
-            yield self.state if self._meanwhile() or self.best is not before else None
-
-    def _meanwhile(self) -> bool:
-        """Has the compiler look at the best so far, while others are scored, unless a number of candidates is wanted:
-        the answer is not to depend on how long a compile takes. Whether it has answered."""
-        if self._asked is not None:
-            return self._answered()
-        best, idle = self.best, self._most is None and not self._finalists.full
-        if best is not None and best is self._settled and idle and self._finalists.hope(best):
-            self._ask(best)
-        return False
+            yield self.state if self.best is not before else None
 
     def _candidates(self) -> Iterator[Choice]:
         """What to try next; it looks at what came of what it gave before."""
@@ -376,7 +360,6 @@ class Searching(Trying[Search]):
             self._ahead(tier)
             yield from tier
             starts += tier
-            self._settled = self.best
             yield from self._climbs(starts, climbed, 1)
         yield from self._climbs(starts, climbed, _CLIMBS)
         yield from self._by_chance()
@@ -388,7 +371,6 @@ class Searching(Trying[Search]):
         for start in [t for t in ranked if t not in climbed][:most]:
             climbed.append(start)
             yield from self._climb(start)
-            self._settled = self.best
 
     def _climb(self, at: Tried) -> Iterator[Choice]:
         """Changes one decision after the other as long as that helps."""
@@ -503,61 +485,35 @@ class Searching(Trying[Search]):
     def _confirmed(self) -> Iterator[Step]:
         """Takes the best candidates to the level that was asked for, the best first."""
         finalists = self._finalists
-        yield from self._awaited(math.inf)
         while not self.stopped:
             rival = self._given is not None and finalists.rivals(self._given)
             late = self.elapsed > self._seconds and (finalists.offers or self.elapsed > self._seconds + _PATIENCE)
             each = self._given if rival else None if late else finalists.next(self.tried.values())
             if each is None or (finalists.full and not rival and not finalists.may_win(each)):
                 return
-            self._ask(each)
             more = max(self._seconds - self.elapsed, 1.0) if finalists.offers and not rival else math.inf
-            yield from self._awaited(time.monotonic() + more)
+            yield from self._ask(each, time.monotonic() + more)
 
-    def _confirmed_knee(self) -> Iterator[Step]:
-        """Takes the smallest plans that are nearly as quick by their scores to that level, until one of them is a
-        knee."""
-        for each in self.state.knees[:_KNEES] if self._finalists.offers else ():
-            if self.stopped or self.elapsed > self._seconds or self.state.knee is not None:
-                return
-            if all(each is not other for other in self._finalists.asked):
-                self._ask(each)
-                yield from self._awaited(time.monotonic() + max(self._seconds - self.elapsed, 1.0))
-
-    def _ask(self, each: Tried) -> None:
+    def _ask(self, each: Tried, until: float) -> Iterator[Step]:
+        """Has a compiler look at a candidate; a compile that takes too long is stopped."""
         finalists = self._finalists
         assert finalists.level is not None
         finalists.asked.append(each)
         try:
             self._submit(self.program, each.plan, finalists.level, self.machine.text, _PATIENCE)
-            self._asked = each
+            yield from self._waits([each.plan], until)
+            report = self._compiled(each.plan)
         except ShardvizError as error:
-            finalists.refuse(each, error)
-
-    def _awaited(self, until: float) -> Iterator[Step]:
-        """Waits for the compile that goes on, which is stopped where it takes too long."""
-        if self._asked is None:
-            return
-        plan = self._asked.plan
-        yield from self._waits([plan], until)
-        if self._answered():
-            yield self.state
-        elif plan in self.compiles:
-            self.compiles[plan].stop()
-            self._asked = None
-
-    def _answered(self) -> bool:
-        """Takes in what came of the compile that goes on; whether anything did."""
-        assert self._asked is not None
-        each, report = self._asked, self._compiled(self._asked.plan)
+            report = error
         if report is None or isinstance(report, CompileStopped):
-            return False
-        self._asked = None
+            if each.plan in self.compiles:
+                self.compiles[each.plan].stop()
+            return
         if isinstance(report, ShardvizError):
-            self._finalists.refuse(each, report)
+            finalists.refuse(each, report)
         else:
-            self._finalists.take(each, report)
-        return True
+            finalists.take(each, report)
+        yield self.state
 
     def _likely(self, count: int) -> list[Found]:
         """The best candidates by their estimate; the given plan before them where none is quicker as it is

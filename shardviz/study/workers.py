@@ -7,13 +7,12 @@ in a `Shared`, which a worker reads once. Functions may be written in a notebook
         for key, answer in answers(score, Shared(program), {"a": plan_a, "b": plan_b}, pool):
             ...  # as they are done
 
-A worker that dies costs time alone: the tasks that it may have had are done again, one at a time. A task that kills its
-worker then too is `Lost`, as is one whose answer cannot be read.
+A worker that dies costs time alone: what it may have had is done again, one task at a time, by a worker of our own. A
+task that kills that too is `Lost`, as is one whose answer cannot be read.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
 import os
@@ -25,24 +24,15 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 import weakref
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import CodeType
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import cloudpickle
 import loky
@@ -54,10 +44,8 @@ from shardviz.kept import cached_property
 from shardviz.processes import starting
 from shardviz.program.contexts import Contexts
 
-_TRIES = 2
 _KEEPS = 8  # shared values of a worker
 _IDLE = 60.0  # seconds after which a worker without a task ends
-_REPLICATED = 30.0  # seconds that all of a cluster have to get a shared value at once
 _PACKAGES = ("jax", "jaxlib")
 
 WORTH = 8.0
@@ -69,10 +57,9 @@ K = TypeVar("K")
 @dataclass(frozen=True)
 class Lost:
     """What came of a task that was not done, and why: it killed its worker, or one of both ends cannot read the other's
-    words; `unread`: it did not even begin, since the worker cannot read it."""
+    words."""
 
     why: str
-    unread: bool = False
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -163,10 +150,9 @@ def versions() -> dict[str, str]:
     return own | {n: metadata.version(n) for n in _PACKAGES}
 
 
-def run(shared: Shared | Arrived | Stored, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
+def run(shared: Shared | Arrived | Stored, payload: bytes, wanted: Mapping[str, str]) -> bytes:
     """Does a task in a worker: pickled, whether it returned, and what, or what it raised. The payload is JAX's settings
-    where the task was given, the function and the task, pickled; `wanted` the versions that the worker must have;
-    `call` another text for each call, as dask gives a call that is like an earlier one the earlier one's end."""
+    where the task was given, the function and the task, pickled; `wanted` the versions that the worker must have."""
     if (here := versions()) != dict(wanted):
         wrong = ", ".join(f"{n} {here.get(n)} in place of {v}" for n, v in wanted.items() if here.get(n) != v)
         return packed((True, Lost(f"this worker has {wrong}; give workers of the same versions")))
@@ -175,16 +161,12 @@ def run(shared: Shared | Arrived | Stored, payload: bytes, wanted: Mapping[str, 
         value = shared.value
     except Exception as error:  # noqa: BLE001  # a module that is not there, say
         why = f"what was sent to a worker cannot be read there: {type(error).__name__}: {error}"
-        return packed((True, Lost(why, unread=True)))
+        return packed((True, Lost(why)))
     try:
         with contexts.around():
             return packed((True, function(value, task)))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # a person's function may raise anything: it is told
         return _packed_error(error)
-
-
-def _itself(shared: Arrived) -> Arrived:
-    return shared
 
 
 def _packed_error(error: BaseException) -> bytes:
@@ -213,145 +195,73 @@ def begin(kernel: int, path: Sequence[str]) -> None:
     threading.Thread(target=watch, name="shardviz-watch", daemon=True).start()
 
 
-class Tasks(Generic[K]):
-    """Tasks that are being done elsewhere.
+def give(function: Callable[[Any, Any], Any], shared: Any, task: Any, executor: Executor) -> Future[bytes]:
+    """Has `function` called with the shared value and a task, in a worker; `answer_of` the future is what came of it.
+    Raises Exception: whatever pickling the task raises."""
+    payload = packed((Contexts.here(), function, task))
+    here = isinstance(executor, Workers | ProcessPoolExecutor) and isinstance(shared, Shared)
+    try:
+        return executor.submit(run, shared.stored if here else shared, payload, versions())
+    except BrokenExecutor as error:
+        future = Future[bytes]()
+        future.set_exception(error)
+        return future
 
-    Attributes:
-        left: how many are not done.
-    """
 
-    def __init__(self, function: Callable[[Any, Any], Any], shared: Shared, executor: Any):
-        """No task yet. `function` is called with the shared value and a task, in a worker of `executor`: `Workers`,
-        another `concurrent.futures.Executor`, a client of `dask.distributed`, or another object with `get_executor()`.
-        Raises ShardvizError if the executor is none."""
-        self._function, self._shared = function, shared
-        self._executor = executor_of(executor)
-        self._wanted, self._contexts = versions(), Contexts.here()
-        self._tasks: dict[K, Any] = {}
-        self._waiting: deque[K] = deque()
-        self._suspects: deque[K] = deque()  # what a worker that died was at
-        self._running: dict[Future[Any], K] = {}
-        self._deaths: Counter[K] = Counter()
-        self._own: Workers | None = None
+def answer_of(future: Future[bytes]) -> Any:
+    """What came of a task that is done: the answer, or `Lost`. Raises Exception: what it raised."""
+    if (why := _ended(future)) is not None:
+        return Lost(f"its worker ended {why}")
+    try:
+        good, answer = pickle.loads(future.result())
+    except Exception as error:  # noqa: BLE001  # whatever a person's objects raise when they are unpickled
+        return Lost(f"what a worker answered cannot be read here: {type(error).__name__}: {error}")
+    if not good:
+        raise answer
+    return answer
 
-    @property
-    def left(self) -> int:
-        """How many tasks are not done."""
-        return len(self._tasks)
 
-    @property
-    def futures(self) -> tuple[Future[Any], ...]:
-        return tuple(self._running)
-
-    def put(self, key: K, task: Any) -> None:
-        """Gives a task. Raises Exception: whatever pickling it raises."""
-        self._tasks[key] = packed((self._contexts, self._function, task))
-        self._waiting.append(key)
-        self._submit()
-
-    def done(self, seconds: float | None = None) -> Iterator[tuple[K, Any]]:
-        """Waits until a task is done, or so many seconds; yields the keys and answers of those that are. Raises
-        Exception: what a task raised."""
-        if not self._tasks:
-            return
-        finished, _ = wait(self._running, seconds, FIRST_COMPLETED)
-        errors = {f: CancelledError() if f.cancelled() else f.exception() for f in finished}
-        for future, error in errors.items():
-            if not isinstance(error, BrokenExecutor):
-                yield from self._taken(self._running.pop(future), future, error)
-        broken = next((error for error in errors.values() if isinstance(error, BrokenExecutor)), None)
-        if broken is not None:  # and with it all that the executor had
-            yield from self._after_break(broken)
-        self._submit()
-
-    def cancel(self) -> None:
-        """Drops what is not done; what a worker is at goes on there."""
-        for future in self._running:
-            future.cancel()
-        self._running.clear()
-        self._tasks.clear()
-        self._waiting.clear()
-        self._suspects.clear()
-        if self._own is not None:
-            self._own.stop()
-
-    def _taken(self, key: K, future: Future[Any], error: BaseException | None) -> Iterator[tuple[K, Any]]:
-        if error is None:
-            del self._tasks[key]
-            yield key, _unpacked(future.result())
-        elif _is_the_clusters(error):  # dask blames whatever its worker had
-            yield from self._died(key, f"{type(error).__name__}: {error}")
-        else:
-            raise error
-
-    def _died(self, key: K, why: str) -> Iterator[tuple[K, Lost]]:
-        """Tries once more, alone, what may have killed its worker; then it is lost."""
-        self._deaths[key] += 1
-        if self._deaths[key] < _TRIES:
-            self._suspects.append(key)
-        else:
-            del self._tasks[key]
-            yield key, Lost(why)
-
-    def _after_break(self, error: BaseException) -> Iterator[tuple[K, Any]]:
-        """Goes on where an executor does nothing more: with what its workers may have been at, one at a time."""
-        had = list(self._running.values())
-        self._running.clear()
-        if not isinstance(self._executor, Workers):  # any of many: workers of our own find out
-            self._executor = self._own = Workers()
-            self._waiting.extend(had)
-            return
-        for key in had:
-            yield from self._died(key, f"its worker {_end(error)}, and so did the one that tried it again, alone")
-
-    def _submit(self) -> None:
-        """Gives the workers what they can do now: our own are given no more tasks than they are, so that it is known
-        what one that dies was at."""
-        most = self._executor.count if isinstance(self._executor, Workers) else sys.maxsize
-        while self._waiting and len(self._running) < most:
-            self._give(self._waiting.popleft())
-        if self._suspects and not self._running:
-            self._give(self._suspects.popleft())
-
-    @cached_property
-    def _at_cluster(self) -> Any:
-        """The shared value where dask keeps it, which makes it again where it was lost; else the value.
-
-        All workers get it at once: dask would rather queue a task where the value is than give it to an idle worker.
-        Where that comes to no end, as when a worker dies meanwhile, they get it when they need it.
-        """
-        client: Any = getattr(self._executor, "_client", None)
-        if not hasattr(client, "replicate"):
-            return self._shared
-        kept = client.submit(_itself, self._shared)
-        with contextlib.suppress(TimeoutError):
-            client.replicate(kept, callback_timeout=_REPLICATED)
-        return kept
-
-    def _give(self, key: K) -> None:
-        local = isinstance(self._executor, Workers | ProcessPoolExecutor)
-        shared = self._shared.stored if local else self._at_cluster
-        try:
-            future = self._executor.submit(run, shared, self._tasks[key], self._wanted, uuid.uuid4().hex)
-        except BrokenExecutor as error:
-            future = Future[Any]()
-            future.set_exception(error)
-        self._running[future] = key
+def _ended(future: Future[bytes]) -> str | None:
+    """How its worker ended, in a few words; None where it did its task. What the task raises is an answer."""
+    error = None if future.cancelled() else future.exception()
+    if error is None and not future.cancelled():
+        return None
+    codes = re.search(r"\{\w+\(-?\d+\).*\}", str(error))  # loky's
+    return codes[0] if codes else f"({type(error).__name__})"
 
 
 def answers(
     function: Callable[[Any, Any], Any], shared: Shared, tasks: Mapping[K, Any], executor: Any
 ) -> Generator[tuple[K, Any], None, None]:
     """The answers to tasks, as they are done: keys, and what the function returned, or `Lost`; close it to cancel the
-    rest. Arguments and errors as `Tasks` has them; what a task raises is raised."""
-    batch = Tasks[K](function, shared, executor)
+    rest. `executor` is `Workers`, another `concurrent.futures.Executor`, a client of `dask.distributed`, or another
+    object with `get_executor()`. Raises ShardvizError if it is none; Exception: what pickling a task, or a task,
+    raises."""
+    pool = executor_of(executor)
+    client: Any = getattr(pool, "_client", None)  # dask's: the value goes to all of its workers at once
+    value = client.scatter(shared, broadcast=True) if hasattr(client, "scatter") else shared
+    # our own workers are given no more tasks than they are, so that it is known what one that dies was at
+    most = pool.count if isinstance(pool, Workers) else len(tasks)
+    waiting, running = deque(tasks), dict[Future[bytes], K]()
+    again: list[K] = []
     try:
-        for key, task in tasks.items():
-            batch.put(key, task)
-        while batch.left:
-            yield from batch.done()
+        while waiting or running:
+            while waiting and len(running) < most:
+                key = waiting.popleft()
+                running[give(function, value, tasks[key], pool)] = key
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                key = running.pop(future)
+                if _ended(future) is None:
+                    yield key, answer_of(future)
+                else:
+                    again.append(key)
+        with Workers(1) as alone:
+            for key in again:
+                wait([future := give(function, shared, tasks[key], alone)])
+                yield key, answer_of(future)
     finally:
-        batch.cancel()
+        for future in running:
+            future.cancel()
 
 
 def executor_of(executor: Any) -> Executor:
@@ -363,29 +273,6 @@ def executor_of(executor: Any) -> Executor:
             "None"
         )
     return candidate
-
-
-def _unpacked(answer_bytes: bytes) -> Any:
-    try:
-        good, answer = pickle.loads(answer_bytes)
-    except Exception as error:  # noqa: BLE001  # whatever a person's objects raise when they are unpickled
-        return Lost(f"what a worker answered cannot be read here: {type(error).__name__}: {error}")
-    if not good:
-        raise answer
-    return answer
-
-
-def _is_the_clusters(error: BaseException) -> bool:
-    """Whether an error is the cluster's, not the task's: dask's are told by where they are defined."""
-    return isinstance(error, CancelledError) or type(error).__module__.partition(".")[0] in ("distributed", "dask")
-
-
-def _end(error: BaseException) -> str:
-    """How a worker ended, in words: loky has `{SIGKILL(-9)}` or `{EXIT(1)}` among its own."""
-    code = re.search(r"\{(\w+)\((-?\d+)\)", str(error))
-    if code is None:
-        return "ended"
-    return f"ended with exit code {code[2]}" if code[1] == "EXIT" else f"was ended by {code[1]}"
 
 
 class Workers(Executor):

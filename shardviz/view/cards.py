@@ -110,19 +110,19 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
 
 def preview_document(offer: Offer, results: Results, deck: Deck) -> Document:
     """The card that an offer would become, compared with the open card. Step, difference and level are as tried where
-    that was at a higher level than is known of its plan: at the open card's level, if tried there, so that the two
-    cards' steps differ by the difference."""
+    that was at a higher level than is known of its plan."""
     would = Card(id="preview", name=offer.name, plan=offer.plan, results=results)
     card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
     if tried is not None and tried.seconds and tried.step and LEVELS.index(tried.level) > LEVELS.index(results.level):
-        level, step, saved, cost = tried.level, tried.step, tried.seconds, deck.now.results.cost()
-        if tried.here is not None and tried.of_level == deck.now.results.level and cost is not None and cost.seconds:
-            level, step, saved = tried.of_level, cost.seconds, tried.here
-        of = f"compared with {deck.now.name}, as tried at level {level}"
+        step, saved = tried.step, tried.seconds
+        of = f"compared with {deck.now.name}, as tried at level {tried.level}"
         as_tried = {
             "step": words(format_seconds(step - saved), strong=True, tip=of),
-            "difference": (signed(-saved, format_seconds(abs(saved)), of=of), words(f"tried {level}", quiet=True)),
-            "level": words(level, quiet=True, tip=of),
+            "difference": (
+                signed(-saved, format_seconds(abs(saved)), of=of),
+                words(f"tried {tried.level}", quiet=True),
+            ),
+            "level": words(tried.level, quiet=True, tip=of),
         }
         cells = (as_tried.get(c.title, cell) for c, cell in zip(card.columns, card.rows[0].cells, strict=True))
         card = replace(card, rows=(replace(card.rows[0], cells=tuple(cells)),))

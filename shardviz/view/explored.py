@@ -13,7 +13,6 @@ from typing import Any
 
 from shardviz.errors import ShardvizError
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.files import SavedSession
 from shardviz.explorer.snapshot import Snapshot
 from shardviz.explorer.texts import Codes
 from shardviz.records.amounts import format_bytes, plural
@@ -124,11 +123,6 @@ def _whole(now: Snapshot, blocks: Iterable[Block]) -> Document:
 def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:
     lines = (paragraph(*(line if isinstance(line, tuple) else (line,))) for line in pane.lead)
     return section(title, *lines, *pane.blocks, lead=lead, fold=fold)
-
-
-@document.register
-def _(saved: SavedSession) -> Document:
-    return explored(saved.now)
 
 
 def _plans(now: Snapshot) -> Iterator[Block]:

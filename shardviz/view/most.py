@@ -101,7 +101,7 @@ class _ComparedStep:
     def entries(self, remedies: Remedies, plan: object) -> tuple[list[_Entry], list[_Entry]]:
         """The rows, and the mends that belong to no row: each mend goes to the first row that it helps."""
         mends = remedies.mends if remedies.of == plan else None
-        findings = (*self.results.findings, *(() if mends is None else mends.unnamed))
+        findings = self.results.findings
         entries = self._entries([finding for finding in findings if finding.severity != "note"])
         if mends is None:
             return entries, []

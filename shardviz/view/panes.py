@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Any
 
 from shardviz.costs.step_cost import StepCost, memory_parts
-from shardviz.diagnose.compiled import what_helps
 from shardviz.errors import ShardvizError
 from shardviz.explorer.snapshot import Snapshot
 from shardviz.judge.report import Report
@@ -185,12 +184,10 @@ def memory_pane(now: Snapshot) -> Document:
         blocks += [paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] * (plan.target == "cpu")
     if fits is False:
         lacks = format_bytes(sum(parts.values()) - (usable or 0.0))
-        helps: Sequence[str] = (
+        helps = (
             "shard the arguments over more mesh axes, or larger ones",
             f"more devices, or chips with more memory (each device lacks {lacks})",
         )
-        if plan is not None and plan.hbm:
-            helps = what_helps(plan, plan.takes - plan.hbm, report.residual_bytes)
         told = (paragraph(f"• {text}") for text in helps)
         blocks.append(section("What would help", *told, name="memory-helps"))
     alive = _alive(report)[:_MOST_ALIVE]

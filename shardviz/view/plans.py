@@ -334,12 +334,7 @@ def _nothing(search: Search) -> str:
 
 
 def _headline(search: Search, best: Found) -> str:
-    knee_text = ""
-    if (knee := search.knee) is not None and best.score.seconds:
-        slower = max(0.0, search.seconds_of(knee) / search.seconds_of(best.tried) - 1)
-        less = f"{format_bytes(knee.score.needs.total)} instead of {format_bytes(best.score.needs.total)}"
-        knee_text = f" ({slower:.1%} slower with about {less}: {knee.text})"
-    text = f"Best: {best.text}{knee_text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
+    text = f"Best: {best.text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
     if search.given is not None and search.given is not best.tried and best.score.seconds:
         times = search.given.score.seconds / best.score.seconds
         text += f" The starting plan is predicted to take {format_times(times)} as long."
@@ -371,7 +366,6 @@ def _offers(search: Search) -> Table:
 def _floor(floor: Floor, best: Found) -> str:
     text = f"No plan is faster than {format_seconds(floor.seconds)}: compute at peak {format_seconds(floor.compute)}, "
     text += f"memory read and written once {format_seconds(floor.memory)}."
-    text += f" The best plan's communication would take {format_seconds(floor.links)} on all links of a chip at once."
     if floor.seconds:
         text += f" The best takes {format_times(best.seconds / floor.seconds)} the floor."
     return text

@@ -82,8 +82,6 @@ def test_where_the_levels_differ_the_report_says_so(reports, name, mesh):
         both = [total.get(key, (0, 0.0)) for total in (ours, theirs)]
         texts = tuple(f"{plural(runs, 'run')}, {format_bytes(size)}" for runs, size in both)
         assert said.get(key) == (None if texts[0] == texts[1] else texts)
-    found = [d for d in report.diagnostics if d.rule == "levels-differ"]
-    assert not found or name == "mlp"  # where XLA gathers a gradient once more, a fifth of what moves
 
 
 @pytest.mark.parametrize("name", NAMES)

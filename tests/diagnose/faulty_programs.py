@@ -240,7 +240,7 @@ class Fault:
     """A function under a plan that has a fault, and under one that has not.
 
     Attributes:
-        rules: the rules that name the fault, one at least.
+        rules: the rules that name the fault; none where only trying finds it.
         fn: the function.
         args: its arguments, of dimensions so many times as long.
         specs, out: the faulty plan's.
@@ -394,7 +394,7 @@ FAULTS = {
     ),
     "weight gathered in a loop": Fault(("gathered-each-run",), looped, square, (P(ALL), P(ALL)), good=(P(), P(ALL))),
     "gathered to be summed": Fault(
-        ("gathered-then-summed",),
+        (),
         partial(summed_after, P()),
         lambda n: square(n)[:1],
         (P(ALL),),
@@ -441,7 +441,7 @@ FAULTS = {
         good_out=SHARDED,
     ),
     "logits gathered for the loss": Fault(
-        ("tried-change",),
+        (),
         partial(cross_entropy, P("data")),
         of_loss,
         (P(None, "model"), *DATA),
@@ -528,7 +528,7 @@ FAULTS = {
         donated=(1,),
     ),
     "queries, keys and values gathered": Fault(
-        ("tried-change",),
+        (),
         partial(attended, spec=P("data")),
         of_attention,
         (BY_HEADS, P("data")),
@@ -536,7 +536,7 @@ FAULTS = {
         mend="tried",
     ),
     "sequence along the tensor axis": Fault(
-        ("tried-change",),
+        (),
         attended,
         of_attention,
         (BY_HEADS, P("data", "model")),
@@ -552,7 +552,7 @@ FAULTS = {
         mend="tried",
     ),
     "adapters along their rank": Fault(
-        ("tried-change",),
+        (),
         adapted,
         of_adapted,
         (P(None, "model"), {"a": P(None, "model"), "b": P("model")}, P("data")),

@@ -96,23 +96,6 @@ def stacks_made_whole(x, ws, us):
     return jax.lax.scan(lambda carry, w: (jnp.tanh(carry @ w[0]) @ w[1], None), x, whole)[0]  # here
 
 
-def whole_then_sum(x):
-    return jnp.sum(constrained(jnp.tanh(x), P()), axis=0)  # here
-
-
-def sum_of_parts(x):
-    return jnp.sum(jnp.tanh(x), axis=0)
-
-
-def part_of_a_product(x, w):
-    return (x @ w)[:, :2]  # here
-
-
-def both_halves_of_a_product(x, w):
-    y = x @ w
-    return y[:, :8] * 2, y[:, 8:] * 3
-
-
 def there_and_back(x):
     y = constrained(constrained(x, P(None, "data")), P("data"))
     return y + 1  # here
@@ -282,15 +265,6 @@ def both_ways(x, w):
     return y @ w.T  # here
 
 
-def sorts(x, w, u):
-    h = x @ w
-    return jnp.sum(jnp.sort(h, axis=1) @ u)
-
-
-def scatters(x, w):
-    return constrained(x @ w, P("data"))  # here
-
-
 def attends(cache, q):
     new = jax.lax.dynamic_update_slice(cache, q, (0, 5, 0, 0))
     return new, jnp.einsum("bqhd,bshd->bhqs", q, new)
@@ -359,10 +333,6 @@ FIRES: dict[str, tuple[Case, Case]] = {
         specs=(P("data"), P(None, "data")),
     ),
     "stack-gathered": versus(Case(stack_made_whole, (BATCH, STACK), (P("data"), P(None, "data"))), fn=loop_over_stack),
-    "gathered-then-summed": versus(Case(whole_then_sum, (s(8, 16),), (P("data"),)), fn=sum_of_parts),
-    "part-of-sum": versus(
-        Case(part_of_a_product, (BATCH, s(16, 16)), (P(None, "data"), P("data"))), fn=both_halves_of_a_product
-    ),
     "stack-gathered/two": versus(
         Case(stacks_made_whole, (BATCH, STACK, STACK), (P("data"), P(None, "data"), P(None, "data"))),
         fn=loop_over_stack,
@@ -379,14 +349,6 @@ FIRES: dict[str, tuple[Case, Case]] = {
     "along-the-cut": versus(Case(uneven_reshape, (s(8, 24),), (P("data", "model"),)), fn=even_reshape),
     "along-the-cut/concatenate": versus(Case(appended, (s(8, 16),), (P("model"),)), fn=appended_elsewhere),
     "moved-again": versus(Case(both_ways, (BATCH, s(16, 16)), (P("data"), P("data"))), specs=(P("data"), P())),
-    "peak-of-one": versus(
-        Case(sorts, (s(256, 64), s(64, 8192), s(8192, 8)), (P("data"), P(), P()), level="compiled"),
-        args=(s(256, 64), s(64, 512), s(512, 8)),
-    ),
-    "cpu-plan": versus(
-        Case(sorts, (s(256, 64), s(64, 512), s(512, 8)), (P("data"),) * 3, level="compiled", on="v5e"), on=None
-    ),
-    "sum-kept-in-part": versus(Case(scatters, (BATCH, s(16, 16)), (P(None, "data"), P("data"))), fn=plain_product),
     "large-constant": versus(
         Case(looks_up, (s(64, 512),), (P("data"),)),
         fn=is_given,
@@ -397,7 +359,6 @@ FIRES: dict[str, tuple[Case, Case]] = {
         Case(forward, (model(512), s(64, 256, dtype=jnp.int32)), (CUT, P("data"))), specs=(TENSOR, P("data"))
     ),
     "padded": versus(Case(odd_rows, (s(64, 64),), (P("model"),)), fn=even_rows),
-    "result-whole": versus(Case(odd_rows, (s(64, 64),), (P("model"),)), fn=even_rows),
     "gradient-unlike": versus(
         Case(
             gradients,
@@ -406,10 +367,6 @@ FIRES: dict[str, tuple[Case, Case]] = {
             out={"w": P(), "u": P("model")},
         ),
         out={"w": P("model"), "u": P("model")},
-    ),
-    "gradient-unlike/moved": (
-        stepped(CUT | {"w": P("data"), "u": P("data", "model")}, level="partitioned"),
-        stepped(CUT, level="partitioned"),
     ),
     "update-gathers": versus(
         Case(written, (BATCH, s(4, 16), s(dtype=jnp.int32)), (P("data"), P(), P()), level="partitioned"),
@@ -432,10 +389,6 @@ FIRES: dict[str, tuple[Case, Case]] = {
         specs=(P(("data", "model")), P()),
     ),
     "repeated-work/of its own": versus(Case(mapped, (BATCH, s(16, 64)), (P("data"), P())), fn=of_its_own),
-    "small-tiles": versus(
-        Case(product, (s(4096, 512), s(512, 256)), (P("data"), P(None, "model")), on="tpu v5e:2x4"),
-        args=(s(4096, 512), s(512, 1024)),
-    ),
     "slow-order": versus(
         Case(
             two_layers,
@@ -450,7 +403,6 @@ FIRES: dict[str, tuple[Case, Case]] = {
     "not-divided": (stepped(ODD, params=model(1025, 255), state=model(1025, 255)), STEPPED),
     "unlike-parameter": (stepped(momentum=CUT | {"emb": P()}), STEPPED),
     "unlike-parameter/across": (stepped(momentum=CUT | {"emb": P("data", "model")}), STEPPED),
-    "whole-batch": (stepped(tokens=P()), STEPPED),
     "read-in-slices": versus(
         Case(attends, (s(8, 64, 8, 16), s(8, 1, 8, 16)), (P("data"), P("data", None, "model"))),
         specs=(P("data", None, "model"), P("data", None, "model")),

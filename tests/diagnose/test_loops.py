@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.diagnose.specs import first_cut_further, further, moved_off
+from shardviz.diagnose.specs import further, moved_off
 from shardviz.notation import DeviceMesh, Spec
 from tests.diagnose.programs import s
 
@@ -64,7 +64,6 @@ def test_a_spec_that_is_cut_further_leaves_the_steps_out():
     report = sv.trace(layers, STACKS, s(32, 16)).propagate(sv.Plan("data=8", ({"a": P(None, "data"), "b": P()}, P())))
     a, b = (report.value(f"ws['{name}']") for name in "ab")
     assert further(b, "data", mesh) == Spec(((), ("data",), ()))
-    assert first_cut_further(b, "data", mesh) is None
     assert moved_off(a, ["data"], mesh) == Spec(((), (), ("data",)))
 
 

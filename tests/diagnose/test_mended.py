@@ -42,8 +42,6 @@ def mended(case: Case, report: Report, finding: Finding, kinds: tuple[str, ...] 
         plan = plan.with_spec(mend.target, mend.spec, output=True)
     if outputs:
         return plan
-    if together := [change.plan for change in going._together(finding)]:
-        return together[0]
     plans = (going.suggested(m) for m in finding.mends if m.kind in kinds)
     return next(plan for plan in plans if plan is not None)
 
@@ -58,7 +56,7 @@ MOVES = [
     "update-gathers",
     "conflict",
 ]
-HOLDS = ["less-cut", "unlike-parameter", "whole-batch", "comes-back-otherwise", "idle-axis", "repeated-work"]
+HOLDS = ["less-cut", "unlike-parameter", "comes-back-otherwise", "idle-axis", "repeated-work"]
 HOLDS += [
     "read-in-slices",
     "result-gathered",
@@ -66,7 +64,6 @@ HOLDS += [
     "halo",
     "whole-activation",
     "gradient-unlike",
-    "gradient-unlike/moved",
     "kept-whole",
 ]
 
@@ -128,11 +125,9 @@ def test_an_array_of_a_line_is_cut_by_the_batch_once_the_first_one_is():
 
 
 BY_HAND = {
-    "gathered-then-summed": ("constrained(jnp.tanh(x), P())", "jnp.tanh(x)"),
     "there-and-back": ('constrained(constrained(x, P(None, "data")), P("data"))', 'constrained(x, P("data"))'),
     "moved-again": ("    y = jnp.tanh(x @ w)\n", "    w = constrained(w, P())\n    y = jnp.tanh(x @ w)\n"),
     "padded": ("    return jnp.tanh(x[1:])", "    return jnp.tanh(x[0:])"),
-    "part-of-sum": ("(x @ w)[:, :2]", "x @ w[:, :2]"),
     "large-constant": (
         "def looks_up(x):\n    return jnp.tanh(x) @ TABLE",
         "def looks_up(x, t):\n    return jnp.tanh(x) @ t",

@@ -62,8 +62,6 @@ def test_on_the_page(open_page, tmp_path, name):
     unharmed(page)
     assert page.at("panel-rules").evaluate(UNREADABLE) == []
     assert state.pin(name)
-    dimension = state.logical.found[0].name
-    state.rename_dimension(dimension, name)
     page.answer()
     unharmed(page)
     shown = page.tab.locator(".sv-cardname").last.inner_text()

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import Executor, Future
 
 import jax
 import jax.numpy as jnp
@@ -121,28 +120,6 @@ def test_a_worker_that_dies_while_the_shared_value_comes_costs_time_alone(client
     assert found == {n: 100 + n for n in range(6)} and (tmp_path / "died").exists()
 
 
-class Remembering(Executor):
-    """As dask does, it gives a call that is like an earlier one the earlier one's end; at first its worker dies."""
-
-    def __init__(self, death):
-        self.death, self.ends = death, {}
-
-    def submit(self, fn, /, *args, **kwargs):
-        call = tuple(str(a) for a in args)
-        if call not in self.ends:
-            self.ends[call] = Future()
-            if len(self.ends) == 1:
-                self.ends[call].set_exception(self.death)
-            else:
-                self.ends[call].set_result(fn(*args, **kwargs))
-        return self.ends[call]
-
-
-def test_a_task_that_is_tried_again_is_run_again_though_its_first_end_is_remembered(distributed):
-    remembering = Remembering(distributed.comm.CommClosedError("the worker has died"))
-    assert dict(answers(lambda _, task: task, Shared(None), {0: "again"}, remembering)) == {0: "again"}
-
-
 def test_workers_of_another_jax_are_refused(client, monkeypatch):
     asked = workers.versions() | {"jax": "0.0.1"}
     monkeypatch.setattr(workers, "versions", lambda: asked)  # here: the cluster's workers have what they have
@@ -151,7 +128,7 @@ def test_workers_of_another_jax_are_refused(client, monkeypatch):
 
 
 KILLS = """
-import os, signal, time
+import contextlib, os, signal, time
 import dask, distributed
 from shardviz.study.workers import Lost, Shared, answers
 
@@ -160,8 +137,9 @@ def starts(dask_worker):
 
 def deadly(value, task):
     if task == "bad":
-        while any(distributed.get_client().run(starts, nanny=True).values()):
-            time.sleep(0.05)
+        with contextlib.suppress(ValueError):  # no client: it is tried again on this machine
+            while any(distributed.get_client().run(starts, nanny=True).values()):
+                time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGKILL)
     return value + task
 
@@ -175,7 +153,7 @@ if __name__ == "__main__":
         found = dict(answers(deadly, Shared("a "), tasks, client))
     lost = found.pop(1)
     assert found == {0: "a b", 2: "a c", 3: "a d"}, found
-    assert isinstance(lost, Lost) and "KilledWorker" in lost.why, lost
+    assert isinstance(lost, Lost) and "SIGKILL" in lost.why, lost
 """
 
 

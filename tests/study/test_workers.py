@@ -173,7 +173,7 @@ def test_a_killed_worker_costs_time_alone(tmp_path):
         found = dict(answers(die_once, Shared(str(tmp_path / "died")), dict.fromkeys("ab", 7), one))
         assert found == {"a": 7, "b": 7} and (tmp_path / "died").exists()
         always = asked(lambda *_: os.kill(os.getpid(), signal.SIGKILL), [0], one)
-        assert isinstance(always[0], Lost) and "SIGKILL, and so did" in always[0].why
+        assert isinstance(always[0], Lost) and "ended {SIGKILL(-9)}" in always[0].why
         assert asked(lambda _, text: int(text), ["4"], one) == {0: 4}  # and the pool goes on
 
 

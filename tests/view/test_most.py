@@ -9,9 +9,8 @@ import shardviz as sv
 from shardviz.costs.spending import spendings
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.snapshot import Remedies
-from shardviz.records import Suggestion
 from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.study.mends import Mend, Mends, with_finding
+from shardviz.study.mends import Mend, Mends
 from shardviz.view.document import Section, Table, plain
 from shardviz.view.most import costs_documents
 from tests.diagnose.faulty_programs import FAULTS, LARGE
@@ -91,21 +90,6 @@ def test_a_mend_stands_beside_its_finding_and_nowhere_else(state):
     rows, apart = tables(state, mend(state, "turn the mesh", finding, kept=lambda c: False))
     assert [row for row in rows if "turn the mesh" in row] == [row for row in rows if finding.text[:40] in row] != []
     assert not apart, "it lessens all collectives, and stands beside none of them"
-
-
-def test_a_tried_change_that_no_rule_names_has_a_row_of_what_it_saves(state):
-    found = mend(state, "turn the mesh", kept=lambda c: False)
-    found = dataclasses.replace(found, seconds=5e-4, level="partitioned")
-    as_code = lambda m: Suggestion(kind="code", text=m.action)  # noqa: E731
-    (named,) = with_finding([found], as_code)
-    rows, apart = tables(state, named)
-    (row,) = [row for row in rows if "turn the mesh" in row]
-    assert "off the step of 1.00 ms (50%): turn the mesh" in row and row.endswith("turn the mesh → −500 µs")
-    assert not apart
-    (small,) = with_finding(
-        [dataclasses.replace(found, seconds=1e-5)], lambda m: Suggestion(kind="code", text=m.action)
-    )
-    assert not small.findings
 
 
 def test_state_that_is_replicated_is_among_the_first_rows():

@@ -1,9 +1,8 @@
 // @ts-check
 // The logical dimensions: a row each, into which axes go, and every array that has it is sharded along them. What disagrees says so.
 import { cutText } from "./chips.js";
-import { find, focused, keyed } from "./dom.js";
+import { find, keyed } from "./dom.js";
 import { AxisSlot } from "./drag.js";
-import { Field } from "./fields.js";
 import { Refusal, ui, useContextOf, useTraits } from "./parts.js";
 import { Pieces } from "./pieces.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
@@ -17,7 +16,6 @@ export function Dimensions() {
   const { rows, state, unasked } = ctx.get("dimensions");
   const [all, unfold] = useState(false);
   const [entered, enter] = useState(0); // the row at which Tab enters
-  const [naming, setNaming] = useState(""); // the dimension that is being given another name
   const list = useRef(/** @type {any} */ (null));
   const goes = useRef(false); // whether the focus goes to that row
   const at = Math.min(entered, Math.max(0, rows.length - 1));
@@ -33,11 +31,6 @@ export function Dimensions() {
     if (goes.current) find(list.current, `dim-${rows[at]?.name}`)?.focus();
     goes.current = false;
   });
-  // the row that has the focus may be called otherwise now
-  if (list.current?.contains(focused(list.current)) && !rows.some(({ name }) => isIn(list.current, name))) {
-    goes.current = !naming;
-  }
-
   /** @param {number} place */
   function go(place) {
     goes.current = true;
@@ -56,25 +49,13 @@ export function Dimensions() {
       End: () => go(rows.length - 1),
       Delete: empty,
       Backspace: empty,
-      F2: () => rename(name),
     });
   }
 
-  /** @param {string} name @param {string} text @param {boolean} refocus */
-  function named(name, text, refocus) {
-    setNaming("");
-    if (text.trim() && text.trim() !== name) ctx.edit({ op: "rename_dimension", old: name, new: text.trim() });
-    goes.current = refocus;
-  }
-  /** @param {string} name */
-  function rename(name) {
-    enter(rows.findIndex((row) => row.name === name));
-    setNaming(name);
-  }
-  const deck = { keys, named, rename, enter };
+  const deck = { keys, enter };
 
   const lines = rows.map((row, place) =>
-    ui`<${Line} key=${row.name} row=${row} place=${place} tabs=${place === at} naming=${naming === row.name}
+    ui`<${Line} key=${row.name} row=${row} place=${place} tabs=${place === at}
           rest=${waits(row, place)} deck=${deck} />`
   );
   return ui`<div class="sv-dimbox" hidden=${state === "found" && !rows.length}>
@@ -87,9 +68,6 @@ export function Dimensions() {
         ${all ? "show less" : `${rest} more`}</button></div>`;
 }
 
-/** Whether the focus is in the row of a dimension. @param {HTMLElement} list @param {string} name */
-const isIn = (list, name) => find(list, `dimension-${name}`)?.contains(focused(list));
-
 /** How far the search for dimensions is. */
 function State() {
   const ctx = useContextOf();
@@ -100,11 +78,10 @@ function State() {
     ui`<div class="sv-empty" data-testid="dimensions-state" role="status">${told}${" "}${asks && find}</div>`;
 }
 
-/** @typedef {{ keys: (e: KeyboardEvent, place: number) => void, enter: (place: number) => void,
- *   named: (name: string, text: string, refocus: boolean) => void, rename: (name: string) => void }} Deck */
+/** @typedef {{ keys: (e: KeyboardEvent, place: number) => void, enter: (place: number) => void }} Deck */
 
-/** @param {{ row: DimensionRow, place: number, tabs: boolean, naming: boolean, rest: boolean, deck: Deck }} props */
-function Line({ row, place, tabs, naming, rest, deck }) {
+/** @param {{ row: DimensionRow, place: number, tabs: boolean, rest: boolean, deck: Deck }} props */
+function Line({ row, place, tabs, rest, deck }) {
   const ctx = useContextOf();
   const { name } = row;
   const asked = ctx.lastAsked("cut_dimension", name)?.axes;
@@ -115,12 +92,6 @@ function Line({ row, place, tabs, naming, rest, deck }) {
     ctx.openMenu({ what: "dimensions", name, id: `dim-${name}` });
   };
   const { error } = ctx.get("status");
-  const named = (/** @type {boolean} */ refocus) => (/** @type {string} */ text) => deck.named(name, text, refocus);
-  const said = naming
-    ? ui`<${Field} class="sv-newdim" data-testid="new-${name}" value=${name} grab enter=${named(true)}
-        leave=${named(false)} escape=${() => named(true)("")} aria-label="another name for dimension ${name}" />`
-    : ui`<button class="sv-dimtitle" data-testid="rename-${name}" tabindex="-1" onclick=${() => deck.rename(name)}
-        title="${name}: click to call it otherwise (F2)">${name}</button>`;
   const look = `sv-but ${row.grave ? "" : "sv-little"}`;
   const but = !asked && row.otherwise.length > 0 &&
     ui`<span class=${look} title=${row.otherwise.join("\n")}><${Pieces} of=${row.but} /></span>`;
@@ -128,7 +99,7 @@ function Line({ row, place, tabs, naming, rest, deck }) {
   return ui`<div class="sv-dimrow ${row.otherwise.length && row.grave ? "sv-odd" : ""} ${rest ? "sv-rest" : ""}"
         role="row" data-thing="dimension ${name}" data-testid="dimension-${name}">
       <span class="sv-dimname" role="rowheader" title=${[row.arrays, ...row.several].join("\n")}>
-        ${said}
+        <span class="sv-dimtitle">${name}</span>
         <small>${row.said}</small></span>
       <span class="sv-dimslot" role="gridcell">
         <${AxisSlot} axes=${axes} choices=${row.choices} take=${take} empty="drop an axis" data-testid="dim-${name}"

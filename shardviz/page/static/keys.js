@@ -19,7 +19,7 @@ const KEYS = [
     "on a mesh axis: twice, half as many devices; on the timeline: closer, farther (< >: earlier, later; Home: the whole step)",
   ],
   ["w", "why the selected value is sharded as it is; then ← → go along the chain, Escape closes the answer"],
-  ["F2", "another name for a dimension, a mesh axis or a card"],
+  ["F2", "another name for a mesh axis or a card"],
   ["k c w", "on a card: keep it, compare with it, why it was found; Alt with ← → moves it"],
   ["1 2 3 …", "the tabs, by their number"],
   ["Ctrl+Z, Ctrl+Shift+Z", "undo, redo"],

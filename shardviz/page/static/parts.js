@@ -135,8 +135,7 @@ export function Waiting() {
  */
 export function Refusal({ error, id }) {
   const ctx = useContext(Explorer);
-  const ways = (error.ways ?? []).map(({ text, tip, take }, place) => {
-    if (!take) return ui`<span class="sv-soft" title=${tip}>${text}</span>`;
+  const ways = (error.ways ?? []).map(({ text, tip }, place) => {
     const go = () => ctx.edit({ op: "take_way", place });
     return ui`<button class="sv-btn sv-do" data-testid="way-${place}" title=${tip} onclick=${go}>${text}</button>`;
   });

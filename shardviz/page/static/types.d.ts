@@ -191,8 +191,8 @@ export interface EditError {
   dimension: number | null;
   /** What the change was to. */
   subject: string | null;
-  /** The ways on; those that can be taken were tried. */
-  ways: { text: string; tip: string; take: boolean }[];
+  /** The ways on, which were tried. */
+  ways: { text: string; tip: string }[];
 }
 
 export interface Failure {
