@@ -25,21 +25,12 @@ from shardviz.view.picture import (
     Labels,
     LegendKey,
     Lines,
-    Marks,
     Picture,
     Rects,
     Role,
     pixels,
 )
 
-_MARKS = {
-    "circle": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
-    "square": "M-4.5-4.5H4.5V4.5H-4.5Z",
-    "diamond": "M0-6L5.5 0L0 6L-5.5 0Z",
-    "up": "M0-5.5L5.5 4.5H-5.5Z",
-    "down": "M0 5.5L5.5-4.5H-5.5Z",
-    "plus": "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
-}
 _FONTS = "font-family:system-ui,sans-serif;dominant-baseline:central"
 
 
@@ -144,7 +135,7 @@ def _shape(shape: Drawn) -> Iterable[str]:
         return _rects(shape)
     if isinstance(shape, Lines):
         return _lines(shape)
-    return _marks(shape) if isinstance(shape, Marks) else _labels(shape)
+    return _labels(shape)
 
 
 def _tip(text: str) -> str:
@@ -179,13 +170,6 @@ def _lines(shape: Lines) -> Iterator[str]:
 
 def _points(points: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f} {y:.1f}" for x, y in points)
-
-
-def _marks(shape: Marks) -> Iterator[str]:
-    look = _look(shape.fill, shape.stroke)
-    for x, y in shape.at:
-        scale = f"translate({x:.1f},{y:.1f}) scale({shape.size / 10:g})"
-        yield f'<path d="{_MARKS[shape.mark]}" transform="{scale}" {look}>{_tip(shape.tip)}</path>'
 
 
 def _labels(shape: Labels) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.explorer.cards import Card, Deck, Results, equal_level
@@ -18,7 +17,7 @@ from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
 from shardviz.records.findings import Finding
 from shardviz.records.options import options_text
-from shardviz.records.report import LEVELS, PlanRecord
+from shardviz.records.report import PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.records.values import on_device
 from shardviz.view.comparison import comparison_document
@@ -27,7 +26,6 @@ from shardviz.view.document import (
     Inline,
     Part,
     Piece,
-    Table,
     axes,
     bar,
     document,
@@ -65,11 +63,7 @@ _MOST_MOVED = 3
 @document.register
 def deck_document(deck: Deck) -> Document:
     """A row for each card."""
-    mesh = deck.now.results.bound.mesh
-    return Document(title=words("Plans", strong=True), blocks=(_cards(deck.cards, deck, name="cards"),), mesh=mesh)
 
-
-def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
     def moved(card: Card) -> Iterator[Piece]:
         level = "" if card.id == deck.other.id else equal_level(card.results, deck.other.results)
         return moved_pieces(card.results, deck.other.results if level else None, level)
@@ -88,8 +82,8 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
         cost, level = card.results.cost(), card.results.level
         return words(level, quiet=True, tip=f"{level} program" if cost is None else level_words(cost))
 
-    return table(
-        cards,
+    cards = table(
+        deck.cards,
         ("plan", lambda card: words(card.name, strong=True)),
         ("origin", lambda card: _note(card, deck)),
         ("step", lambda card: step_pieces(card.results)),
@@ -104,29 +98,9 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
         marked=lambda card: card.id == deck.at,
         folds="never",
         noun="plan",
-        **more,
+        name="cards",
     )
-
-
-def preview_document(offer: Offer, results: Results, deck: Deck) -> Document:
-    """The card that an offer would become, compared with the open card. Step, difference and level are as tried where
-    that was at a higher level than is known of its plan: at the open card's level, if tried there, so that the two
-    cards' steps differ by the difference."""
-    would = Card(id="preview", name=offer.name, plan=offer.plan, results=results)
-    card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
-    if tried is not None and tried.seconds and tried.step and LEVELS.index(tried.level) > LEVELS.index(results.level):
-        level, step, saved, cost = tried.level, tried.step, tried.seconds, deck.now.results.cost()
-        if tried.here is not None and tried.of_level == deck.now.results.level and cost is not None and cost.seconds:
-            level, step, saved = tried.of_level, cost.seconds, tried.here
-        of = f"compared with {deck.now.name}, as tried at level {level}"
-        as_tried = {
-            "step": words(format_seconds(step - saved), strong=True, tip=of),
-            "difference": (signed(-saved, format_seconds(abs(saved)), of=of), words(f"tried {level}", quiet=True)),
-            "level": words(level, quiet=True, tip=of),
-        }
-        cells = (as_tried.get(c.title, cell) for c, cell in zip(card.columns, card.rows[0].cells, strict=True))
-        card = replace(card, rows=(replace(card.rows[0], cells=tuple(cells)),))
-    return Document(blocks=(card,), mesh=results.bound.mesh)
+    return Document(title=words("Plans", strong=True), blocks=(cards,), mesh=deck.now.results.bound.mesh)
 
 
 def offers_document(offers: Offers, deck: Deck) -> Document:

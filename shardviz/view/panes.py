@@ -24,7 +24,6 @@ from shardviz.records.report import host_bytes, values_of
 from shardviz.records.sums import total_of
 from shardviz.records.values import on_device, unused_bytes
 from shardviz.view.collectives import collectives_table, runs_section, sums_table
-from shardviz.view.cost_pictures import roofline_picture
 from shardviz.view.document import (
     Beside,
     Block,
@@ -242,8 +241,7 @@ def cost_pane(cost: StepCost | None, trouble: str = "") -> Document:
     """All that a cost says; where there is none, why."""
     if cost is None:
         return without_machine(trouble, "speed", "cost-why")
-    roofline = Figure(of=roofline_picture(cost), name="roofline")
-    blocks: list[Block] = [step_section(cost), section("Roofline of one device", roofline)]
+    blocks: list[Block] = [step_section(cost)]
     if cost.collectives:
         blocks.append(dataclasses.replace(longest_section(cost, waits=True), fold=None))
     blocks += [dataclasses.replace(work, fold=None) for work in work_sections(cost)]

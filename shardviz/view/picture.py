@@ -132,7 +132,6 @@ class Lines:
         closed: whether the end is joined to the start.
         fill: what closed ones are filled with.
         tip: what is said when one is pointed at.
-        name: the key of the legend that it belongs to.
         layer: as of `Rects`.
     """
 
@@ -144,26 +143,7 @@ class Lines:
     closed: bool = False
     fill: Role | None = None
     tip: str = ""
-    name: str = ""
     layer: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Marks:
-    """Points with a mark (`circle`, `square`, `diamond`, `up`, `down`, `plus`) around their middles (`at`), so many
-    pixels from one end to the other; `tip`, `name` and `layer` are as of `Lines`."""
-
-    at: tuple[Point, ...]
-    mark: str = "circle"
-    size: float = 10.0
-    fill: Role | None = "ink"
-    stroke: Role | None = None
-    tip: str = ""
-    name: str = ""
-    layer: int = 0
-
-
-MARKS = ("circle", "square", "diamond", "up", "down", "plus")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +159,7 @@ class Labels:
         bold, mono: the sort of letters.
         turned: whether they read upwards.
         halo: whether the ground shows around the letters, where they stand over lines.
-        name, layer: as of `Lines`.
+        layer: as of `Rects`.
     """
 
     at: tuple[Point, ...]
@@ -191,7 +171,6 @@ class Labels:
     mono: bool = False
     turned: bool = False
     halo: bool = False
-    name: str = ""
     layer: int = 0
 
 
@@ -363,25 +342,20 @@ class Grid:
             yield Labels(at=(at,), texts=(text,), align="middle", ink="quiet", turned=upright)
 
 
-Drawn = Rects | Lines | Marks | Labels
+Drawn = Rects | Lines | Labels
 """What a medium that draws knows."""
 Shape = Drawn | Grid
 
 
 @dataclass(frozen=True, kw_only=True)
 class LegendKey:
-    """A line of the legend: a sample, a patch (`fill`, `hatch`) or a line (`stroke`, `dash`) with a `mark` on it; what
-    it stands for, more in quiet letters, a tip (`title`); and the `name` of the shapes that it is the key of."""
+    """A line of the legend: a sample, a patch (`fill`, `hatch`) or a line (`stroke`, `dash`), and what it is."""
 
     text: str
-    more: str = ""
     fill: Role | None = None
     hatch: int | None = None
     stroke: Role | None = None
     dash: int | None = None
-    mark: str = ""
-    name: str = ""
-    title: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -500,9 +474,9 @@ def shifted(shape: Shape, dx: float, dy: float) -> Shape:
 
 
 @singledispatch
-def picture(subject: Any, kind: str = "") -> Picture:
-    """The Picture of a subject, of a kind where it has several, by the builder that is registered for its type; a
-    `ShardvizError` where there is none."""
+def picture(subject: Any) -> Picture:
+    """The Picture of a subject, by the builder that is registered for its type; a `ShardvizError` where there is
+    none."""
     raise ShardvizError(f"shardviz cannot draw a {type(subject).__name__}")
 
 

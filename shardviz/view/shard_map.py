@@ -92,7 +92,7 @@ def shard_map(shown: Shown, room: float | None = None) -> Picture:
 
 
 @picture.register
-def shard_map_picture(shown: Shown, kind: str = "") -> Picture:
+def shard_map_picture(shown: Shown) -> Picture:
     """Which device holds which slice, titled."""
     return _titled(shard_map(shown), shown)
 
@@ -111,7 +111,7 @@ def _titled(drawn: Picture, shown: Shown) -> Picture:
 
 
 @picture.register
-def change_picture(shown: ShownChange, kind: str = "") -> Picture:
+def change_picture(shown: ShownChange) -> Picture:
     """An array before and after a change of its sharding, side by side, with what moves in words."""
     return _change(shown, *(shard_map(each) for _, each in shown.sides))
 
@@ -143,8 +143,8 @@ def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
 
 
 @picture.register
-def _(shown: ShownTree, kind: str = "") -> Picture:
-    return picture(shown.chosen, kind)
+def _(shown: ShownTree) -> Picture:
+    return picture(shown.chosen)
 
 
 @document.register

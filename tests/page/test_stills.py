@@ -78,7 +78,6 @@ def test_a_saved_explorer_has_all_panes_and_is_small(llama, tmp_path):
     assert "What costs you most" in page and "try this" not in page, "nothing was tried"
     assert "in_specs=" in llama.save(tmp_path / "explorer.md").read_text()
     assert "wq" in llama.save(tmp_path / "explorer.txt").read_text()
-    assert "roofline" in llama.save(tmp_path / "roofline.svg", "roofline").read_text()
     with pytest.raises(ShardvizError, match="no kind of file"):
         llama.save(tmp_path / "explorer.docx")
 

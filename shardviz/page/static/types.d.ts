@@ -455,10 +455,6 @@ export interface Line {
 }
 
 export interface Traits {
-  /** The offer that is looked at, `remedy …` or `offer …`; empty for none. */
-  hovered: string;
-  /** What it would come to, a row as a card's, or why it cannot be. */
-  preview: Pane & { of?: string; trouble?: string };
   stages: Stages;
   mesh: Mesh;
   inputs: Tree;
@@ -599,8 +595,6 @@ export interface Context {
   lastAsked(op: string, name?: string): Edit | undefined;
   /** The arguments or outputs as they are now, with what is done and not answered yet. */
   arrays(what: What): import("./arrays.js").Arrays;
-  /** Says which offer is looked at, `remedy …` or `offer …`; empty for none. */
-  hover(offer: string): void;
   get<K extends keyof Traits>(key: K): Traits[K];
   /** Tells the kernel what a person looks at: a tab, a device, what is read. */
   set<K extends keyof Traits>(key: K, value: Traits[K]): void;
