@@ -31,8 +31,6 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     sort: Text | None = None
     stage: Text | None = None
     find: Text | None = None
-    against: Text | None = None
-    only: bool | None = None
     at: Whole | None = None
 
 

@@ -253,11 +253,9 @@ export interface Query {
   changed?: boolean;
   line?: string;
   sort?: "program" | "bytes";
-  /** Of a program's texts: which, what its lines must have, what it is held against, only what differs, the first row. */
+  /** Of a program's texts: which, what its lines must have, the first row. */
   stage?: string;
   find?: string;
-  against?: "" | "stage" | "card";
-  only?: boolean;
   at?: number;
 }
 
@@ -437,8 +435,6 @@ export interface Machine extends Pane {
 export interface Stages extends Pane {
   name: string;
   names: [name: string, title: string, kind: string][];
-  against: "" | "stage";
-  could: "stage"[];
   at: number;
   found: number;
   most: number;
