@@ -123,7 +123,7 @@ def check_company(place: Placement, position: int):
         own = next(g for g in place.groups((group.axis,)).tolist() if place.order[position] in g)
         assert [place.order[m] for m in group.members] == own
         nodes = {int(drawn.node_of[m]) for m in group.members}
-        lines = [line for s in lit.shapes if isinstance(s, Lines) and s.name == group.axis for line in s.lines]
+        lines = [line for s in lit.shapes if isinstance(s, Lines) and s.stroke == place.mesh.names.index(group.axis) for line in s.lines]
         ends = [[at.get((round(x, 6), round(y, 6))) for x, y in line] for line in lines]
         assert {n for pair in ends for n in pair if n is not None} <= nodes
         route = place.route((group.axis,))

@@ -3,7 +3,7 @@
 import { Field } from "./fields.js";
 import { ui, useContextOf } from "./parts.js";
 import { Pieces } from "./pieces.js";
-import { pieces, plain, rowsOf } from "./words.js";
+import { pieces, plain } from "./words.js";
 
 /** @import { Context, Inline, Row } from "./types.d.ts" */
 
