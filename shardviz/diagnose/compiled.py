@@ -195,14 +195,13 @@ def does_not_fit(memory: Memory, target: str) -> tuple[Finding, ...]:
     heaviest = memory.alive_at_peak[:3]
     if heaviest:
         parts.append(f"The largest at the peak: {'; '.join(map(_alive, heaviest))}.")
-    parts.append(f"What would help: {'; '.join(what_helps(memory, over))}.")
+    parts.append(f"What would help: {'; '.join(_helps(memory, over))}.")
     source = next((a.source for a in heaviest if a.source), None)
     return noted("does-not-fit", " ".join(parts), "error", source=source)
 
 
-def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
-    """What would help a program that needs `over` bytes too much on one device, the nearest first; `kept` are the bytes
-    that it keeps for the backward pass, where that is known."""
+def _helps(memory: Memory, over: int) -> list[str]:
+    """What would help a program that needs `over` bytes too much on one device, the nearest first."""
     ways = []
     fresh = memory.outputs - memory.aliased
     if fresh > 0.05 * memory.takes and memory.aliased < memory.arguments:
@@ -212,15 +211,11 @@ def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
     # what XLA stacks for the backward pass it writes by dynamic_update_slice
     stacked = [a for a in memory.alive_at_peak if a.kind == "temporary" and "dynamic_update_slice" in a.name_stack]
     seen = sum(a.bytes for a in stacked)
-    if seen or kept > 0.05 * memory.takes:
-        what = (
-            f"{format_bytes(seen)} are stacked over a loop's iterations"
-            if seen > kept
-            else f"{format_bytes(kept)} of it"
-        )
+    if seen:
         ways.append(
-            f"keep less for the backward pass ({what}): a smaller batch, jax.checkpoint with a stricter policy, or a "
-            "constraint that shards what is kept along another mesh axis"
+            f"keep less for the backward pass ({format_bytes(seen)} are stacked over a loop's iterations): a smaller "
+            "batch, jax.checkpoint with a stricter policy, or a constraint that shards what is kept along another mesh "
+            "axis"
         )
     elif memory.temporaries > memory.arguments:
         ways.append("a smaller batch, or a constraint that shards the largest temporaries along another mesh axis")

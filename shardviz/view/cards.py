@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from shardviz.costs.step_cost import StepCost
 from shardviz.explorer.cards import Card, Deck, Results, equal_level
 from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.comparison import compare
@@ -45,15 +44,12 @@ from shardviz.view.step_cost import (
     FIT_TONES,
     SAME,
     band_words,
-    comparable,
     fits_word,
     level_words,
     memory_words,
-    mfu_words,
     pair,
     seconds_words,
     step_words,
-    tokens_words,
 )
 from shardviz.view.values import total_bytes
 
@@ -63,10 +59,6 @@ _MOST_MOVED = 3
 @document.register
 def deck_document(deck: Deck) -> Document:
     """A row for each card."""
-
-    def moved(card: Card) -> Iterator[Piece]:
-        level = "" if card.id == deck.other.id else equal_level(card.results, deck.other.results)
-        return moved_pieces(card.results, deck.other.results if level else None, level)
 
     def difference(card: Card) -> Inline:
         return words("") if card.id == deck.other.id else tuple(difference_pieces(card.results, deck.other))
@@ -90,7 +82,7 @@ def deck_document(deck: Deck) -> Document:
         ("difference", difference),
         ("memory per device", lambda card: memory_pieces(card.results)),
         ("", lambda card: bar(_room(card.results))),
-        ("communication", moved),
+        ("communication", lambda card: moved_pieces(card.results)),
         ("findings", findings),
         ("level", level),
         detail=lambda card: [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
@@ -193,26 +185,10 @@ def step_pieces(results: Results) -> Iterator[Piece]:
             yield words("to see times", quiet=True)
         return
     tip = seconds_words(cost) or f"a lower bound: FLOPs are not known at level {cost.level}"
-    more = [f"of the {level_words(cost)}", _bound(cost), mfu_words(cost), tokens_words(cost)]
-    more += [f"without {plural(len(cost.unknown), 'collective')} of unknown time"] if cost.unknown else []
-    yield words(step_words(cost), strong=True, tip="; ".join([tip, *filter(None, more), *cost.notes]))
+    more = f"bound by {BOUND_WORDS.get(cost.bound, cost.bound)}"
+    yield words(step_words(cost), strong=True, tip="; ".join([tip, more, *cost.notes]))
     if band := band_words(cost):
         yield words(band, quiet=True, tip=f"{cost.step.accuracy}")
-
-
-def _bound(cost: StepCost) -> str:
-    """What takes how long, the longest first: `bound by communication over model 6.2 s, then compute 4.99 s`."""
-    step, moved = cost.step, cost.by("axes")
-    times = {"communication": step.communication, "memory": step.memory}
-    if cost.flops is not None:
-        times["compute"] = step.compute
-    most = moved[0] if moved and moved[0].axes and moved[0].seconds > 0.5 * step.communication else None
-    named = {name: BOUND_WORDS.get(name, name) for name in times}
-    if most is not None:
-        named["communication"] += f" over {most.label}"
-    order = sorted((name for name in times if times[name]), key=lambda name: -times[name])
-    times_text = ", then ".join(f"{named[name]} {format_seconds(times[name])}" for name in order)
-    return f"bound by {times_text}" if times_text else ""
 
 
 def signed(amount: float, text: str, *, of: str) -> Piece:
@@ -296,9 +272,8 @@ def _room(results: Results) -> Iterator[Part]:
                 yield Part(share=size / longest, role="work", tip=f"{what} {format_bytes(size)}")
 
 
-def moved_pieces(results: Results, other: Results | None = None, level: str = "") -> Iterator[Piece]:
-    """The communication over the axes that take longest, and its ratio to another plan's; without a machine bytes
-    sent."""
+def moved_pieces(results: Results) -> Iterator[Piece]:
+    """The communication over the axes that take longest; without a machine bytes sent."""
     cost = results.cost()
     collectives = results.report.collectives if cost is None else cost.collectives
     totals = sum_collectives(collectives, "axes", order="bytes" if cost is None else "seconds")
@@ -321,18 +296,6 @@ def moved_pieces(results: Results, other: Results | None = None, level: str = ""
     left = [t for t in totals if t not in main]
     if left:
         yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in left))
-    here, there = results.cost(level), None if other is None else other.cost(level)
-    if here is not None and there is not None:
-        now, then, form = comparable(here, there, here.step.communication, there.step.communication)
-        yield from _ratio(now, then, level, form)
-    elif other is not None:
-        yield from _ratio(*_bytes(results.reports[level], other.reports[level]), level, format_bytes)
-
-
-def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) -> Iterator[Piece]:
-    tip = f"{form(now)} in all, {form(then)} on the other plan, at level {level}"
-    if then and abs(now / then - 1) > 0.005:
-        yield words(format_change(now / then), tone="bad" if now > then else "good", tip=tip)
 
 
 def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:

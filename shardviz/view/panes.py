@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Any
 
 from shardviz.costs.step_cost import StepCost, memory_parts
-from shardviz.diagnose.compiled import what_helps
 from shardviz.errors import ShardvizError
 from shardviz.explorer.snapshot import Snapshot
 from shardviz.judge.report import Report
@@ -46,10 +45,8 @@ from shardviz.view.report import (
     CPU_CAUTION,
     CPU_DETAIL,
     alive_table,
-    code_text,
     differences_section,
     findings_table,
-    stated_text,
 )
 from shardviz.view.rosetta import sharding_of
 from shardviz.view.shard_map import held_words, shard_map
@@ -155,7 +152,7 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
 
 
 def memory_pane(now: Snapshot) -> Document:
-    """What a device must hold and what it has, what would help, and the heaviest values."""
+    """What a device must hold and what it has, and the heaviest values."""
     report, needs = now.report, None if now.cost is None else now.cost.needs
     plan = report.memory
     parts = memory_parts(report) if needs is None else needs.parts
@@ -183,20 +180,7 @@ def memory_pane(now: Snapshot) -> Document:
         peak = f"peak of live memory: {format_bytes(plan.peak)}"
         peak += f"; in on-chip memory: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
         blocks.append(paragraph(peak, quiet=True, name="memory-alive-at-once"))
-        blocks.append(paragraph(code_text(plan), quiet=True, name="memory-code"))
-        stated = stated_text(plan)
-        blocks += [paragraph(stated, label="memory_analysis() says", quiet=True, name="memory-stated")] * bool(stated)
         blocks += [paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] * (plan.target == "cpu")
-    if fits is False:
-        lacks = format_bytes(sum(parts.values()) - (usable or 0.0))
-        helps: Sequence[str] = (
-            "shard the arguments over more mesh axes, or larger ones",
-            f"more devices, or chips with more memory (each device lacks {lacks})",
-        )
-        if plan is not None and plan.hbm:
-            helps = what_helps(plan, plan.takes - plan.hbm, report.residual_bytes)
-        told = (paragraph(f"• {text}") for text in helps)
-        blocks.append(section("What would help", *told, name="memory-helps"))
     alive = _alive(report)[:_MOST_ALIVE]
     if alive:
         so_far = "Known so far, the largest first; not all of it is live at once"
@@ -243,7 +227,7 @@ def cost_pane(cost: StepCost | None, trouble: str = "") -> Document:
         return without_machine(trouble, "speed", "cost-why")
     blocks: list[Block] = [step_section(cost)]
     if cost.collectives:
-        blocks.append(dataclasses.replace(longest_section(cost, waits=True), fold=None))
+        blocks.append(dataclasses.replace(longest_section(cost), fold=None))
     blocks += [dataclasses.replace(work, fold=None) for work in work_sections(cost)]
     blocks.append(sources_section(cost))
     lead = (code(cost.machine.text), words(level_words(cost), quiet=True))

@@ -229,43 +229,16 @@ def fit_text(memory: Memory) -> str:
     return f"it fits: {of}, {format_bytes(memory.headroom)} to spare"
 
 
-def code_text(memory: Memory) -> str:
-    """`machine code 1.67 MB`, or why its size is not known."""
-    if memory.code is not None:
-        return f"machine code {format_bytes(memory.code)}"
-    if memory.stated:
-        return "machine code: the compiler does not state its size"
-    return "machine code not compiled yet (finish=True)"
-
-
-def stated_text(memory: Memory) -> str:
-    """What `memory_analysis()` says of a finished compile, and why its peak differs; empty where it was not
-    finished."""
-    sizes = {name.removesuffix("_bytes").removesuffix("_in"): n for name, n in memory.stated.items() if n}
-    if not sizes:
-        return ""
-    text = ", ".join(f"{name.removesuffix('_size').replace('_', ' ')} {format_bytes(n)}" for name, n in sizes.items())
-    peak = memory.stated.get("peak_memory_in_bytes", memory.peak)
-    if memory.target == "cpu" and peak < memory.peak:
-        text += " (a CPU's peak memory does not count temporaries)"
-    elif peak > memory.peak and memory.target.startswith("tpu"):
-        text += " (its peak counts on-chip memory instead of HBM)"
-    return text
-
-
 def memory_section(report: Report, memory: Memory) -> Section:
-    """The memory plan, what `memory_analysis()` says, what is alive at the peak, how the target runs collectives."""
+    """The memory plan, what is alive at the peak, how the target runs collectives."""
     fits = f"; {text}" if (text := fit_text(memory)) else ""
     parts = (
         f"arguments {format_bytes(memory.arguments)}, outputs {format_bytes(memory.outputs)}, of which "
         f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; peak of "
-        f"live memory {format_bytes(memory.peak)}; {code_text(memory)}"
+        f"live memory {format_bytes(memory.peak)}"
     )
-    stated = f"memory_analysis() says: {text}" if (text := stated_text(memory)) else ""
-    blocks: list[Block] = [
-        paragraph(parts),
-        *notes(stated, *beside_words(host_bytes(report), unused_bytes(report.arguments))),
-    ]
+    parts += "" if memory.code is None else f"; machine code {format_bytes(memory.code)}"
+    blocks: list[Block] = [paragraph(parts), *notes(*beside_words(host_bytes(report), unused_bytes(report.arguments)))]
     if memory.hbm is not None and memory.alive_at_peak:
         alive = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
         blocks.append(section("Largest values at the peak", alive, fold="closed"))

@@ -79,28 +79,10 @@ def test_looking_does_not_import_matplotlib():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-NUMBERS = {"argument_size_in_bytes": 2 * 10**9, "generated_code_size_in_bytes": 1_665_024, "host_temp_size_in_bytes": 0}
-TPU = {"target": "tpu v5e:2x2", "code": 1_665_024}
-
-
-@pytest.mark.parametrize(
-    ("plan", "says"),
-    [
-        ({}, "machine code not compiled yet (finish=True)"),
-        (TPU | {"stated": NUMBERS}, "machine code 1.67 MB"),
-        ({"stated": {"temp_size_in_bytes": 4}}, "machine code: the compiler does not state its size"),
-        ({"stated": {"peak_memory_in_bytes": 2}}, "peak memory 2 B (a CPU's peak memory does not count temp"),
-        (
-            TPU | {"stated": NUMBERS | {"peak_memory_in_bytes": 4000}},
-            "argument 2.00 GB, generated code 1.67 MB, peak memory 4.00 kB (its peak counts on-chip memory",
-        ),
-        ({"target": "gpu h100:1x8", "stated": {"peak_memory_in_bytes": 11}}, "says: peak memory 11 B "),
-    ],
-)
-def test_machine_code_and_memory_analysis_stand_beside_the_plan(plan, says):
-    memory = Memory(arguments=1, outputs=1, aliased=0, temporaries=9, peak=11, **plan)
+def test_machine_code_stands_beside_the_plan():
+    memory = Memory(arguments=1, outputs=1, aliased=0, temporaries=9, peak=11, code=1_665_024)
     shown = dataclasses.replace(report(), memory=memory)
-    assert says in " ".join(paint.text(shown).split()) + " " and says.strip() in words(paint.html(shown))
+    assert "machine code 1.67 MB" in " ".join(paint.text(shown).split())
 
 
 def test_algorithms_are_counted_and_stand_with_their_collectives():
