@@ -81,14 +81,13 @@ class Visible:
         """It in Markdown, for an issue or a pull request."""
         return paint("markdown", self)
 
-    def save(self, path: str | os.PathLike[str], kind: str = "", *, dark: bool = False) -> Path:
+    def save(self, path: str | os.PathLike[str], *, dark: bool = False) -> Path:
         """Writes it to a file of the kind that its name ends in; a file that is there is replaced, whole or not at all.
 
         Args:
             path: the file. `.html` is one page with nothing outside it: no script, no network, light and dark; `.md`,
                 `.txt` and `.json` (`to_json` where there is one, else what is said, as data) are texts; `.svg`, `.png`
                 and `.pdf` its picture.
-            kind: which of its pictures, where it has several, as for `plot`.
             dark: a picture for a dark page; an `.svg` follows the page by itself.
 
         Returns:
@@ -97,7 +96,7 @@ class Visible:
         Raises:
             ShardvizError: for another ending, for what has no picture, and where the file cannot be written.
         """
-        return write_whole(path, paint("file", self, path, kind, dark=dark))
+        return write_whole(path, paint("file", self, path, dark=dark))
 
     def __repr__(self) -> str:
         return self.text()

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import click
 import numpy as np
 
-from shardviz.cli.frame import Answer, colours
+from shardviz.cli.frame import Answer
 from shardviz.cli.naming import array_like, array_of, is_name, value_of
 from shardviz.cli.schemas import Device, ReshardData, ReshardedArray, ReshardStep, ShowData
 from shardviz.cli.steps import importable, project
@@ -21,7 +18,6 @@ from shardviz.costs.placement import Placement
 from shardviz.errors import ShardvizError
 from shardviz.layouts import itemsize, layout
 from shardviz.notation.spec import axis_text
-from shardviz.paint.text import text_of
 from shardviz.records import Collective
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.view.document import Document, nbytes, right, section, table, words, wrapped
@@ -44,7 +40,7 @@ def show(array: str, spec: str, mesh: str) -> Answer:
         bytes_per_device=at.bytes_per_device(dtype),
         devices=[Device(device=d, start=start, stop=stop, replica=r) for d, start, stop, r in rows],
     )
-    return Answer(partial(coloured, shown, at.mesh.names), record=data, whole=shown)
+    return Answer(shown, record=data)
 
 
 def reshard(array: str, before: str, after: str, mesh: str, target: str | None) -> Answer:
@@ -64,7 +60,7 @@ def reshard(array: str, before: str, after: str, mesh: str, target: str | None) 
         seconds=_total(each.seconds for each in arrays),
     )
     whole = _one_document(changes[0], data) if array_like(array) else _tree_document(array, changes, data)
-    return Answer(partial(coloured, whole, changes[0].before.layout.mesh.names), record=data, whole=whole)
+    return Answer(whole, record=data)
 
 
 def _changes(array: str, before: str, after: str, mesh: str) -> Iterator[Any]:
@@ -185,28 +181,3 @@ def _seconds(step: Any, shape: tuple[int, ...], dtype: Any, mesh: str, target: s
     )
     timed = with_seconds(collective, place, place.machine)
     return timed.seconds, timed.formula or ""
-
-
-_INKS = ("blue", "red", "green", "magenta", "yellow", "cyan")
-"""Of mesh axes by their places, and of a grid's cells: the terminal's own colours, near those of the page."""
-
-
-def coloured(of: Any, axes: Sequence[str], width: int) -> str:
-    """A text with the mesh axes in their colours, and each cell of a grid in one, where the terminal shows them; at
-    most so many columns wide, of which escapes take none."""
-    text = text_of(document(of), width)
-    if not colours():
-        return text
-    inks = {name: _INKS[place % len(_INKS)] for place, name in enumerate(axes)}
-    cells: dict[str, str] = {}
-
-    def cell(match: re.Match[str]) -> str:
-        return click.style(match[0], cells.setdefault(match[0].strip(), _INKS[len(cells) % len(_INKS)]))
-
-    names = re.compile(rf"\b({'|'.join(map(re.escape, axes))})\b")
-    return "\n".join(
-        re.sub(r"(?<=│)[^│]+(?=│)", cell, line)
-        if "│" in line
-        else names.sub(lambda match: click.style(match[0], inks[match[0]]), line)
-        for line in text.split("\n")
-    )

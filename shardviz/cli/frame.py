@@ -40,9 +40,9 @@ PIPED_WIDTH = 100
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb found out: what is `shown` (text, a function that gives it at most so many columns wide, a `Visible`,
-    a `Document`); the `record` that `--json` prints (one with a `to_json`, or a struct of `shardviz.cli.schemas`),
-    where that is another; the exit code; and the `whole` that `--out` writes, where that is more than what is shown."""
+    """What a verb found out: what is `shown` (text, a `Visible`, a `Document`); the `record` that `--json` prints (one
+    with a `to_json`, or a struct of `shardviz.cli.schemas`), where that is another; the exit code; and the `whole` that
+    `--out` writes, where that is more than what is shown."""
 
     shown: Any
     record: Any = None
@@ -60,8 +60,6 @@ class Answer:
         """What is printed, at most so many columns wide."""
         if isinstance(self.shown, str):
             return self.shown
-        if callable(self.shown):
-            return str(self.shown(width))
         if hasattr(self.shown, "text"):
             return self.shown.text(width)
         from shardviz.paint.text import text_of
@@ -136,7 +134,7 @@ def verb(name: str, module: str, *options: Callable[[Any], Any], help: str, exam
         text, code = answer.json() if as_json else answer.text(width or columns()), answer.code
         try:
             if text:
-                click.echo(text, color=colours() or None)
+                click.echo(text)
             sys.stdout.flush()
         except BrokenPipeError:  # `shardviz report ... | head`: whoever read has enough, of this; not of the files
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -176,13 +174,6 @@ class State:
 def columns() -> int:
     """Columns of the terminal, or what `COLUMNS` says; 100 where there is neither."""
     return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns or PIPED_WIDTH
-
-
-def colours() -> bool:
-    """Whether standard output shows colours: a terminal does, unless `NO_COLOR` says otherwise (https://no-color.org)."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def quiet() -> bool:

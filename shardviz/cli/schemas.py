@@ -1,45 +1,35 @@
 """The JSON of the verbs, and the JSON Schema of each.
 
 Where the API has a JSON of its own (`Report.to_json`, `Comparison.to_json`, ...) a verb prints that; the structs below
-say what else there is. Each begins with `shardviz_...`, its version, which goes with the report's. A schema is closed:
-there is no field that it does not name.
+say what else there is. Each begins with `shardviz_...`, its version, which goes with the report's. A schema names every
+field of an answer, and of its rows where they are the command line's own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import typing
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 
 from shardviz.compiler.targets import TargetStatus
 from shardviz.costs.timeline import Timeline
-from shardviz.notation import Spec
-from shardviz.records import Collective, Finding, Frame, Value
-from shardviz.records.options import Option
+from shardviz.records import Finding
 from shardviz.records.report import SCHEMA_VERSION, ReportRecord
 from shardviz.records.why import CollectiveWhy, Why
 
 Specs = dict[str, str | None]
 """Tree path → spec as it is written, `P('data', None)`; None for the compiler's choice."""
+Rows = list[dict[str, Any]]
+"""Records of the API as its own `to_json` writes them."""
 
 
 class StepData(msgspec.Struct, kw_only=True):
-    """What a step takes on its machine.
+    """What a step takes on its machine (`target`); what is not known is None.
 
-    Attributes:
-        target: the machine.
-        seconds: of the step; None where the level counts no FLOPs.
-        low, high: if it is off as far as measured steps were; None where nobody compared.
-        bound: what bounds it: `compute`, `memory` or `communication`.
-        compute, hbm, communication: seconds of each, by itself.
-        memory_bytes: what one device needs, as far as it is known.
-        memory_is_whole: that is all, by a compiler's plan; else a lower bound or an estimate.
-        usable_bytes: what one device has; None where not known.
-        fits: whether it fits, by an estimate unless `memory_is_whole`; None where that cannot be told.
-        tokens_per_second: of the whole machine; None where the tokens are not known.
+    Its seconds, and between which they would be if they are off as far as measured steps were (`low`, `high`); `bound`
+    is `compute`, `memory` or `communication`, of each its own seconds. Memory is of one device, by a compiler's plan
+    where it `is_whole`, else an estimate; `usable_bytes` is what a device has; tokens are of the whole machine.
     """
 
     target: str
@@ -71,91 +61,22 @@ class TimelineMore(msgspec.Struct, kw_only=True):
     shardviz_timeline: int
 
 
-class CollectivesData(TypedDict):
-    """Collectives of one meaning, on one side of a comparison."""
-
-    kind: str
-    axes: list[str] | None
-    dtype: str
-    phase: str
-    line: str
-    text: str
-    operations: int
-    runs: int
-    operand_bytes: float
-    count_not_known: int
-
-
-class CollectiveChangeData(TypedDict):
-    """Collectives that differ."""
-
-    of: str
-    what: str
-    before: CollectivesData | None
-    after: CollectivesData | None
-
-
-class AmountData(TypedDict):
-    """A number of both reports, on one device."""
-
-    of: str
-    group: str
-    name: str
-    unit: str
-    before: float | None
-    after: float | None
-    difference: float | None
-
-
-class Compared(TypedDict):
-    """A report that is compared."""
-
-    name: str
-    mesh: dict[str, int]
-    target: str
-    options: dict[str, Option]
-
-
-class ValueData(TypedDict):
-    """How a value is sharded in one of the reports."""
-
-    spec: str | None
-    shape: list[int]
-    dtype: str
-    bytes_per_device: float | None
-
-
-class SpecChange(TypedDict):
-    """An argument, output or intermediate that is sharded otherwise; None where a report has none."""
-
-    of: str
-    role: str
-    name: str
-    before: ValueData | None
-    after: ValueData | None
-
-
 class ComparisonData(msgspec.Struct, kw_only=True):
-    """`shardviz compare --json`: `Comparison.to_json`."""
+    """`shardviz compare --json`: `Comparison.to_json`; bytes, seconds and FLOPs on one device."""
 
     shardviz_comparison: int
     program: str
     level: str
-    reports: list[Compared]
-    specs: list[SpecChange]
-    collectives: list[CollectiveChangeData]
-    amounts: list[AmountData]
+    reports: Rows
+    specs: Rows
+    collectives: Rows
+    amounts: Rows
     notes: list[str]
 
 
 class Failure(msgspec.Struct, kw_only=True):
-    """What a check found to be otherwise than it must be.
-
-    Attributes:
-        rule: `golden`, `forbid`, `max-step-time`, `max-memory`, or `new:` and the finding that a change brings.
-        text: it in words, with its numbers.
-        line: the source line that it is about, `model.py:64`; empty where it is about none.
-    """
+    """What a check found to be otherwise than it must be: the rule, such as `golden` or `max-memory`, it in words, and
+    the source line that it is about, `model.py:64`, if any."""
 
     rule: str
     text: str
@@ -163,18 +84,8 @@ class Failure(msgspec.Struct, kw_only=True):
 
 
 class CheckedStep(msgspec.Struct, kw_only=True):
-    """A step that was checked.
-
-    Attributes:
-        name: the step.
-        program, level, target: of its report.
-        ok: nothing failed.
-        failures: what failed.
-        accepted: what would have failed, and is accepted.
-        step, base: what it takes, and took at the base; None where not known or not asked.
-        comparison: what differs from the base; None without one.
-        note: why there is no base, where one was asked for.
-    """
+    """A step that was checked: what failed, and what would have failed and is `accepted`; what it takes (`step`), took
+    at the `base`, and what differs from it; `note` is why there is no base, where one was asked for."""
 
     name: str
     program: str
@@ -208,15 +119,8 @@ class Changed(msgspec.Struct, kw_only=True):
 
 
 class StepChange(msgspec.Struct, kw_only=True):
-    """What became worse or better of a step.
-
-    Attributes:
-        step: its name.
-        amounts: numbers beyond the threshold.
-        new, gone: findings that only the head or only the base has, as texts.
-        collectives: how many collectives differ beyond the threshold.
-        problem: why the base cannot be compared with; empty where it can.
-    """
+    """What became worse or better of a step beyond the threshold: numbers, findings that only the head (`new`) or only
+    the base has (`gone`), how many collectives; or the `problem` that the base cannot be compared with."""
 
     step: str
     amounts: tuple[Changed, ...] = ()
@@ -234,99 +138,30 @@ class CommentData(msgspec.Struct, kw_only=True):
     markdown: str
 
 
-class MendData(TypedDict):
-    """A change that was tried and helps; bytes and seconds on one device."""
-
-    finding: str | None
-    findings: list[str]
-    action: str
-    text: str
-    write: str
-    level: str
-    seconds_saved: float | None
-    step_seconds: float | None
-    bytes_saved: float
-    memory_more: float
-    memory_over: float
-    lines: list[str]
-
-
-class NotOfferedData(TypedDict):
-    """A change that was tried and is not offered."""
-
-    action: str
-    why: str
-
-
 class MendsData(msgspec.Struct, kw_only=True):
-    """`shardviz mends --json`: `Mends.to_json`."""
+    """`shardviz mends --json`: `Mends.to_json`, the change that saves most first; bytes and seconds on one device."""
 
     shardviz_mends: int
     program: str
     target: str
     level: str
-    mends: list[MendData]
-    not_offered: list[NotOfferedData]
+    mends: Rows
+    not_offered: Rows
     by_hand: list[str]
     tried: int
     finished: bool
 
 
-class WhyValue(msgspec.Struct, kw_only=True):
-    """The value that is asked about."""
-
-    name: str
-    label: str
-    shape: list[int]
-    dtype: str
-    spec: str | None
-    source: str | None
-
-
-class WhyCollective(msgspec.Struct, kw_only=True):
-    """The collective that is asked about; bytes on one device, of one run."""
-
-    kind: str
-    axes: list[str] | None
-    source: str | None
-    name: str
-    operand_bytes: float
-    count: int | None
-
-
-_WRITTEN: dict[Any, Any] = {Spec: str, Frame: str, Value: WhyValue, Collective: WhyCollective}
-"""Record → as what it stands in the answer to a why."""
-_NOT_WRITTEN = ("mesh", "source", "ask")
-
-
-@functools.cache
-def _written(kind: Any) -> Any:
-    """The type of what `records.why.plain` makes of a type."""
-    if kind in _WRITTEN:
-        return _WRITTEN[kind]
-    if dataclasses.is_dataclass(kind):
-        assert isinstance(kind, type)
-        hints, answer = typing.get_type_hints(kind), kind in (Why, CollectiveWhy)
-        left_out = _NOT_WRITTEN if answer else ("places",)
-        names = [field.name for field in dataclasses.fields(kind) if field.name not in left_out]
-        head = [("shardviz_why", int), ("mesh", dict[str, int])] if answer else []
-        return msgspec.defstruct(kind.__name__, [*head, *((name, _written(hints[name])) for name in names)])
-    parts = tuple(_written(part) for part in typing.get_args(kind) if part is not ...)
-    return kind if not parts else list[parts[0]] if typing.get_origin(kind) is tuple else typing.Union[parts]  # noqa: UP007
+def _why(kind: type) -> type:
+    """`shardviz why --json`: what a record of `shardviz.records.why` is as plain data."""
+    names = [field.name for field in dataclasses.fields(kind) if field.name not in ("mesh", "source", "ask")]
+    fields: list[Any] = [("shardviz_why", int), ("mesh", dict[str, int]), *((name, Any) for name in names)]
+    return msgspec.defstruct(kind.__name__, fields)
 
 
 class OfferData(msgspec.Struct, kw_only=True):
-    """A plan that a search offers.
-
-    Attributes:
-        text: what it shards along what.
-        mesh: axis name → size.
-        in_specs, out_specs: its specs.
-        seconds: of a step.
-        memory_bytes: what one device needs.
-        accepted: the target's own compiler took it, and it fits; None where it was not asked.
-        verdict: who says that it fits, or why that is not known.
-    """
+    """A plan that a search offers: what it shards along what, in words and as specs, its step and the bytes of a
+    device; whether the target's compiler has `accepted` it (None: it was not asked), and its `verdict` in words."""
 
     text: str
     mesh: dict[str, int]
@@ -412,15 +247,8 @@ class ShowData(msgspec.Struct, kw_only=True):
 
 
 class ReshardStep(msgspec.Struct, kw_only=True):
-    """A collective of a resharding, or a `slice`, which sends nothing.
-
-    Attributes:
-        kind, axes: what it is, and over which axes; None where these have no names.
-        after: the spec after it; None where no spec says it.
-        received_bytes: what a device receives at most.
-        seconds: what it takes on the target; None where there is none, or that is not known.
-        formula: how that was computed.
-    """
+    """A collective of a resharding, or a `slice`, which sends nothing: over which axes, the spec after it, the most
+    bytes that a device receives, and its seconds on the target with their formula; None for what is not known."""
 
     kind: str
     axes: list[str] | None
@@ -431,14 +259,8 @@ class ReshardStep(msgspec.Struct, kw_only=True):
 
 
 class ReshardedArray(msgspec.Struct, kw_only=True):
-    """An array that changes its sharding; bytes are the most of any device.
-
-    Attributes:
-        name: its path in the tree; empty where there is one array only.
-        before, after: its specs; None where no spec says it.
-        steps: how it is done; empty where nothing changes.
-        seconds: what they take on the target; None where there is none, or that is not known.
-    """
+    """An array that changes its sharding: its path in a tree, its specs, and the steps, none where nothing changes;
+    bytes are the most of any device."""
 
     name: str
     shape: list[int]
@@ -490,7 +312,7 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "compare": (ComparisonData,),
     "check": (CheckData,),
     "comment": (CommentData,),
-    "why": (_written(Why), _written(CollectiveWhy)),
+    "why": (_why(Why), _why(CollectiveWhy)),
     "mends": (MendsData,),
     "search": (SearchData,),
     "sweep": (SweepData,),

@@ -189,10 +189,6 @@ class Knee:
     intensity: float
     formula: str
 
-    def attainable(self, intensity: float) -> float:
-        """FLOPs a second that a device reaches with so many FLOPs a byte."""
-        return self.bytes_per_s * min(intensity, self.intensity)
-
 
 def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tuple[Knee, ...]:
     """The knees of the roofline: of memory, and of the links that each mesh axis of more than one device rides on.

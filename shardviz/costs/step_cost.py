@@ -20,7 +20,7 @@ from shardviz.costs.collective import with_seconds
 from shardviz.costs.footprint import fits_by_estimate, footprint, span_words
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
-from shardviz.costs.step import Fit, Knee, StepTime, fits, gather_rate, roofline, step_time
+from shardviz.costs.step import Fit, StepTime, fits, step_time
 from shardviz.costs.timeline import TimedProgram, Timeline, timed_program, timeline_of
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.kept import Keeping, cached_property
@@ -91,7 +91,7 @@ class Needs:
 class StepCost(Keeping, Visible):
     """What a step costs on a machine.
 
-    It shows itself: `print(cost)`, `cost.text(width)`, `cost.html()`, `cost.plot(kind="roofline")`.
+    It shows itself: `print(cost)`, `cost.text(width)`, `cost.html()`, `cost.plot()`.
 
     Attributes:
         report: whose step it is.
@@ -242,17 +242,6 @@ class StepCost(Keeping, Visible):
         """
         return sum_collectives(self.collectives, key, order="seconds")
 
-    def knees(self) -> tuple[Knee, ...]:
-        """The knees of the roofline: HBM, and the links of each mesh axis and of axes that collectives join."""
-        knees = list(roofline(self.placement, self.machine, dtype=self.dtype))
-        peak = self.machine.chip.flops(self.dtype) / self.machine.chip.devices_per_chip
-        for moved in self.by("axes"):
-            if moved.axes is None or not moved.seconds or moved.label in {k.name for k in knees}:
-                continue
-            width = gather_rate(moved.axes, self.placement, self.machine)
-            knees.append(Knee(moved.label, width, peak / width, ""))
-        return tuple(knees)
-
     def compute_by_line(self) -> dict[tuple[str, int], float]:
         """(File, line) → seconds of its matrix products on one device in a step; empty where they are not counted."""
         chip = self.machine.chip
@@ -263,18 +252,9 @@ class StepCost(Keeping, Visible):
             if work.source is not None and work.dot_flops
         )
 
-    def plot(self, ax: Any = None, kind: str = "roofline", *, dark: bool = False) -> Any:
-        """It as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes.
-
-        Args:
-            ax: where to draw.
-            kind: `roofline`, or `machine` (the mesh on its chips and links).
-            dark: colours for a dark page.
-
-        Raises:
-            ShardvizError: for another kind.
-        """
-        return paint("plot", self, ax, kind, dark=dark)
+    def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
+        """The mesh on its machine as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
+        return paint("plot", self, ax, dark=dark)
 
 
 def cost_of(

@@ -206,14 +206,14 @@ class Timeline(Visible):
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """The lanes as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
-        return paint("plot", self, ax, "", dark=dark)
+        return paint("plot", self, ax, dark=dark)
 
-    def save(self, path: str | os.PathLike[str], kind: str = "", *, dark: bool = False) -> Path:
+    def save(self, path: str | os.PathLike[str], *, dark: bool = False) -> Path:
         """Writes it to a file, as `Visible.save`; one that ends in `.trace.json` is in the Trace Event format.
 
         Args:
             path: the file.
-            kind, dark: as `Visible.save`.
+            dark: as `Visible.save`.
 
         Returns:
             The path.
@@ -223,7 +223,7 @@ class Timeline(Visible):
         """
         if os.fspath(path).endswith(".trace.json"):
             return write_whole(path, json.dumps(trace_of(self)))
-        return super().save(path, kind, dark=dark)
+        return super().save(path, dark=dark)
 
     def to_json(self, *, indent: int | None = None) -> str:
         """It as JSON text with a schema version."""

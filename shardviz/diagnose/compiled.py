@@ -193,12 +193,34 @@ def does_not_fit(memory: Memory, target: str) -> tuple[Finding, ...]:
     heaviest = memory.alive_at_peak[:3]
     if heaviest:
         parts.append(f"The largest at the peak: {'; '.join(map(_alive, heaviest))}.")
-    parts.append(
-        "What would help: shard arguments, or what the backward pass needs, along more mesh axes; donate what the step "
-        "replaces; keep less (jax.checkpoint, a smaller batch); or more devices."
-    )
+    parts.append(f"What would help: {'; '.join(_helps(memory, over))}.")
     source = next((a.source for a in heaviest if a.source), None)
     return noted("does-not-fit", " ".join(parts), "error", source=source)
+
+
+def _helps(memory: Memory, over: int) -> list[str]:
+    """What would help a program that needs `over` bytes too much on one device, the nearest first."""
+    ways = []
+    fresh = memory.outputs - memory.aliased
+    if fresh > 0.05 * memory.takes and memory.aliased < memory.arguments:
+        ways.append(
+            f"donate the arguments that the step replaces (donate_argnums), which saves up to {format_bytes(fresh)}"
+        )
+    # what XLA stacks for the backward pass it writes by dynamic_update_slice
+    stacked = [a for a in memory.alive_at_peak if a.kind == "temporary" and "dynamic_update_slice" in a.name_stack]
+    seen = sum(a.bytes for a in stacked)
+    if seen:
+        ways.append(
+            f"keep less for the backward pass ({format_bytes(seen)} are stacked over a loop's iterations): a smaller "
+            "batch, jax.checkpoint with a stricter policy, or a constraint that shards what is kept along another mesh "
+            "axis"
+        )
+    elif memory.temporaries > memory.arguments:
+        ways.append("a smaller batch, or a constraint that shards the largest temporaries along another mesh axis")
+    if memory.hbm and memory.arguments > 0.25 * memory.hbm:
+        ways.append(f"shard the arguments along more mesh axes (they alone are {format_bytes(memory.arguments)})")
+    ways.append(f"more devices, or chips with more memory ({format_bytes(over)} a device are missing)")
+    return ways
 
 
 def _alive(value: Alive) -> str:

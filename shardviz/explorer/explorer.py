@@ -31,7 +31,7 @@ from shardviz.explorer.edits import EDITS, Edit
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
-from shardviz.explorer.snapshot import Offer, Progress, Snapshot, UndoStep
+from shardviz.explorer.snapshot import Progress, Snapshot, UndoStep
 from shardviz.explorer.ways import WayOn
 from shardviz.judge.report import Report
 from shardviz.records.report import ASKED, LEVELS, PlanRecord
@@ -185,25 +185,6 @@ class ExplorerState:
     def caught(self, pattern: str) -> tuple[str, ...]:
         """The tree paths of the arguments that a rule of this pattern would catch."""
         return applying.caught(self.plan, pattern, self.program)
-
-    def looked_at(self, what: str, name: str) -> Offer | None:
-        """What an `offer` (a preset, by its name) or a `remedy` (a mend of the present plan, by its action) comes to
-        before it is taken, or why that cannot be: Shardy is asked where nobody knows. None where it is no longer
-        there."""
-        offer = next((o for o in self.now.offers.items if what == "offer" and o.name == name), None)
-        if what == "remedy" and self.now.remedies.of == self.plan:
-            mend = next((m for m in self.now.remedies.items if m.action == name), None)
-            if mend is not None:
-                offer = Offer(name=mend.action, text=mend.text, plan=mend.plan, tried=mend)
-        if offer is None or offer.results is not None or offer.trouble:
-            return offer
-        asked = offer
-        try:
-            return self.loop.inbox.run(
-                lambda: replace(asked, results=self.asking.results(asked.plan, self.now.machine))
-            )
-        except ShardvizError as error:
-            return replace(offer, trouble=str(error))
 
     # How what is known is replaced: as a whole, and told once.
 

@@ -92,14 +92,13 @@ class History:
 @dataclass(frozen=True, kw_only=True)
 class Offer:
     """A plan that can be taken, under a name of its own, with a sentence on what it does; its `results`, or the
-    `trouble` that kept it from being propagated; and the mend that it is of, maybe `tried` at a higher level."""
+    `trouble` that kept it from being propagated."""
 
     name: str
     text: str
     plan: Plan
     results: Results | None = None
     trouble: str = ""
-    tried: Mend | None = None
 
     @property
     def rank(self) -> tuple[bool, bool, float]:

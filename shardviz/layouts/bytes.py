@@ -62,10 +62,6 @@ class TreeBytes(Visible):
         """Bytes on all devices together."""
         return float(self.per_device.sum())
 
-    def heaviest(self, count: int = 10) -> tuple[TreeLeaf, ...]:
-        """The leaves that take most on a device, the heaviest first."""
-        return tuple(sorted(self.leaves, key=lambda leaf: -leaf.per_device)[:count])
-
 
 def add_up(leaves: Iterable[TreeLeaf]) -> TreeBytes:
     """The bytes of leaves, which may lie on different devices, device by device."""

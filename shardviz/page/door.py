@@ -31,14 +31,12 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     sort: Text | None = None
     stage: Text | None = None
     find: Text | None = None
-    against: Text | None = None
-    only: bool | None = None
     at: Whole | None = None
 
 
 _TRAITS: dict[str, Any] = {
     "query": Query,
-    **dict.fromkeys(("trying", "wants", "hovered"), Text),
+    **dict.fromkeys(("trying", "wants"), Text),
     "reading": str,  # what is too long to be read is told beside it
     **dict.fromkeys(("selected", "selected_at", "tab"), Text),
     "device": Whole,

@@ -36,7 +36,7 @@ from shardviz.paint.saved import PICTURES
 from shardviz.program.rules import patterns_of
 from shardviz.records.amounts import plural
 from shardviz.records.report import values_of
-from shardviz.view.cards import difference_pane, offers_document, preview_document, severity_words
+from shardviz.view.cards import difference_pane, offers_document, severity_words
 from shardviz.view.document import Document, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
@@ -125,15 +125,6 @@ def _values(explorer: Explorer) -> Json:
     matches, total = found_values(report, changed, explorer.query), len(values_of(report))
     counts = {"found": len(matches), "total": total, "said": found_words(len(matches), total)}
     return pane(values_pane(report, matches, changed), **counts)
-
-
-def _preview(explorer: Explorer) -> Json:
-    what, _, name = explorer.hovered.partition(" ")
-    offer = explorer.state.looked_at(what, name) if name else None
-    if offer is None:
-        return {"of": explorer.hovered} if explorer.hovered else {}
-    told = {} if offer.results is None else pane(preview_document(offer, offer.results, explorer.state.deck))
-    return {**told, "of": explorer.hovered, "trouble": offer.trouble}
 
 
 def _stages(explorer: Explorer) -> Json:
@@ -254,7 +245,6 @@ class Explorer(Delivered):
     trial = shown(lambda e: trial_view(e.state, e.trying), {"trying"})
     cards = shown(_cards, {"report", "cost", "deck", "machine"})
     offers = shown(_offers, {"offers", "deck"})
-    preview = shown(_preview, {"hovered", "deck"})
     most = shown(_most, {"report", "cost", "deck", "machine", "remedies", "tab"})
     lines = shown(  # what those cost that are open in the source, why, and their mends
         lambda e: {at: json_of(e._costs[at]) for at in e.opened if at in e._costs},
@@ -311,7 +301,6 @@ class Explorer(Delivered):
     reading = traitlets.Unicode().tag(sync=True)
     trying = traitlets.Unicode().tag(sync=True, echo_update=False)
     wants = traitlets.Unicode().tag(sync=True)
-    hovered = traitlets.Unicode().tag(sync=True, echo_update=False)
     tab = traitlets.Unicode("source").tag(sync=True)
     device = traitlets.Int(-1).tag(sync=True)
     span = traitlets.List(traitlets.Float(), [0.0, 1.0]).tag(sync=True)
@@ -329,7 +318,7 @@ class Explorer(Delivered):
         self._stills = Stills(self, state)
         self.observe(
             lambda change: self._draw({change["name"]}),
-            ["query", "reading", "trying", "hovered", "tab", "device", "opened", "span"],
+            ["query", "reading", "trying", "tab", "device", "opened", "span"],
         )
         self.observe(self._on_wants, "wants")
         self.observe(self._on_selected, "selected")
@@ -374,14 +363,13 @@ class Explorer(Delivered):
     def __repr__(self) -> str:
         return self.summary()
 
-    def save(self, path: str | os.PathLike[str], kind: str = "", *, dark: bool = False) -> Path:
+    def save(self, path: str | os.PathLike[str], *, dark: bool = False) -> Path:
         """Writes what the explorer knows to a file, whole or not at all.
 
         Args:
             path: the file. `.json` has the cards, the machine and the selection, which `sv.open` opens again; `.html`
                 is a page of all panes with nothing outside it (no script, no network), `.md` and `.txt` the same as
-                text; `.svg`, `.png` and `.pdf` a picture of the step on its machine, the roofline.
-            kind: which picture, as for `StepCost.plot`.
+                text; `.svg`, `.png` and `.pdf` a picture of the mesh on its machine.
             dark: a picture for a dark page.
 
         Returns:
@@ -394,7 +382,7 @@ class Explorer(Delivered):
         if ending == ".json":
             return write_whole(path, session_json(self.state))
         subject = (self.state.cost or self.report) if ending in PICTURES else self._explored()
-        return write_whole(path, file(subject, path, kind, dark=dark))
+        return write_whole(path, file(subject, path, dark=dark))
 
     def asked(self, what: str) -> dict[str, Any] | None:
         """The page's code; the newest `still`; and a file, `html` or `json`, for the page to have it downloaded."""

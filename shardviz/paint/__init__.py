@@ -44,15 +44,15 @@ def json(subject: Any) -> Json:
     return json_of(document(subject))
 
 
-def svg(subject: Any, kind: str = "", *, dark: bool | None = None) -> str:
-    """A subject's picture as a standalone SVG file, of the kind where it has several; it follows the page's theme."""
-    return svg_of(picture(subject, kind), dark=dark)
+def svg(subject: Any, *, dark: bool | None = None) -> str:
+    """A subject's picture as a standalone SVG file; it follows the page's theme."""
+    return svg_of(picture(subject), dark=dark)
 
 
 @paints("plot")
-def plot(subject: Any, ax: Any = None, kind: str = "", *, dark: bool = False) -> Any:
-    """A subject's picture, of a kind where it has several, drawn with matplotlib (loaded only then) on these Axes or on
-    those of a new figure, which it returns."""
+def plot(subject: Any, ax: Any = None, *, dark: bool = False) -> Any:
+    """A subject's picture, drawn with matplotlib (loaded only then) on these Axes or on those of a new figure, which it
+    returns."""
     from shardviz.paint.mpl import draw
 
-    return draw(picture(subject, kind), ax, dark=dark)
+    return draw(picture(subject), ax, dark=dark)

@@ -11,7 +11,6 @@ chip brings its own background and ink.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,20 +55,14 @@ _ROLES = {"work": "#5B6770", "moved": "#C2410C", "room": "rgba(128,128,128,0.25)
 _ALIGN = ' align="right"'
 MOST_UNFOLDED = 2000
 """Rows of a table that a page of its own holds."""
-MOST_LETTERS = 147_000
-"""Characters of a picture's tables; where they would be more, its grids have fewer cells."""
-_FEW, _NAMED = 256, 8  # cells that have room around them, and columns that all have their names above them
+MOST_CELLS = 256
+"""Cells of a picture's grids; where they would be more, neighbouring ones are merged."""
+_NAMED = 8  # columns that all have their names above them
 _LONGEST_AXIS, _LONGEST_CELL = 12, 60  # characters
 _GREY, _TILE, _BLUISH = "rgba(128,128,128,0.9)", "background-color:rgba(128,150,175,0.15)", (128, 150, 175)
 _BAND = "padding:0 3px;text-align:center;border:0;font-size:10px;white-space:nowrap"
 _NAME = f"padding:1px 6px;border:0;{QUIET};font-weight:400;font-size:11px;white-space:nowrap"
-_CLOSE = "border-collapse:separate;border-spacing:1px;font-size:10px"
 _PLAIN_ROW = '<tr style="background-color:transparent">'
-_HATCH = (
-    "iVBORw0KGgoAAAANSUhEUgAAABgAAAAYBAMAAAASWSDLAAAABlBMVEUAAACUlJS9MrGgAAAAAXRSTlMAQObYZgAAAB"
-    "tJREFUeNpjEGBgYIBhEGBEwgzIklSUGAb2AACD7QJlPFXxNAAAAABJRU5ErkJggg=="
-)
-"""A PNG of 24 x 24 pixels, grey lines on nothing."""
 _ONE_LINE = 60  # characters; longer names and texts may take several lines
 
 
@@ -152,48 +145,39 @@ def _figure(block: Figure, look: Look) -> str:
 
 
 def _picture(of: Picture) -> str:
-    """A picture's grids as tables, of so many cells that they take at most 147 kB, and its notes; else its
-    description."""
+    """A picture's grids as tables, and its notes; else its description."""
     if not of.grids:
         return f'<div style="{QUIET}">{outside(of.alt)}</div>'
-
-    def tables(drawn: Picture) -> str:
-        text = _grids(drawn.grids)
-        if len(text) > MOST_LETTERS:  # then a row says which it is, no cell
-            text = _grids([dataclasses.replace(grid, told=()) for grid in drawn.grids])
-        return text if len(text) <= MOST_LETTERS else ""
-
-    drawn = of.fitted(lambda each: bool(tables(each)))
+    drawn = of.fitted(lambda each: sum(len(grid.cells) for grid in each.grids) <= MOST_CELLS)
     notes = "".join(f"<div>{outside(note)}</div>" for note in drawn.notes)
-    return tables(drawn) + (f'<div style="font-size:12px;{QUIET}">{notes}</div>' if notes else "")
+    return _grids(drawn.grids) + (f'<div style="font-size:12px;{QUIET}">{notes}</div>' if notes else "")
 
 
 def _grids(grids: Sequence[Grid]) -> str:
     """Grids, as they stand side by side and below each other."""
-    few = sum(len(grid.cells) for grid in grids) <= _FEW
     if len(grids) == 1:
-        return _grid(grids[0], few)
+        return _grid(grids[0])
     lines: dict[float, list[str]] = {}
     side = "padding:0 16px 8px 0;border:0;text-align:left;vertical-align:top"
     for grid in grids:
         caption = f'<div style="{_NAME}">{outside(grid.caption)}</div>' if grid.caption else ""
-        lines.setdefault(grid.y, []).append(f'<td style="{side}">{caption}{_grid(grid, few)}</td>')
+        lines.setdefault(grid.y, []).append(f'<td style="{side}">{caption}{_grid(grid)}</td>')
     return _framed(map("".join, lines.values()))
 
 
-def _framed(rows: Iterable[str], look: str = "border-collapse:collapse") -> str:
-    body = "".join(row if row.startswith("<tr") else f"{_PLAIN_ROW}{row}</tr>" for row in rows)
-    return f'<table style="{MONO};border:0;margin:4px 0 8px 0;{look}"><tbody>{body}</tbody></table>'
+def _framed(rows: Iterable[str]) -> str:
+    body = "".join(f"{_PLAIN_ROW}{row}</tr>" for row in rows)
+    return f'<table style="{MONO};border:0;margin:4px 0 8px 0;border-collapse:collapse"><tbody>{body}</tbody></table>'
 
 
-def _grid(grid: Grid, few: bool) -> str:
-    """A grid as a table; of very many cells, each is small and says only the first part of its tip."""
-    left, across = len(grid.beside) + bool(grid.rows and few), len(grid.texts[0])
+def _grid(grid: Grid) -> str:
+    """A grid as a table."""
+    left, across = len(grid.beside) + bool(grid.rows), len(grid.texts[0])
     out = []
     for head in grid.above:
         corner = f'<th colspan="{left}" style="{_BAND};text-align:right">{_axis(head.name)}</th>' if left else ""
-        out.append(corner + "".join(_span(head, text, f"colspan={n}", few) for text, n in head.spans))
-    names = grid.columns if few and (across <= _NAMED or any(grid.past[0])) else ()
+        out.append(corner + "".join(_span(head, text, f"colspan={n}") for text, n in head.spans))
+    names = grid.columns if across <= _NAMED else ()
     if names or grid.beside:
         heads = "".join(f'<th style="{_BAND};text-align:left">{_axis(head.name)}</th>' for head in grid.beside)
         heads += f'<th style="{_NAME}"></th>' * (left - len(grid.beside))
@@ -203,28 +187,21 @@ def _grid(grid: Grid, few: bool) -> str:
     for head in grid.beside:
         starts = itertools.accumulate((n for _, n in head.spans), initial=0)
         begins.append({at: (text, f"rowspan={n}") for at, (text, n) in zip(starts, head.spans, strict=False)})
-    tips = grid.tips if few else [", ".join((first, *more[1:])) for first, *more in grid.told]
     for r, row in enumerate(grid.texts):
-        parts = [_span(head, *begin[r], few) for head, begin in zip(grid.beside, begins, strict=True) if r in begin]
-        if grid.rows and few:
+        parts = [_span(head, *begin[r]) for head, begin in zip(grid.beside, begins, strict=True) if r in begin]
+        if grid.rows:
             parts.append(f'<td style="{_NAME};text-align:right">{outside(grid.rows[r])}</td>')
         first = r * across
-        cells = zip(row, tips[first : first + across] or [""] * across, strict=True)
-        if few:
-            parts += [_large(grid, r, c, *cell) for c, cell in enumerate(cells)]
-            out.append("".join(parts))
-        else:
-            tipped = ((escape(text), f' title="{escape(tip)}"' if tip else "") for text, tip in cells)
-            parts += [f'<td style="padding:1px"{title}>{text}</td>' for text, title in tipped]
-            title = "" if grid.told or not grid.rows else f' title="{escape(grid.rows[r])}"'
-            out.append(f'<tr style="{_TILE}"{title}>{"".join(parts)}</tr>')
-    return _framed(out, "border-collapse:collapse" if few else _CLOSE)
+        cells = zip(row, grid.tips[first : first + across] or [""] * across, strict=True)
+        parts += [_grid_cell(grid, *cell) for cell in cells]
+        out.append("".join(parts))
+    return _framed(out)
 
 
-def _span(head: Head, text: str, how_far: str, few: bool) -> str:
+def _span(head: Head, text: str, how_far: str) -> str:
     """A coordinate of a mesh axis."""
     colour = axis_colour(head.role)
-    style = f"background-color:{colour.light};color:{colour.ink};{_BAND if few else 'padding:0 3px'}"
+    style = f"background-color:{colour.light};color:{colour.ink};{_BAND}"
     return f'<th {how_far} style="{style}">{outside(text)}</th>'
 
 
@@ -234,16 +211,14 @@ def _axis(name: str) -> str:
     return outside(name) if short == name else f'<span title="{escape(steerless(name))}">{outside(short)}</span>'
 
 
-def _large(grid: Grid, r: int, c: int, text: str, tip: str) -> str:
-    """A cell with its cards and its hatch."""
+def _grid_cell(grid: Grid, text: str, tip: str) -> str:
+    """A cell with its cards."""
     shown = escape(text)
-    past = [share[n] if share else 0.0 for share, n in zip(grid.past, (c, r), strict=True)]
     edge = HAIRLINE if grid.stroke == "line" else f"2px {'dotted' if grid.dash else 'solid'} {_GREY}"
-    edge = f"1px dashed {_GREY}" if any(past) else edge
     if len(shown) > _LONGEST_CELL:
         shown = f"{shown[:_LONGEST_CELL]}…"
     shown += f' <span style="{QUIET}">×{grid.copies}</span>' if grid.copies > 1 else ""
-    inside = f"padding:5px 7px;text-align:center;white-space:nowrap;border:{edge};{_TILE}{_hatched(past)}"
+    inside = f"padding:5px 7px;text-align:center;white-space:nowrap;border:{edge};{_TILE}"
     title = f' title="{escape(tip)}"' if tip else ""
     if not grid.cards:
         return f'<td style="{inside}"{title}>{shown}</td>'
@@ -255,19 +230,6 @@ def _large(grid: Grid, r: int, c: int, text: str, tip: str) -> str:
 def _shadow(role: Role, number: int) -> str:
     red, green, blue = (int(paint_of(role, False)[i : i + 2], 16) for i in (1, 3, 5)) if role != "tile" else _BLUISH
     return f"rgba({red},{green},{blue},{0.55 / number:.2g})"
-
-
-def _hatched(past: Sequence[float]) -> str:
-    """Hatches over the part of a cell that lies beyond the end, at its right and at its foot."""
-    if max(past) == 1:
-        past = [1, 0]
-    parts = [(f"{100 * past[0]:.0f}% 100%", "right top")] * (past[0] > 0)
-    parts += [(f"100% {100 * past[1]:.0f}%", "left bottom")] * (past[1] > 0)
-    if not parts:
-        return ""
-    sizes, places = (",".join(texts) for texts in zip(*parts, strict=True))
-    image = ",".join([f"url(data:image/png;base64,{_HATCH})"] * len(parts))
-    return f";background-image:{image};background-size:{sizes};background-position:{places};background-repeat:no-repeat"
 
 
 def _table(table: Table, look: Look) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardviz.paint.columns import wrap
-from shardviz.view.picture import Drawn, Labels, LegendKey, Lines, Marks, Picture, Rects, shifted, text_wide
+from shardviz.view.picture import Drawn, Labels, LegendKey, Lines, Picture, Rects, shifted, text_wide
 
 LEAST_WIDE, PAD, HEAD, GAP = 620.0, 16.0, 34.0, 8.0
 """Pixels: the least width of a figure with words below it; around it, for its title, and before those words."""
@@ -38,8 +38,6 @@ def _lines(picture: Picture, wide: float) -> Iterator[tuple[LegendKey | None, La
         most = int((wide - _SAMPLE) / letter)
         for number, text in enumerate(wrap(key.text, most) or [""]):
             yield None if number else key, Labels(at=((_SAMPLE, 0.0),), texts=(text,)), _LINE
-        for text in wrap(key.more, most):
-            yield None, Labels(at=((_SAMPLE, 0.0),), texts=(text,), ink="quiet"), _LINE - 2
     for note in picture.notes:
         for text in wrap(note, int(wide / letter)):
             yield None, Labels(at=((0.0, 0.0),), texts=(text,), ink="quiet"), _LINE
@@ -51,6 +49,4 @@ def _line(key: LegendKey | None, text: Labels, y: float) -> Iterator[Drawn]:
         yield Rects(x=(9,), y=(y - 6,), wide=12, high=12, fill=key.fill, hatch=key.hatch, stroke="line")
     if key is not None and key.stroke is not None:
         yield Lines(lines=(((0, y), (32, y)),), stroke=key.stroke, dash=key.dash, width=2.2)
-        if key.mark:
-            yield Marks(at=((16, y),), mark=key.mark, size=8, fill=key.stroke, stroke="ground")
     yield shifted(text, 0.0, y)  # type: ignore[misc]

@@ -33,7 +33,6 @@ from shardviz.view.picture import (
     Drawn,
     Labels,
     Lines,
-    Marks,
     Picture,
     Point,
     Rects,
@@ -43,7 +42,6 @@ from shardviz.view.picture import (
 
 PIXELS = 96.0
 """Pixels of a Picture in an inch of a new figure."""
-_MARKS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", "plus": "P"}
 
 
 def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axes:
@@ -116,8 +114,6 @@ class _Painter:
             self.rects(shape)
         elif isinstance(shape, Lines):
             self.lines(shape)
-        elif isinstance(shape, Marks):
-            self.marks(shape)
         else:
             self.labels(shape)
 
@@ -141,8 +137,7 @@ class _Painter:
             PolyCollection(corners, facecolors=face, edgecolors=edge, linestyles=[dash], **look), autolim=False
         )
         if shape.hatch is not None:  # the axis once more, without colour
-            ink = self.colour("quiet") if shape.fill is None else HATCH_INK[self.dark]
-            over = {"facecolors": "none", "edgecolors": [ink], "linewidths": 0}
+            over = {"facecolors": "none", "edgecolors": [HATCH_INK[self.dark]], "linewidths": 0}
             lines = PolyCollection(corners, hatch=axis_colour(shape.hatch).hatch, zorder=2 + shape.layer, **over)
             self.ax.add_collection(lines, autolim=False)
         ink = ink_on(shape.fill, self.dark)
@@ -163,12 +158,6 @@ class _Painter:
         else:
             collection = LineCollection(list(shape.lines), colors=[stroke], **look)
         self.ax.add_collection(collection, autolim=False)
-
-    def marks(self, shape: Marks) -> None:
-        xs, ys = zip(*shape.at, strict=True)
-        look = {"markerfacecolor": self.colour(shape.fill), "markeredgecolor": self.colour(shape.stroke)}
-        size = {"markersize": shape.size * self.scale, "markeredgewidth": self.scale, "zorder": 2 + shape.layer}
-        self.ax.plot(xs, ys, _MARKS[shape.mark], linestyle="none", clip_on=False, **look, **size)
 
     def labels(self, shape: Labels) -> None:
         for at, text in zip(shape.at, shape.texts, strict=True):

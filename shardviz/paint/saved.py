@@ -41,22 +41,20 @@ TEXTS: dict[str, Callable[[Any], str]] = {
 PICTURES = (".svg", ".png", ".pdf")
 
 
-def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str | bytes:
-    """What a file of this name is to hold, by its ending; pictures have a `kind` and may be for a dark page. A
-    `ShardvizError` for another ending, and where a picture is asked for of what has none."""
+def file(subject: Any, path: Any, *, dark: bool = False) -> str | bytes:
+    """What a file of this name is to hold, by its ending (a picture may be for a dark page); a `ShardvizError` for
+    another ending, and where a picture is asked for of what has none."""
     ending = Path(path).suffix.lower()
     if ending in TEXTS:
-        if kind:
-            raise ShardvizError(f"save({str(path)!r}, kind={kind!r}): only a picture ({_PICTURES}) is of a kind")
         return TEXTS[ending](subject)
     if ending not in PICTURES:
         written = repr(ending) if ending else "no ending"
         raise ShardvizError(
             f"save({str(path)!r}): {written} is no kind of file that is written here; give one of "
-            f"{', '.join(TEXTS)}, {_PICTURES}"
+            f"{', '.join(TEXTS)}, {', '.join(PICTURES)}"
         )
     try:
-        drawn = picture(subject, kind)
+        drawn = picture(subject)
     except ShardvizError as error:
         raise ShardvizError(f"save({str(path)!r}): {error}; as text it can be saved: {', '.join(TEXTS)}") from error
     if ending == ".svg":
@@ -64,6 +62,3 @@ def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str 
     from shardviz.paint import mpl  # matplotlib, imported only where it draws
 
     return mpl.png_of(drawn, dark=dark) if ending == ".png" else mpl.pdf_of(drawn, dark=dark)
-
-
-_PICTURES = ", ".join(PICTURES)

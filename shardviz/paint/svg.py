@@ -25,21 +25,12 @@ from shardviz.view.picture import (
     Labels,
     LegendKey,
     Lines,
-    Marks,
     Picture,
     Rects,
     Role,
     pixels,
 )
 
-_MARKS = {
-    "circle": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
-    "square": "M-4.5-4.5H4.5V4.5H-4.5Z",
-    "diamond": "M0-6L5.5 0L0 6L-5.5 0Z",
-    "up": "M0-5.5L5.5 4.5H-5.5Z",
-    "down": "M0 5.5L5.5-4.5H-5.5Z",
-    "plus": "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
-}
 _FONTS = "font-family:system-ui,sans-serif;dominant-baseline:central"
 
 
@@ -123,7 +114,6 @@ def _patterns(pictures: Iterable[Picture]) -> str:
         d = HATCHES[number % len(HATCHES)]
         size = 'width="6" height="6" patternUnits="userSpaceOnUse"'
         patterns.append(f'<pattern id="h{number}" {size}><path class="h" d="{d}"/></pattern>')
-        patterns.append(f'<pattern id="q{number}" {size}><path class="s-quiet" d="{d}"/></pattern>')
     return "".join(patterns)
 
 
@@ -144,7 +134,7 @@ def _shape(shape: Drawn) -> Iterable[str]:
         return _rects(shape)
     if isinstance(shape, Lines):
         return _lines(shape)
-    return _marks(shape) if isinstance(shape, Marks) else _labels(shape)
+    return _labels(shape)
 
 
 def _tip(text: str) -> str:
@@ -159,7 +149,7 @@ def _rects(shape: Rects) -> Iterator[str]:
         corner = f' rx="{shape.corner:g}"' if shape.corner else ""
         yield f"<rect {box}{corner} {look}>{_tip(tips[number])}</rect>"
         if shape.hatch is not None:
-            yield f'<rect {box} fill="url(#{"q" if shape.fill is None else "h"}{shape.hatch})" pointer-events="none"/>'
+            yield f'<rect {box} fill="url(#h{shape.hatch})" pointer-events="none"/>'
         if shape.labels and (text := shape.labels[number]):
             ink = "i-ink" if shape.fill is None else f"o-{_word(shape.fill)}"
             size = min(SIZES["small"], 1.5 * wide / len(text), high)
@@ -179,13 +169,6 @@ def _lines(shape: Lines) -> Iterator[str]:
 
 def _points(points: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f} {y:.1f}" for x, y in points)
-
-
-def _marks(shape: Marks) -> Iterator[str]:
-    look = _look(shape.fill, shape.stroke)
-    for x, y in shape.at:
-        scale = f"translate({x:.1f},{y:.1f}) scale({shape.size / 10:g})"
-        yield f'<path d="{_MARKS[shape.mark]}" transform="{scale}" {look}>{_tip(shape.tip)}</path>'
 
 
 def _labels(shape: Labels) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
@@ -13,7 +13,7 @@ from shardviz.program.plan import Plan
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.study.candidates import PARTS, Choice
 from shardviz.study.scoring import Floor, Score
-from shardviz.visible import Visible, paint
+from shardviz.visible import Visible
 
 _Row = TypeVar("_Row")
 
@@ -151,10 +151,6 @@ class Search(Visible):
     def reasons(self) -> Mapping[str, int]:
         """Why candidates fell out → how many."""
         return Counter(f"{f.level}: {f.why}" for f in self.fallen)
-
-    def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
-        """Step time against memory: every candidate, the front joined, the best named; drawn with matplotlib."""
-        return paint("plot", self, ax, "", dark=dark)
 
 
 def pareto(rows: Iterable[_Row], of: Callable[[_Row], tuple[float, float]]) -> tuple[_Row, ...]:

@@ -132,7 +132,7 @@ class Sweep(Visible):
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """Step time against memory, a mark a row, the Pareto front joined, drawn with matplotlib."""
-        return paint("plot", self, ax, "", dark=dark)
+        return paint("plot", self, ax, dark=dark)
 
 
 def _rate(row: SweepRow) -> float | None:

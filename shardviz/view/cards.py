@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from shardviz.costs.step_cost import StepCost
 from shardviz.explorer.cards import Card, Deck, Results, equal_level
 from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.comparison import compare
@@ -18,7 +16,7 @@ from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
 from shardviz.records.findings import Finding
 from shardviz.records.options import options_text
-from shardviz.records.report import LEVELS, PlanRecord
+from shardviz.records.report import PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.records.values import on_device
 from shardviz.view.comparison import comparison_document
@@ -27,7 +25,6 @@ from shardviz.view.document import (
     Inline,
     Part,
     Piece,
-    Table,
     axes,
     bar,
     document,
@@ -47,15 +44,12 @@ from shardviz.view.step_cost import (
     FIT_TONES,
     SAME,
     band_words,
-    comparable,
     fits_word,
     level_words,
     memory_words,
-    mfu_words,
     pair,
     seconds_words,
     step_words,
-    tokens_words,
 )
 from shardviz.view.values import total_bytes
 
@@ -65,14 +59,6 @@ _MOST_MOVED = 3
 @document.register
 def deck_document(deck: Deck) -> Document:
     """A row for each card."""
-    mesh = deck.now.results.bound.mesh
-    return Document(title=words("Plans", strong=True), blocks=(_cards(deck.cards, deck, name="cards"),), mesh=mesh)
-
-
-def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
-    def moved(card: Card) -> Iterator[Piece]:
-        level = "" if card.id == deck.other.id else equal_level(card.results, deck.other.results)
-        return moved_pieces(card.results, deck.other.results if level else None, level)
 
     def difference(card: Card) -> Inline:
         return words("") if card.id == deck.other.id else tuple(difference_pieces(card.results, deck.other))
@@ -88,15 +74,15 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
         cost, level = card.results.cost(), card.results.level
         return words(level, quiet=True, tip=f"{level} program" if cost is None else level_words(cost))
 
-    return table(
-        cards,
+    cards = table(
+        deck.cards,
         ("plan", lambda card: words(card.name, strong=True)),
         ("origin", lambda card: _note(card, deck)),
         ("step", lambda card: step_pieces(card.results)),
         ("difference", difference),
         ("memory per device", lambda card: memory_pieces(card.results)),
         ("", lambda card: bar(_room(card.results))),
-        ("communication", moved),
+        ("communication", lambda card: moved_pieces(card.results)),
         ("findings", findings),
         ("level", level),
         detail=lambda card: [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
@@ -104,29 +90,9 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
         marked=lambda card: card.id == deck.at,
         folds="never",
         noun="plan",
-        **more,
+        name="cards",
     )
-
-
-def preview_document(offer: Offer, results: Results, deck: Deck) -> Document:
-    """The card that an offer would become, compared with the open card. Step, difference and level are as tried where
-    that was at a higher level than is known of its plan."""
-    would = Card(id="preview", name=offer.name, plan=offer.plan, results=results)
-    card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
-    if tried is not None and tried.seconds and tried.step and LEVELS.index(tried.level) > LEVELS.index(results.level):
-        step, saved = tried.step, tried.seconds
-        of = f"compared with {deck.now.name}, as tried at level {tried.level}"
-        as_tried = {
-            "step": words(format_seconds(step - saved), strong=True, tip=of),
-            "difference": (
-                signed(-saved, format_seconds(abs(saved)), of=of),
-                words(f"tried {tried.level}", quiet=True),
-            ),
-            "level": words(tried.level, quiet=True, tip=of),
-        }
-        cells = (as_tried.get(c.title, cell) for c, cell in zip(card.columns, card.rows[0].cells, strict=True))
-        card = replace(card, rows=(replace(card.rows[0], cells=tuple(cells)),))
-    return Document(blocks=(card,), mesh=results.bound.mesh)
+    return Document(title=words("Plans", strong=True), blocks=(cards,), mesh=deck.now.results.bound.mesh)
 
 
 def offers_document(offers: Offers, deck: Deck) -> Document:
@@ -219,26 +185,10 @@ def step_pieces(results: Results) -> Iterator[Piece]:
             yield words("to see times", quiet=True)
         return
     tip = seconds_words(cost) or f"a lower bound: FLOPs are not known at level {cost.level}"
-    more = [f"of the {level_words(cost)}", _bound(cost), mfu_words(cost), tokens_words(cost)]
-    more += [f"without {plural(len(cost.unknown), 'collective')} of unknown time"] if cost.unknown else []
-    yield words(step_words(cost), strong=True, tip="; ".join([tip, *filter(None, more), *cost.notes]))
+    more = f"bound by {BOUND_WORDS.get(cost.bound, cost.bound)}"
+    yield words(step_words(cost), strong=True, tip="; ".join([tip, more, *cost.notes]))
     if band := band_words(cost):
         yield words(band, quiet=True, tip=f"{cost.step.accuracy}")
-
-
-def _bound(cost: StepCost) -> str:
-    """What takes how long, the longest first: `bound by communication over model 6.2 s, then compute 4.99 s`."""
-    step, moved = cost.step, cost.by("axes")
-    times = {"communication": step.communication, "memory": step.memory}
-    if cost.flops is not None:
-        times["compute"] = step.compute
-    most = moved[0] if moved and moved[0].axes and moved[0].seconds > 0.5 * step.communication else None
-    named = {name: BOUND_WORDS.get(name, name) for name in times}
-    if most is not None:
-        named["communication"] += f" over {most.label}"
-    order = sorted((name for name in times if times[name]), key=lambda name: -times[name])
-    times_text = ", then ".join(f"{named[name]} {format_seconds(times[name])}" for name in order)
-    return f"bound by {times_text}" if times_text else ""
 
 
 def signed(amount: float, text: str, *, of: str) -> Piece:
@@ -322,9 +272,8 @@ def _room(results: Results) -> Iterator[Part]:
                 yield Part(share=size / longest, role="work", tip=f"{what} {format_bytes(size)}")
 
 
-def moved_pieces(results: Results, other: Results | None = None, level: str = "") -> Iterator[Piece]:
-    """The communication over the axes that take longest, and its ratio to another plan's; without a machine bytes
-    sent."""
+def moved_pieces(results: Results) -> Iterator[Piece]:
+    """The communication over the axes that take longest; without a machine bytes sent."""
     cost = results.cost()
     collectives = results.report.collectives if cost is None else cost.collectives
     totals = sum_collectives(collectives, "axes", order="bytes" if cost is None else "seconds")
@@ -347,18 +296,6 @@ def moved_pieces(results: Results, other: Results | None = None, level: str = ""
     left = [t for t in totals if t not in main]
     if left:
         yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in left))
-    here, there = results.cost(level), None if other is None else other.cost(level)
-    if here is not None and there is not None:
-        now, then, form = comparable(here, there, here.step.communication, there.step.communication)
-        yield from _ratio(now, then, level, form)
-    elif other is not None:
-        yield from _ratio(*_bytes(results.reports[level], other.reports[level]), level, format_bytes)
-
-
-def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) -> Iterator[Piece]:
-    tip = f"{form(now)} in all, {form(then)} on the other plan, at level {level}"
-    if then and abs(now / then - 1) > 0.005:
-        yield words(format_change(now / then), tone="bad" if now > then else "good", tip=tip)
 
 
 def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:

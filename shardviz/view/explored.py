@@ -18,7 +18,6 @@ from shardviz.explorer.texts import Codes
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.report import values_of
 from shardviz.view.collectives import sums_table
-from shardviz.view.cost_pictures import machine_figure
 from shardviz.view.document import (
     Block,
     Document,
@@ -44,7 +43,7 @@ from shardviz.view.panes import (
     unpriced_words,
     values_pane,
 )
-from shardviz.view.placement import placement_document
+from shardviz.view.placement import machine_figure, placement_document
 from shardviz.view.report import CPU_CAUTION, LEVEL_WORDS, fit_text
 from shardviz.view.source import source_pane
 from shardviz.view.step_cost import headline, memory_words

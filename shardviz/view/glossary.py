@@ -53,7 +53,6 @@ GLOSSARY = {
     "partitioned": "XLA's SPMD partitioner has made the program of one device, with its collectives.",
     "compiled": "The target's compiler has optimised the program and planned its memory.",
     "final HLO": "The program after all passes of the target's compiler.",
-    "roofline": "The most FLOPs a second at each ratio of FLOPs to bytes: below the knee, bytes take longer.",
     "chip-seconds": "The step's seconds times the number of chips.",
     "finding": "Something to look at, with its place, its numbers and what to try.",
     "mend": "A change of the plan that was tried, with what it saves.",

@@ -45,7 +45,7 @@ from shardviz.view.values import LONGEST_NAME
 MOST_LEAVES = 60
 """Rows of a tree's table; of more arrays the heaviest are shown."""
 
-_MOST_HEAVY, _MOST_AMOUNTS = 3, 4
+_MOST_AMOUNTS = 4
 _MOST_SLICES = 16
 _MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts share a row
 
@@ -161,7 +161,6 @@ def of_tree(tree: TreeBytes) -> Document:
     w           32 B     4  float32 [8, 4]  P('data', 'model')  [4, 2]
     b            4 B     1  int8 [4]        P(None)             [4]
     2 arrays, 132 B in all; 36 B on each of 4 devices (1.09 copies of each byte on average)
-    heaviest: w 32 B per device (89 %), b 4 B (11 %)
     """
     return Document(blocks=tree_blocks(tree), mesh=all_axes(leaf.layout for leaf in tree.leaves))
 
@@ -188,7 +187,7 @@ def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, .
     )
     count = len(leaves) - MOST_LEAVES
     more = f"the {MOST_LEAVES} heaviest are listed, {count:,} more are not" if count > 0 else ""
-    return (listed, *notes(more, _total(tree, left_out), _heaviest(tree)))
+    return (listed, *notes(more, _total(tree, left_out)))
 
 
 def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
@@ -218,19 +217,6 @@ def _per_device(tree: TreeBytes) -> str:
         noun = "device" if len(ids) == 1 else "each of the devices"
         parts.append(f"{format_bytes(amounts[place])} on {noun} {shorten(device_ranges(ids), 40)}")
     return ", ".join(parts)
-
-
-def _heaviest(tree: TreeBytes) -> str:
-    """`heaviest: w 32 B per device (89 %), b 4 B (11 %)`; empty where there is one array, or none has bytes."""
-    most = float(tree.per_device.max(initial=0))
-    if len(tree.leaves) < 2 or not most:
-        return ""
-    parts = []
-    for place, leaf in enumerate(tree.heaviest(_MOST_HEAVY)):
-        unit = "" if place else " per device"
-        share = f"{100 * leaf.per_device / most:.0f} %"
-        parts.append(f"{shorten(leaf.name, LONGEST_NAME)} {format_bytes(leaf.per_device)}{unit} ({share})")
-    return f"heaviest: {', '.join(parts)}"
 
 
 @document.register

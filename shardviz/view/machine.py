@@ -34,7 +34,6 @@ from shardviz.view.picture import (
     Labels,
     LegendKey,
     Lines,
-    Marks,
     Picture,
     Point,
     Rects,
@@ -338,7 +337,8 @@ def machine_picture(placed: Placement) -> Picture:
         if lines := _stub_lines(stand, stand.wraps.get(name, [])):
             role = "muted" if name is None else names.index(name)
             shapes.append(Lines(lines=tuple(lines), stroke=role, width=1.2, strength=0.6))
-            shapes.append(Marks(at=tuple(end for _, end in lines), size=4, fill="ground", stroke=role))
+            x, y = zip(*((x - 2, y - 2) for _, (x, y) in lines), strict=True)
+            shapes.append(Rects(x=x, y=y, wide=4, high=4, corner=2, fill="ground", stroke=role))
     for shade in sorted({n.shade for n in stand.nodes}):
         nodes = [node for node in stand.nodes if node.shade == shade]
         keys = tuple(node.places if len(node.places) <= MOST_CYCLED else node.places[:1] for node in nodes)
@@ -374,7 +374,7 @@ def company_picture(placed: Placement, place: int) -> Picture:
 
     for group in reversed(company(placed, place)):
         axis = names.index(group.axis)
-        look: dict[str, Any] = {"stroke": axis, "dash": dash_of(axis), "width": 2.8, "layer": _WAYS, "name": group.axis}
+        look: dict[str, Any] = {"stroke": axis, "dash": dash_of(axis), "width": 2.8, "layer": _WAYS}
         nodes = list(dict.fromkeys(int(stand.node_of[m]) for m in group.members))
         lines: list[tuple[Point, ...]] = [_ends(stand, p) for p in stand.links.get(group.axis, ()) if p[0] in nodes]
         lines += _stub_lines(stand, [stub for stub in stand.wraps.get(group.axis, ()) if stub[0] in nodes])

@@ -23,7 +23,6 @@ from shardviz.records.report import host_bytes, values_of
 from shardviz.records.sums import total_of
 from shardviz.records.values import on_device, unused_bytes
 from shardviz.view.collectives import collectives_table, runs_section, sums_table
-from shardviz.view.cost_pictures import roofline_picture
 from shardviz.view.document import (
     Beside,
     Block,
@@ -153,7 +152,7 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
 
 
 def memory_pane(now: Snapshot) -> Document:
-    """What a device must hold and what it has, what would help, and the heaviest values."""
+    """What a device must hold and what it has, and the heaviest values."""
     report, needs = now.report, None if now.cost is None else now.cost.needs
     plan = report.memory
     parts = memory_parts(report) if needs is None else needs.parts
@@ -182,14 +181,6 @@ def memory_pane(now: Snapshot) -> Document:
         peak += f"; in on-chip memory: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
         blocks.append(paragraph(peak, quiet=True, name="memory-alive-at-once"))
         blocks += [paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] * (plan.target == "cpu")
-    if fits is False:
-        lacks = format_bytes(sum(parts.values()) - (usable or 0.0))
-        helps = (
-            "shard the arguments over more mesh axes, or larger ones",
-            f"more devices, or chips with more memory (each device lacks {lacks})",
-        )
-        told = (paragraph(f"• {text}") for text in helps)
-        blocks.append(section("What would help", *told, name="memory-helps"))
     alive = _alive(report)[:_MOST_ALIVE]
     if alive:
         so_far = "Known so far, the largest first; not all of it is live at once"
@@ -234,10 +225,9 @@ def cost_pane(cost: StepCost | None, trouble: str = "") -> Document:
     """All that a cost says; where there is none, why."""
     if cost is None:
         return without_machine(trouble, "speed", "cost-why")
-    roofline = Figure(of=roofline_picture(cost), name="roofline")
-    blocks: list[Block] = [step_section(cost), section("Roofline of one device", roofline)]
+    blocks: list[Block] = [step_section(cost)]
     if cost.collectives:
-        blocks.append(dataclasses.replace(longest_section(cost, waits=True), fold=None))
+        blocks.append(dataclasses.replace(longest_section(cost), fold=None))
     blocks += [dataclasses.replace(work, fold=None) for work in work_sections(cost)]
     blocks.append(sources_section(cost))
     lead = (code(cost.machine.text), words(level_words(cost), quiet=True))

@@ -67,7 +67,7 @@ class Rects:
         fill: what they are filled with; None for nothing.
         strength: how strong the fill is, 0 to 1.
         stroke: their outline; None for none.
-        hatch: the number of the strokes over the fill, the second cue; None for none. Without a fill they are quiet.
+        hatch: the number of the strokes over the fill, the second cue; None for none.
         dash: the number of the outline's dash.
         corner: the radius of their corners.
         labels: what stands in the middle of each; empty for nothing in any.
@@ -132,7 +132,6 @@ class Lines:
         closed: whether the end is joined to the start.
         fill: what closed ones are filled with.
         tip: what is said when one is pointed at.
-        name: the key of the legend that it belongs to.
         layer: as of `Rects`.
     """
 
@@ -144,26 +143,7 @@ class Lines:
     closed: bool = False
     fill: Role | None = None
     tip: str = ""
-    name: str = ""
     layer: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Marks:
-    """Points with a mark (`circle`, `square`, `diamond`, `up`, `down`, `plus`) around their middles (`at`), so many
-    pixels from one end to the other; `tip`, `name` and `layer` are as of `Lines`."""
-
-    at: tuple[Point, ...]
-    mark: str = "circle"
-    size: float = 10.0
-    fill: Role | None = "ink"
-    stroke: Role | None = None
-    tip: str = ""
-    name: str = ""
-    layer: int = 0
-
-
-MARKS = ("circle", "square", "diamond", "up", "down", "plus")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +159,7 @@ class Labels:
         bold, mono: the sort of letters.
         turned: whether they read upwards.
         halo: whether the ground shows around the letters, where they stand over lines.
-        name, layer: as of `Lines`.
+        layer: as of `Rects`.
     """
 
     at: tuple[Point, ...]
@@ -191,7 +171,6 @@ class Labels:
     mono: bool = False
     turned: bool = False
     halo: bool = False
-    name: str = ""
     layer: int = 0
 
 
@@ -233,7 +212,6 @@ class Grid:
         columns, rows: the names of the columns and rows, which drawings leave to the tips; may be empty.
         across, down: what runs along the columns, and along the rows; may be empty.
         caption: what the whole is; may be empty.
-        past: the share of each column, and of each row, that lies beyond the end of things and is hatched.
         tip, told, select, keys: as of `Rects`, row by row; the first of the parts says most.
     """
 
@@ -254,7 +232,6 @@ class Grid:
     across: str = ""
     down: str = ""
     caption: str = ""
-    past: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     tip: str = ""
     told: tuple[tuple[str, ...], ...] = ()
     select: str = ""
@@ -300,8 +277,7 @@ class Grid:
             yield dataclasses.replace(self._rects(number * self.card), fill=role, strength=strength)
         shared = {"tip": self.tip, "told": self.told, "select": self.select, "keys": self.keys}
         yield dataclasses.replace(self._rects(), fill="tile", **shared)
-        yield from self._hatched()
-        yield from self._texts()
+        yield self._texts()
         yield from self._heads(self.above, len(self.texts[0]), self.wide, self.across, upright=False)
         yield from self._heads(self.beside, len(self.texts), self.high, self.down, upright=True)
         if self.caption:
@@ -314,30 +290,12 @@ class Grid:
         wide, high = self.inner
         return Rects(x=x, y=y, wide=wide, high=high, stroke=self.stroke, dash=self.dash, layer=self.layer)
 
-    def _hatched(self) -> Iterator[Rects]:
-        """Hatches over what of the cells lies beyond the end."""
-        (wide, high), across, down = self.inner, len(self.texts[0]), len(self.texts)
-        look: dict[str, Any] = {"hatch": 0, "layer": self.layer + 1}
-        for column, share in enumerate(self.past[0]):
-            if share:
-                x, y = self.x + column * self.wide + (1 - share) * wide, (self.y + r * self.high for r in range(down))
-                yield Rects(x=(x,) * down, y=tuple(y), wide=share * wide, high=high, **look)
-        for row, share in enumerate(self.past[1]):
-            if share:
-                y, x = self.y + row * self.high + (1 - share) * high, (self.x + c * self.wide for c in range(across))
-                yield Rects(x=tuple(x), y=(y,) * across, wide=wide, high=share * high, **look)
-
-    def _texts(self) -> Iterator[Labels]:
+    def _texts(self) -> Labels:
         """What the cells say."""
-        (wide, high), kinds = self.inner, {}
-        for r, c in self.cells:
-            hatched = any(share[n] for share, n in zip(self.past, (c, r), strict=True) if share)
-            at = self.x + c * self.wide + wide / 2, self.y + r * self.high + high / 2
-            kinds.setdefault(hatched, []).append((at, self.texts[r][c]))
-        for hatched, places in kinds.items():
-            at, texts = zip(*places, strict=True)
-            look = {"halo": hatched, "layer": self.layer + 2}
-            yield Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, **look)
+        wide, high = self.inner
+        at = tuple((self.x + c * self.wide + wide / 2, self.y + r * self.high + high / 2) for r, c in self.cells)
+        texts = tuple(text for row in self.texts for text in row)
+        return Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, layer=self.layer + 2)
 
     def _heads(
         self, heads: Sequence[Head], count: int, cell: float, name: str, *, upright: bool
@@ -363,25 +321,20 @@ class Grid:
             yield Labels(at=(at,), texts=(text,), align="middle", ink="quiet", turned=upright)
 
 
-Drawn = Rects | Lines | Marks | Labels
+Drawn = Rects | Lines | Labels
 """What a medium that draws knows."""
 Shape = Drawn | Grid
 
 
 @dataclass(frozen=True, kw_only=True)
 class LegendKey:
-    """A line of the legend: a sample, a patch (`fill`, `hatch`) or a line (`stroke`, `dash`) with a `mark` on it; what
-    it stands for, more in quiet letters, a tip (`title`); and the `name` of the shapes that it is the key of."""
+    """A line of the legend: a sample, a patch (`fill`, `hatch`) or a line (`stroke`, `dash`), and what it is."""
 
     text: str
-    more: str = ""
     fill: Role | None = None
     hatch: int | None = None
     stroke: Role | None = None
     dash: int | None = None
-    mark: str = ""
-    name: str = ""
-    title: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -500,9 +453,9 @@ def shifted(shape: Shape, dx: float, dy: float) -> Shape:
 
 
 @singledispatch
-def picture(subject: Any, kind: str = "") -> Picture:
-    """The Picture of a subject, of a kind where it has several, by the builder that is registered for its type; a
-    `ShardvizError` where there is none."""
+def picture(subject: Any) -> Picture:
+    """The Picture of a subject, by the builder that is registered for its type; a `ShardvizError` where there is
+    none."""
     raise ShardvizError(f"shardviz cannot draw a {type(subject).__name__}")
 
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from shardviz.costs import AxisPath, PlacedDevice, Placement, collective_seconds
 from shardviz.costs.orders import Order, orders
@@ -40,7 +41,8 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.layouts import slice_text
-from shardviz.view.machine import company, floor
+from shardviz.view.machine import company, company_picture, floor, machine_picture
+from shardviz.view.picture import Picture, picture
 from shardviz.view.rosetta import sharding_of
 from shardviz.view.values import found_value
 
@@ -62,6 +64,14 @@ def placement_document(placed: Placement) -> Document:
     title = (words(placed.mesh.text, strong=True), words(f"on {placed.machine}"))
     lead = (words(placed_words(placed)),)
     return Document(title=title, lead=(lead,), blocks=(axes_section(placed),), mesh=placed.mesh)
+
+
+@picture.register
+def machine_figure(cost: StepCost) -> Picture:
+    """The mesh on its machine, with the first device's company."""
+    drawn = machine_picture(cost.placement)
+    drawn = replace(drawn, notes=(*drawn.notes, placed_words(cost.placement)))
+    return drawn.over(company_picture(cost.placement, 0))
 
 
 def machine_pane(cost: StepCost) -> Document:

@@ -1,20 +1,18 @@
 """What several plans of one program say together: costs side by side, presets, a sweep, a search's answer, mends.
 
-Step time against memory of a sweep's or a search's plans is a picture: a square each, the front joined by a line.
+Step time against memory of a sweep's plans is a picture: a square each, the front joined by a line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from shardviz.ask.presets import Preset, Presets
 from shardviz.costs.footprint import LESS, MORE
 from shardviz.costs.step_cost import StepCost
 from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, format_times, plural
-from shardviz.study.answer import Floor, Found, Search, Tried, WhyNot
+from shardviz.study.answer import Floor, Found, Search, WhyNot
 from shardviz.study.costs import CostTable
 from shardviz.study.mends import Mend, Mends
 from shardviz.study.sweep import Sweep, SweepRow, value_text
@@ -33,7 +31,6 @@ from shardviz.view.document import (
     notes,
     right,
     section,
-    shorten,
     signed_text,
     table,
     words,
@@ -390,91 +387,34 @@ def _why_nots(rows: Sequence[WhyNot]) -> tuple[Block, ...]:
 _WIDE, _HIGH, _LEFT, _TOP = 420.0, 240.0, 70.0, 10.0
 
 
-@dataclass(frozen=True)
-class _Plotted:
-    """A plan: the seconds of its step, the bytes on a device, whether it is on the front, its tip, and its name."""
+@picture.register
+def sweep_picture(sweep: Sweep) -> Picture:
+    """Step time against memory: a square a row; the front is dark, named and joined by a line."""
+    rows = [each for each in sweep.rows if each.time is not None and each.memory is not None]
+    longest, most = max((r.time or 0.0 for r in rows), default=1.0), max((r.memory or 0.0 for r in rows), default=1.0)
 
-    seconds: float
-    bytes: float
-    ahead: bool
-    tip: str = ""
-    name: str = ""
-
-
-def _chart(
-    points: Sequence[_Plotted], usable: float | None = None, best: _Plotted | None = None, **more: Any
-) -> Picture:
-    """Seconds against bytes: a square a plan, the front joined by a line and named, what a device has as a bound, and
-    the best framed."""
-    longest, most = max((p.seconds for p in points), default=1.0), max((p.bytes for p in points), default=1.0)
-
-    def at(seconds: float, size: float) -> Point:
-        return _LEFT + _WIDE * seconds / longest, _TOP + _HIGH * (1 - size / most)
+    def at(row: SweepRow) -> Point:
+        return _LEFT + _WIDE * (row.time or 0.0) / longest, _TOP + _HIGH * (1 - (row.memory or 0.0) / most)
 
     corner = ((_LEFT, _TOP), (_LEFT, _TOP + _HIGH), (_LEFT + _WIDE, _TOP + _HIGH))
     shapes: list[Shape] = [Lines(lines=(corner,), stroke="ink")]
-    front = sorted((p for p in points if p.ahead), key=lambda p: (p.seconds, p.bytes))
+    front = [each for each in sweep.pareto if each in rows]
     if len(front) > 1:
-        shapes.append(Lines(lines=(tuple(at(p.seconds, p.bytes) for p in front),), stroke="ink", dash=2))
-    for p in sorted(points, key=lambda p: p.ahead):  # the front lies over the others
-        x, y = at(p.seconds, p.bytes)
-        tip = {"tip": "{}", "told": ((p.tip,),)} if p.tip else {}
-        shapes.append(Rects(x=(x - 4,), y=(y - 4,), wide=8, high=8, fill="work" if p.ahead else "muted", **tip))
+        shapes.append(Lines(lines=(tuple(map(at, front)),), stroke="ink", dash=2))
+    for row in sorted(rows, key=lambda row: row in front):  # the front lies over the others
+        x, y = at(row)
+        shapes.append(Rects(x=(x - 4,), y=(y - 4,), wide=8, high=8, fill="work" if row in front else "muted"))
     ends = (_LEFT + _WIDE, _TOP + _HIGH + 12), (_LEFT - 6, _TOP)
     shapes.append(Labels(at=ends, texts=(f"step {format_seconds(longest)}", format_bytes(most)), align="end"))
-    if named := [(at(p.seconds, p.bytes), p.name) for p in points if p.ahead and p.name]:
-        shapes.append(Labels(at=tuple((x + 8, y - 8) for (x, y), _ in named), texts=tuple(name for _, name in named)))
-    if usable is not None and usable <= most:
-        y = at(0.0, usable)[1]
-        shapes.append(Lines(lines=(((_LEFT, y), (_LEFT + _WIDE, y)),), stroke="ink", dash=1))
-        bound = f"{format_bytes(usable)} on a device"
-        shapes.append(Labels(at=((_LEFT + _WIDE + 6, y),), texts=(bound,), size="small"))
-    if best is not None:
-        x, y = at(best.seconds, best.bytes)
-        shapes.append(Rects(x=(x - 7,), y=(y - 7,), wide=14, high=14, fill=None, stroke="ink"))
-        shapes.append(Labels(at=((x + 12, y - 10),), texts=(best.name,), bold=True, halo=True))
-    return Picture(width=_LEFT + _WIDE + 180, height=_TOP + _HIGH + 24, shapes=tuple(shapes), **more)
-
-
-@picture.register
-def _(sweep: Sweep, kind: str = "") -> Picture:
-    """Step time against memory: a square a row, with its point; the front joined by a line."""
-    rows = [each for each in sweep.rows if each.time is not None and each.memory is not None]
+    if front:
+        places = tuple((x + 8, y - 8) for x, y in map(at, front))
+        shapes.append(Labels(at=places, texts=tuple(row.label for row in front)))
     plans = "; ".join(f"{r.label}: {format_seconds(r.time)}, {format_bytes(r.memory)}" for r in rows)
-    return _chart(
-        [_Plotted(each.time or 0.0, each.memory or 0.0, each in sweep.pareto, name=each.label) for each in rows],
+    return Picture(
+        width=_LEFT + _WIDE + 180,
+        height=_TOP + _HIGH + 24,
+        shapes=tuple(shapes),
         title="step time against memory on a device",
         alt=f"Step time against memory: {plans or 'nothing is known'}.",
         notes=("dark and named: the Pareto front (nothing is both faster and smaller)",) if rows else (),
     )
-
-
-@picture.register
-def _(search: Search, kind: str = "") -> Picture:
-    """Step time against memory: a square a candidate, the front joined by a line, the chip's memory as a bound."""
-    front, near, best = search.front, _near(search), search.best
-    hidden = len(search.tried) - len(near)
-    dark = "dark: the Pareto front (nothing is both faster and smaller); framed: the best"
-    return _chart(
-        [_Plotted(each.score.seconds, each.score.needs.total, each in front, _told(each)) for each in near],
-        usable=next((each.score.needs.usable for each in near if each.score.needs.usable), None),
-        best=best and _Plotted(best.score.seconds, best.score.needs.total, True, name=shorten(best.text, 60)),
-        title="step time against memory on a device, estimated",
-        alt=f"Step time against memory of {plural(len(search.tried), 'candidate')}. The front: "
-        f"{'; '.join(map(_told, front)) or 'none'}.",
-        notes=(dark, *((f"{plural(hidden, 'candidate')} farther away not drawn",) if hidden else ())),
-    )
-
-
-def _near(search: Search) -> list[Tried]:
-    """The candidates near the front; the others would squeeze it into a corner."""
-    if not search.front:
-        return []
-    first = search.front[0].score
-    slow = 3 * max(first.seconds, search.best.score.seconds if search.best else 0.0)
-    large = max(3 * first.needs.total, 2 * (first.needs.usable or 0.0))
-    return [each for each in search.tried if each.score.seconds <= slow and each.score.needs.total <= large]
-
-
-def _told(each: Tried) -> str:
-    return f"{each.text}: {format_seconds(each.score.seconds)}, about {format_bytes(each.score.needs.total)}"

@@ -318,7 +318,8 @@ def notes(scene: Scene) -> list[str]:
     if layout.replicas > 1:
         what = "array's slice" if layout.manual_ways > 1 else "slice"
         what = f"partial {layout.unreduced_kind}" if layout.partial_sums > 1 else what
-        lines.append(f"each {what} is on {layout.replicas} devices")
+        along = f", along {' and '.join(axes)}" if (axes := copies_along(layout)) else ""
+        lines.append(f"each {what} is on {layout.replicas} devices{along}")
     if layout.partial_sums > 1:
         lines.append(
             f"unreduced: devices along {_names(layout.unreduced)} hold partial {KINDS[layout.unreduced_kind]} of a "

@@ -92,7 +92,7 @@ def shard_map(shown: Shown, room: float | None = None) -> Picture:
 
 
 @picture.register
-def shard_map_picture(shown: Shown, kind: str = "") -> Picture:
+def shard_map_picture(shown: Shown) -> Picture:
     """Which device holds which slice, titled."""
     return _titled(shard_map(shown), shown)
 
@@ -111,7 +111,7 @@ def _titled(drawn: Picture, shown: Shown) -> Picture:
 
 
 @picture.register
-def change_picture(shown: ShownChange, kind: str = "") -> Picture:
+def change_picture(shown: ShownChange) -> Picture:
     """An array before and after a change of its sharding, side by side, with what moves in words."""
     return _change(shown, *(shard_map(each) for _, each in shown.sides))
 
@@ -143,8 +143,8 @@ def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
 
 
 @picture.register
-def _(shown: ShownTree, kind: str = "") -> Picture:
-    return picture(shown.chosen, kind)
+def _(shown: ShownTree) -> Picture:
+    return picture(shown.chosen)
 
 
 @document.register
@@ -213,14 +213,13 @@ def of_change(shown: ShownChange) -> Document:
 
 
 def held_words(cut: Layout, device: int) -> tuple[Paragraph, ...]:
-    """Along which axes there are copies, and what a picked device (its place in the mesh; below 0 for none) holds."""
-    mesh, along = cut.mesh, copies_along(cut)
-    copies = paragraph(f"each slice has {cut.replicas} copies, along", axes(along), name="copies")
+    """What a picked device (its place in the mesh; below 0 for none) holds."""
+    mesh = cut.mesh
     if not 0 <= device < mesh.size:
-        return (copies,) * bool(along)
+        return ()
     at = ", ".join(f"{name} {i}" for name, i in zip(mesh.names, mesh.coordinates()[device], strict=True))
     who = words(f"device {int(mesh.ids()[device])}", strong=True), words(f"({at})", quiet=True), words("holds")
-    return (*(copies,) * bool(along), paragraph(who, code(slice_text(cut, device)), name="device-of"))
+    return (paragraph(who, code(slice_text(cut, device)), name="device-of"),)
 
 
 def _drawn(scene: Scene, room: float | None) -> Picture:
@@ -284,7 +283,6 @@ def _frame(scene: Scene, longest: int, room: float | None) -> Grid:
         rows=_slices(scene.rows),
         across=_named(scene.columns),
         down=_named(scene.rows),
-        past=(_past(scene.columns), _past(scene.rows)),
         tip="{} on {}",
         select="cell",
     )
@@ -361,8 +359,3 @@ def _named(side: Side) -> str:
     if side.dimension is None:
         return ""
     return " · ".join((f"dim {side.dimension}", str(side.size), *(axis_text(axis) for axis, _ in side.axes)))
-
-
-def _past(side: Side) -> tuple[float, ...]:
-    """The share of each cell along a side that is padding."""
-    return tuple(side.padding(k) / (side.shard * side.merged) for k in range(side.cells)) if side.padded else ()

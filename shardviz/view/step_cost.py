@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardviz.costs import CollectiveTime, time_of
 from shardviz.costs.step_cost import Needs, StepCost
-from shardviz.errors import ShardvizError
 from shardviz.records import Frame
 from shardviz.records.amounts import (
     format_bytes,
@@ -29,7 +27,6 @@ from shardviz.view.document import (
     Document,
     Inline,
     Part,
-    Piece,
     Section,
     Table,
     axes,
@@ -319,9 +316,8 @@ def where(alike: CollectiveTotal) -> str:
     return "; ".join(parts)
 
 
-def longest_section(cost: StepCost, waits: bool = False) -> Section:
-    """The collectives, the longest first, equal ones in one row, each with its formula; `waits` adds what bounds a
-    run."""
+def longest_section(cost: StepCost) -> Section:
+    """The collectives, the longest first, equal ones in one row, each with its formula."""
     alike = cost.by("alike")
 
     def lines(same: CollectiveTotal) -> Inline:
@@ -330,39 +326,14 @@ def longest_section(cost: StepCost, waits: bool = False) -> Section:
             return line(first, cost.report.source)
         return replace(words(where(same), quiet=True), selects=("line", first.short) if first else None)
 
-    def time(same: CollectiveTotal) -> CollectiveTime | None:
-        try:
-            return time_of(same.collectives[0], cost.placement, cost.machine)
-        except ShardvizError:
-            return None
-
-    def detail(same: CollectiveTotal) -> Iterator[Block]:
-        """The formula, and every bound of a run's time where there are several."""
-        yield from notes(same.collectives[0].formula or "")
-        timed = time(same) if waits else None
-        if timed is not None and len(timed.terms) > 1:
-            yield table(
-                timed.terms,
-                ("bound", lambda term: words(term.bound, tip=term.source)),
-                (right(), lambda term: seconds(term.seconds)),
-                (wrapped(), lambda term: term.formula),
-            )
-
-    def waits_for(same: CollectiveTotal) -> Piece:
-        timed = time(same)
-        if timed is not None and timed.bound == "latency":
-            return words("latency floor", tone="warn", tip="so few bytes that latency dominates")
-        return words("") if timed is None else words(timed.bound, quiet=True, tip="the bandwidth that bounds it")
-
     rows = table(
         alike,
         (right("in a step"), lambda same: seconds(same.whole_seconds, strong=True)),
         (right("runs × each"), run_words),
         ("kind", lambda same: words(same.kinds[0], strong=True, tip=", ".join(c.name for c in same.collectives))),
         ("over", lambda same: axes(same.axes, tip=same.collectives[0].groups)),
-        ("waits for", waits_for) if waits else None,
         (wrapped("line"), lines),
-        detail=detail,
+        detail=lambda same: notes(same.collectives[0].formula or ""),
         selects=lambda same: ("collective", same.collectives[0].name),
         first=12,
         most=_MOST_COLLECTIVES,

@@ -9,7 +9,6 @@ from typing import Any
 
 from shardviz.view import (  # noqa: F401
     comparison,
-    cost_pictures,
     layouts,
     placement,
     report,
@@ -33,10 +32,10 @@ def document(subject: Any) -> Document:
     return built(subject)
 
 
-def picture(subject: Any, kind: str = "") -> Picture:
-    """The Picture of a subject, of the kind where it has several; a `ShardvizError` where it has none."""
+def picture(subject: Any) -> Picture:
+    """The Picture of a subject; a `ShardvizError` where it has none."""
     _load(subject)
-    return drawn(subject, kind)
+    return drawn(subject)
 
 
 def _load(subject: Any) -> None:

@@ -334,9 +334,7 @@ class Ruler:
 
 
 @picture.register
-def timeline_picture(
-    timeline: Timeline, kind: str = "", *, span: tuple[float, float] | None = None, top: float = 0.0
-) -> Picture:
+def timeline_picture(timeline: Timeline, *, span: tuple[float, float] | None = None, top: float = 0.0) -> Picture:
     """The lanes, one below the other, with what takes place on each, and the memory that is held; of the seconds `span`
     only, where that is given, and memory on a scale up to so many bytes (`top`)."""
     stretch, memory = Stretch(timeline), timeline.memory

@@ -30,7 +30,6 @@ BOUNDS = {
     "undo": 250,
     "redo": 250,
     "another card": 250,
-    "what a hovered offer would come to": 150,
     "first paint of a 70B step": 1500,
     "first paint of 5,000 arrays": 3000,
     "a search among 5,000": 50,
@@ -151,19 +150,6 @@ FIRST = """async (index) => {
   return end - start;
 }"""
 
-HOVER = """async (n) => {
-  const row = at("offers-pane").querySelectorAll("tbody tr")[n];
-  const was = at("card-preview")?.getAttribute("aria-label");
-  const start = performance.now();
-  row.dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
-  row.dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
-  const shown = () => {
-    const ghost = at("card-preview");
-    return ghost && ghost.getAttribute("aria-label") !== was && ghost.querySelector(".sv-cardstep");
-  };
-  const end = await seen(view(), shown);
-  return end === null ? null : end - start;
-}"""
 SEARCH = """async (text) => {
   const search = at("search");
   const start = performance.now();
@@ -261,16 +247,6 @@ def test_a_drop_a_card_and_an_undo(opened):
     print(f"a still {max(still for _, still in sent) / 1e3:.0f} kB")
     assert max(answers) <= MOST_BYTES
     assert all(holds)
-
-
-def test_an_offer_that_is_hovered(opened):
-    page, _, pace = opened
-    page.raw.evaluate("at('presets').click()")
-    page.raw.wait_for_function("at('offers-pane').querySelectorAll('tbody tr').length > 4 && !at('offers-busy')")
-    times = [page.raw.evaluate(HOVER, n) for n in range(4)]
-    page.raw.evaluate("at('presets').click()")
-    assert None not in times
-    assert told("what a hovered offer would come to", times, pace)
 
 
 def test_the_first_paint(opened):

@@ -4,8 +4,8 @@ import pytest
 
 import shardviz as sv
 from shardviz.paint.page import page_of
-from shardviz.view.cost_pictures import KINDS
 from shardviz.view.document import Document, Figure, Section, words
+from shardviz.view.placement import machine_figure
 from shardviz.view.subjects import document
 from tests.browser.harness import ARTIFACTS
 from tests.view.sample import HOSTILE, report
@@ -35,12 +35,12 @@ GROUND = "() => getComputedStyle(document.body).backgroundColor"
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """A page of a report, its cost and every picture, with hostile names."""
+    """A page of a report, its cost and a picture, with hostile names."""
     evil = report(evil=HOSTILE)
     cost = sv.cost(evil, "tpu v5p:4x4x4")
-    pictures = tuple(Figure(of=draw(cost), caption=name) for name, draw in KINDS.items())
+    drawn = Section(title="Pictures", blocks=(Figure(of=machine_figure(cost), caption="machine"),), fold="closed")
     found = document(evil)
-    blocks = (*found.blocks, *document(cost).blocks, Section(title="Pictures", blocks=pictures, fold="closed"))
+    blocks = (*found.blocks, *document(cost).blocks, drawn)
     path = tmp_path_factory.mktemp("saved") / "page.html"
     path.write_text(page_of(Document(title=words("train_step"), lead=found.lead, blocks=blocks, mesh=found.mesh)))
     return path
@@ -60,7 +60,7 @@ def test_a_page_is_read_offline(browser, path, width, scheme):
         closed = page.locator("details:not([open]) > summary")
         while closed.count():
             closed.first.click()
-        assert page.locator("figure > svg").count() == len(KINDS)
+        assert page.locator("figure > svg").count() == 1
         assert page.locator("figure > svg").last.is_visible()
         assert page.evaluate(STICKS_OUT) == []
         if width <= 700:

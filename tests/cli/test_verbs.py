@@ -12,7 +12,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import click
 import jsonschema
 import pytest
 from msgspec import json as msgspec_json
@@ -299,16 +298,6 @@ def test_a_timeline_is_written_for_perfetto_and_read_by_the_api(run, tmp_path):
     trace = json.loads(file.read_text())
     assert trace["otherData"]["seconds"] == Timeline.from_json(ran.out).seconds
     assert any(event["ph"] == "X" for event in trace["traceEvents"])
-
-
-def test_colours_stand_where_they_are_wanted_and_change_no_word(run, monkeypatch):
-    plain = run(*RIGHT["show"]).out
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    coloured = run(*RIGHT["show"]).out
-    assert "\x1b[34mdata\x1b[0m" in coloured and "\x1b[31mmodel\x1b[0m" in coloured
-    assert click.unstyle(coloured) == plain
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert run(*RIGHT["show"]).out == plain
 
 
 @pytest.mark.parametrize(("words", "message"), WRONG)

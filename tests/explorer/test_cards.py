@@ -14,11 +14,8 @@ from shardviz.explorer import background
 from shardviz.explorer.apply import MOST_KEPT
 from shardviz.explorer.cards import BASELINE, DRAFT, MOST_CARDS, Deck, equal_level
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.snapshot import Offer
 from shardviz.paint.text import text_of
-from shardviz.records.amounts import format_seconds
-from shardviz.study.mends import Mend
-from shardviz.view.cards import deck_document, preview_document
+from shardviz.view.cards import deck_document
 from shardviz.view.document import plain
 from shardviz.view.most import costs_documents
 
@@ -182,24 +179,3 @@ def test_a_card_says_what_is_constrained_otherwise():
     found = said()
     assert "h at test_cards.py:" in found and "constraint changed" in found
     assert state.set_spec("x", P("data")) and "x" in said() and "constraint changed" in said()
-
-
-def test_an_offers_step_is_that_of_the_level_at_which_its_saving_was_tried():
-    mlp = sv.gallery.mlp()
-    state = ExplorerState(mlp.program, mlp.plan, level="propagated", debounce=60, target="tpu v5e:2x4")
-    now, better = state.deck.now.results, mlp.plan.with_spec(mlp.program.arguments[0].name, ())
-    tried = Mend(
-        plan=better,
-        action="a",
-        difference=sv.compare(now.report, replace(now.report, collectives=())),
-        level="compiled",
-        seconds=3.0,
-        step=10.0,
-        bytes=0.0,
-        memory=0.0,
-    )
-    offer = Offer(name="a", text="", plan=better, tried=tried)
-    (table,) = preview_document(offer, state.asking.results(better, state.now.machine), state.deck).blocks
-    cells = {column.title: plain(cell) for column, cell in zip(table.columns, table.rows[0].cells, strict=True)}
-    assert cells["step"] == format_seconds(7.0) and format_seconds(3.0) in cells["difference"]
-    assert cells["level"] == "compiled"

@@ -40,7 +40,6 @@ def test_a_tree():
     )
     sizes = [32000 * 4096 * 2 // 4, 4096 * 4096 * 4 // 32, 4096 * 4, 4]
     assert tree.per_device.tolist() == [sum(sizes)] * 32 and tree.total == 32 * sum(sizes)
-    assert [leaf.name for leaf in tree.heaviest(2)] == ["params['embed']", "params['w']"]
 
 
 def test_an_array_on_one_device_weighs_on_that_one_only():

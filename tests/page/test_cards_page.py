@@ -183,28 +183,6 @@ def test_what_helps_is_applied_by_a_click_and_one_undo_takes_it_back(open_page, 
     assert [r.action for r in state.now.remedies.items] == ["cut <w1>"], "and it is known at once"
 
 
-def test_an_offer_that_is_looked_at_is_a_card_before_it_is_taken(page, plan, monkeypatch):
-    state = page.explorer.state
-    better = plan.with_spec(W1, (None, "model"))
-    found = mends(1, mend(state, better, seconds=1.5, bytes=2e6, memory=0.0))
-    monkeypatch.setattr(background, "mends", lambda *_: iter([found]))
-    state.try_remedies()
-    page.click("fix")
-    at, past = state.plan, len(state.past)
-    page.tab.locator("[data-offer='remedy cut <w1>']").first.hover()
-    page.tab.wait_for_function("model.get('hovered') === 'remedy cut <w1>'")
-    page.answer()
-    ghost = page.at("card-preview")
-    assert "if taken" in ghost.inner_text() and "cut <w1>" in ghost.inner_text()
-    told = rows(page.explorer.preview, "preview")[0]
-    assert ghost.get_by_test_id("card-step-preview").inner_text() == told[2]
-    assert state.plan == at and len(state.past) == past and names(page)[:2] == ["baseline", "draft"]
-    page.at("mesh-axis-data").hover()
-    page.tab.wait_for_function("model.get('hovered') === ''")
-    page.answer()
-    assert ghost.count() == 0
-
-
 def test_what_is_pointed_at_is_lit_wherever_it_stands(page):
     page.at("mesh-axis-data").hover()
     lit = page.tab.locator(".sv-lit-up")

@@ -117,13 +117,15 @@ def check_company(place: Placement, position: int):
     """Its groups are the placement's, and the links that are lit join two members of one."""
     groups = company(place, position)
     assert [g.axis for g in groups] == [n for n, s in place.mesh.shape.items() if s > 1]
-    drawn, lit = floor(place), company_picture(place, position)
+    drawn, lit, names = floor(place), company_picture(place, position), place.mesh.names
     at = {(round(n.x, 6), round(n.y, 6)): number for number, n in enumerate(drawn.nodes)}
     for group in groups:
         own = next(g for g in place.groups((group.axis,)).tolist() if place.order[position] in g)
         assert [place.order[m] for m in group.members] == own
         nodes = {int(drawn.node_of[m]) for m in group.members}
-        lines = [line for s in lit.shapes if isinstance(s, Lines) and s.name == group.axis for line in s.lines]
+        lines = [
+            line for s in lit.shapes if isinstance(s, Lines) and s.stroke == names.index(group.axis) for line in s.lines
+        ]
         ends = [[at.get((round(x, 6), round(y, 6))) for x, y in line] for line in lines]
         assert {n for pair in ends for n in pair if n is not None} <= nodes
         route = place.route((group.axis,))

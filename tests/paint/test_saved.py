@@ -13,8 +13,8 @@ import shardviz as sv
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.paint.page import page_of
-from shardviz.view.cost_pictures import KINDS, machine_figure
 from shardviz.view.document import Column, Document, Figure, Section, Table, row, words
+from shardviz.view.placement import machine_figure
 from shardviz.view.subjects import document
 from tests.view.sample import HOSTILE, report
 
@@ -98,10 +98,9 @@ def test_a_page_says_what_the_notebook_says_and_holds_every_row():
     assert all(f"row {n}." in text for n in range(300)) and "290 more rows" in text
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_pictures_are_drawn_in_a_page(kind):
+def test_pictures_are_drawn_in_a_page():
     """Each hatch and each colour that a picture uses is defined once, outside of what is folded away."""
-    picture = KINDS[kind](cost())
+    picture = machine_figure(cost())
     folded = Section(title="a picture", blocks=(Figure(of=picture), Figure(of=picture)), fold="closed")
     text = page_of(Document(title=words("step"), blocks=(folded,)))
     before, _, after = text.partition("<details")
@@ -155,8 +154,4 @@ def test_what_cannot_be_saved_says_why(tmp_path):
         ShardvizError, match=r"save\('notations.svg'\): shardviz cannot draw .* as text it can be saved: \.html"
     ):
         sv.rosetta("P('data', None)", "data=2").save("notations.svg")
-    with pytest.raises(ShardvizError, match=r"only a picture .* is of a kind"):
-        cost().save(tmp_path / "cost.html", "roofline")
-    with pytest.raises(ShardvizError, match="kind is 'roofline'"):
-        cost().save(tmp_path / "cost.svg", "pie")
     assert [path.name for path in tmp_path.iterdir()] == ["folder.md"]

@@ -39,7 +39,7 @@ columns: dimension 1, 4096, not sharded
  6144:8192 │ 6-7 ×2 │
            └────────┘
 
-each slice is on 2 devices""",
+each slice is on 2 devices, along model""",
     ),
     "a vector that does not divide": (
         ((10,), ("x",), "x=4"),
@@ -147,13 +147,6 @@ def test_devices_that_follow_no_rule_are_counted():
     assert len(html) <= 150_000 and len(re.findall(r"256 from \d+ to \d+", words(html))) == 64
 
 
-def test_hovering_over_a_cell_of_2048_says_the_exact_slice():
-    cut = layout(*BIG["a square of 2048"])
-    html = shard_map_html(cut)
-    found = {int(device): where for where, device in re.findall(r'title="(\[[^"]*\])">(\d+)</td>', html)}
-    assert found == {device: slice_text(cut, device) for device in range(2048)}
-
-
 def test_cells_on_several_devices_are_stacks_of_cards():
     one, two, many = (shard_map_html(layout((8, 8), ("a",), f"a=2,b={n}")) for n in (1, 2, 3))
     assert [html.count("box-shadow") for html in (one, two, many)] == [0, 2, 2]
@@ -169,13 +162,9 @@ def test_without_any_style_names_and_numbers_are_left():
     assert "0 0:4 0 1 2 1 4:8 3 4 5" in text
 
 
-def test_padding_shows_in_the_cell_and_when_hovering():
+def test_padding_is_said_when_hovering():
     html = shard_map_html(layout((10,), ("x",), "x=4"))
     assert read(html).titles[3] == "[9:10], padded by 2 of dimension 0, on device 3 (x 3)"
-    assert html.count("dashed") == 1 and "background-size:67% 100%" in html
-    assert "background-image" not in shard_map_html(layout((12,), ("x",), "x=4"))
-    empty = shard_map_html(layout((3, 5), ("x", "y"), "x=4,y=3"))
-    assert empty.count("background-size:100% 100%;") == 3 and empty.count("background-size:50% 100%;") == 3
 
 
 def test_padding_of_the_panels_is_said_too():

@@ -266,7 +266,6 @@ def test_the_front_falls_and_is_drawn():
         assert any(
             f.score.seconds <= each.score.seconds and f.score.needs.total <= each.score.needs.total for f in front
         )
-    assert found.plot().figure is not None
 
 
 def test_it_is_asked_with_sense():

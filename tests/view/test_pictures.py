@@ -11,7 +11,6 @@ from shardviz import paint
 from shardviz.notation import DeviceMesh
 from shardviz.paint.mpl import png_of
 from shardviz.paint.svg import svg_of
-from shardviz.view.cost_pictures import KINDS
 from shardviz.view.machine import company_picture, machine_picture
 from shardviz.view.picture import Labels, Picture, Rects, picture
 from tests.page.machines import MESHES, stepped
@@ -20,12 +19,11 @@ from tests.view.sample import HOSTILE
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dark", [None, True])
-def test_svg_is_well_formed_and_says_what_the_picture_says(kind, dark):
+def test_svg_is_well_formed_and_says_what_the_picture_says(dark):
     cost, _ = stepped("tpu v5p:4x4x4")
-    drawn = picture(cost, kind)
-    root = ElementTree.fromstring(paint.svg(cost, kind, dark=dark))
+    drawn = picture(cost)
+    root = ElementTree.fromstring(paint.svg(cost, dark=dark))
     texts = [text.text or "" for text in root.iter(f"{SVG}text")]
     assert root.get("aria-label") == drawn.alt and drawn.title in texts
     for shape in drawn.shapes:
@@ -37,9 +35,8 @@ def test_svg_is_well_formed_and_says_what_the_picture_says(kind, dark):
 
 def test_text_from_outside_is_escaped():
     cost, _ = stepped("tpu v5e:2x4", DeviceMesh((HOSTILE, "b"), (4, 2)).text)
-    for kind in KINDS:
-        root = ElementTree.fromstring(paint.svg(cost, kind))
-        assert not list(root.iter("img")) and not list(root.iter(f"{SVG}img"))
+    root = ElementTree.fromstring(paint.svg(cost))
+    assert not list(root.iter("img")) and not list(root.iter(f"{SVG}img"))
 
 
 @pytest.mark.parametrize("target", MESHES)

@@ -16,7 +16,6 @@ from shardviz.records.amounts import format_bytes, format_seconds
 from tests.page.machines import stepped
 from tests.view.sample import HOSTILE, report
 
-KINDS = ("roofline", "machine")
 MESHES = {
     "tpu v5p:4x4x4": "data=8,model=8",
     "tpu v5e:16x16*2": "data=32,model=16",
@@ -67,8 +66,7 @@ def test_collectives_alike_stand_in_one_row_and_none_is_lost():
 
 def test_whatever_names_come_from_outside_a_figure_is_drawn():
     mesh = DeviceMesh((f"data{HOSTILE}", f"model{HOSTILE}"), (8, 8))
-    for kind in KINDS:
-        cost_of(report(mesh, HOSTILE), "tpu v5p:4x4x4").plot(kind=kind)
+    cost_of(report(mesh, HOSTILE), "tpu v5p:4x4x4").plot()
 
 
 # ---------------------------------------------------------------- figures
@@ -101,13 +99,12 @@ def overlapping(ax) -> list[tuple[str, str]]:
     return [(a, b) for (a, one), (b, other) in pairs if one.padded(-1).overlaps(other.padded(-1))]
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", MESHES)
-def test_figures_have_all_their_words_inside_and_apart(target, kind):
+def test_figures_have_all_their_words_inside_and_apart(target):
     from matplotlib import pyplot
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    ax = stepped(target, MESHES[target])[0].plot(kind=kind, dark=target.startswith("gpu"))
+    ax = stepped(target, MESHES[target])[0].plot(dark=target.startswith("gpu"))
     FigureCanvasAgg(ax.figure)
     assert not outside(ax)
     if len(ax.texts) < 200:  # else they are a thousand tiles' places
@@ -116,25 +113,15 @@ def test_figures_have_all_their_words_inside_and_apart(target, kind):
     assert len(ax.get_label()) > 40
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_level_without_flops_is_drawn_and_says_so(kind):
-    found, _ = stepped("tpu v5p:4x4x4", level="propagated", cost=None)
-    label = found.plot(kind=kind).get_label()
-    if kind == "roofline":
-        assert "not known" in label
-
-
 def test_the_label_has_the_numbers():
     found = cost()
-    assert "knee at 164 FLOPs a byte" in found.plot(kind="roofline").get_label()
-    assert all(str(path) in found.plot(kind="machine").get_label() for path in found.placement.paths)
+    assert all(str(path) in found.plot().get_label() for path in found.placement.paths)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_figure_goes_on_the_axes_given(kind):
+def test_a_figure_goes_on_the_axes_given():
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 5))
     ax = figure.add_subplot()
-    assert cost().plot(ax, kind) is ax
+    assert cost().plot(ax) is ax
     figure.savefig(io.BytesIO(), dpi=40)

@@ -3,7 +3,7 @@
 import { Field } from "./fields.js";
 import { ui, useContextOf } from "./parts.js";
 import { Pieces } from "./pieces.js";
-import { pieces, plain, rowsOf } from "./words.js";
+import { pieces, plain } from "./words.js";
 
 /** @import { Context, Inline, Row } from "./types.d.ts" */
 
@@ -109,19 +109,4 @@ function Part({ card, of, look = of, row }) {
   if (!plain(cell) && !pieces(cell).length) return null;
   const id = ctx.get("cards").at === card ? `kpi-${of}` : `card-${of}-${card}`;
   return ui`<span class="sv-card${look}" data-testid=${id}><${Pieces} of=${cell} /></span>`;
-}
-
-/** What would be if the offer that is looked at were taken, as a card that is not there yet. */
-export function Ghost() {
-  const ctx = useContextOf();
-  const { document, of, trouble } = ctx.get("preview");
-  const asked = ctx.get("hovered");
-  if (!asked || (of === asked && !document && !trouble)) return null; // there is no such offer any more
-  const [row] = of === asked && document ? rowsOf(document.blocks) : [];
-  const name = asked.slice(asked.indexOf(" ") + 1);
-  const said = of === asked && trouble ? trouble : "Shardy is asked …";
-  return ui`<div class="sv-card sv-ghost" data-testid="card-preview" role="listitem" aria-label="if taken: ${name}">
-      <div class="sv-cardhead">
-        <span class="sv-soft">if taken:</span><b class="sv-ghostname" title=${name}>${name}</b></div>
-      ${row ? ui`<${Insides} row=${row} id="preview" />` : ui`<p class="sv-soft">${said}</p>`}</div>`;
 }

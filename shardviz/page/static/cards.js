@@ -1,9 +1,9 @@
 // @ts-check
 // The plans side by side: a click opens a card, Alt and an arrow moves it, a drag onto another one tells their difference;
 // the one that is open is the plan that is being changed.
-import { canDelete, Card, Ghost, idOf } from "./card.js";
+import { canDelete, Card, idOf } from "./card.js";
 import { Documented } from "./document.js";
-import { find, focused, keyed, pointedAt } from "./dom.js";
+import { find, focused, keyed } from "./dom.js";
 import { Refused, ui, useContextOf, useTraits } from "./parts.js";
 import { Scatter } from "./scatter.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
@@ -11,10 +11,8 @@ import { plain, rowsOf } from "./words.js";
 
 /** @import { Context, Row } from "./types.d.ts" */
 
-const LINGER = 60; // milliseconds on an offer until it is looked at
-
 export function Cards() {
-  const ctx = useTraits("cards", "mesh", "status", "preview", "hovered", "offers", "asked", "gone");
+  const ctx = useTraits("cards", "mesh", "status", "offers", "asked", "gone");
   const [told, setTold] = useState(/** @type {string | null} */ (null)); // the card of which is told why it is as it is
   const [naming, setNaming] = useState(/** @type {string | null} */ (null)); // the card whose name is being written
   const dragged = useRef(/** @type {string | null} */ (null));
@@ -69,9 +67,8 @@ export function Cards() {
 
   useLayoutEffect(() => {
     const deck = list.current;
-    const ghost = find(deck, "card-preview");
-    const now = JSON.stringify([at, ids, Boolean(ghost)]);
-    const sought = ghost ?? (at !== held.current.was ? find(deck, `card-${at}`) : null);
+    const now = JSON.stringify([at, ids]);
+    const sought = at !== held.current.was ? find(deck, `card-${at}`) : null;
     if (held.current.scrolled) deck.scrollLeft = held.current.scrolled; // a row that was emptied has forgotten it
     if (now !== held.current.now && sought) {
       const [card, seen] = [sought, deck].map((each) => each.getBoundingClientRect());
@@ -101,7 +98,7 @@ export function Cards() {
         <${Scatter} />
         <div class="sv-deck ${ids.length > 4 ? "sv-many" : ""}" role="list" aria-label="plans" ref=${list}
             onscroll=${() => held.current.scrolled = list.current.scrollLeft}>
-          ${rows.map((row) => ui`<${Card} key=${idOf(row)} deck=${deck} row=${row} />`)}<${Ghost} key="ghost" /></div>
+          ${rows.map((row) => ui`<${Card} key=${idOf(row)} deck=${deck} row=${row} />`)}</div>
         <${Tools} /></div></div>`;
 }
 
@@ -143,27 +140,4 @@ export function Finder() {
     : "search meshes and shardings for the shortest step on this machine; what is found becomes a plan below";
   return ui`<button class="sv-btn sv-primary" data-testid="find-best" title=${title} onclick=${() =>
     ctx.edit({ op: hunt ? "stop_finding" : "find_best" })}>${hunt ? "■ stop" : "Find the best"}</button>`;
-}
-
-/**
- * Asks what an offer would come to while it is pointed at or has the focus; returns how to stop that.
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function watchOffers(ctx, el) {
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-  const end = pointedAt(el, "[data-offer]", (found) => {
-    const offer = found?.dataset.offer || "";
-    clearTimeout(timer);
-    if (offer !== ctx.get("hovered")) timer = setTimeout(() => ctx.hover(offer), offer ? LINGER : 2 * LINGER);
-  });
-  el.addEventListener("click", () => {
-    clearTimeout(timer);
-    ctx.hover(""); // what was looked at is taken, or something else is done
-  });
-  return () => {
-    clearTimeout(timer);
-    end();
-  };
 }

@@ -124,9 +124,6 @@ export function context(model) {
     askWhy: () => {}, // why.js
     goStep: () => {}, // why.js
     openDrawer: () => {}, // drawer.js
-    hover: (offer) => {
-      if (!ctx.gone && model.get("hovered") !== offer) ctx.set("hovered", offer);
-    },
     asked: waiting,
     lastAsked: (op, name) => waiting().findLast((edit) => edit.op === op && (!name || edit.name === name)),
     watchKernel() {

@@ -1,6 +1,6 @@
 // @ts-check
 // The explorer's page. The model's traits are all that it shows; what a person does goes back as edits.
-import { Cards, watchOffers } from "./cards.js";
+import { Cards } from "./cards.js";
 import { context } from "./context.js";
 import { Dimensions } from "./dimensions.js";
 import { keepFocus } from "./dom.js";
@@ -46,7 +46,7 @@ function Page({ model }) {
     const parts = STOPS.flatMap(([part, selector]) =>
       [...ctx.root.querySelectorAll(part)].map((el) => /** @type {[HTMLElement, string]} */ ([el, selector]))
     );
-    const ends = [keepFocus(ctx.root), roveIn(parts), lighting(ctx.root), watchOffers(ctx, ctx.root)];
+    const ends = [keepFocus(ctx.root), roveIn(parts), lighting(ctx.root)];
     return () => ends.forEach((end) => end());
   }, []);
   const tour = () => open("tour");

@@ -97,14 +97,10 @@ export function Picture({ of, over, pressed = -1, id, said, hint = "", pick }) {
             height=${here?.h} /></svg>${sentence}</div>`;
 }
 
-/** The legend: each key with its sample; pointing at one lights what belongs to it. @param {{ of: Data, id: string }} props */
+/** The legend: each key with its sample. @param {{ of: Data, id: string }} props */
 function Legend({ of, id }) {
   const ctx = useContextOf();
-  const rows = of.keys.map((key) =>
-    ui`<li title=${key.title} tabindex=${key.name ? "0" : null} data-thing=${key.name ? `key ${key.name}` : null}>
-        <${Sample} ctx=${ctx} axes=${of.axes} of=${key} />
-        <span><b>${key.text}</b>${key.more && ui`<br /><span class="sv-soft">${key.more}</span>`}</span></li>`
-  );
+  const rows = of.keys.map((key) => ui`<li><${Sample} ctx=${ctx} axes=${of.axes} of=${key} /><b>${key.text}</b></li>`);
   return ui`<ul class="sv-legend" data-testid=${id}>${rows}</ul>`;
 }
 

@@ -8,16 +8,6 @@ import { boxesOf, tips } from "./items.js";
 /** @import { Context, Picture, Shape } from "./types.d.ts" */
 /** @import { View } from "./vendor/preact.d.ts" */
 
-/** @type {Record<string, string>} */
-const MARKS = {
-  circle: "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
-  square: "M-4.5-4.5H4.5V4.5H-4.5Z",
-  diamond: "M0-6L5.5 0L0 6L-5.5 0Z",
-  up: "M0-5.5L5.5 4.5H-5.5Z",
-  down: "M0 5.5L5.5-4.5H-5.5Z",
-  plus: "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
-};
-
 let patterns = 0;
 const OWN = Math.random().toString(36).slice(2, 8); // every explorer of a document has modules of its own
 
@@ -25,15 +15,15 @@ const OWN = Math.random().toString(36).slice(2, 8); // every explorer of a docum
 const word = (role) => (role === undefined || role === null ? "none" : typeof role === "number" ? "axis" : role);
 
 /**
- * Class and colours of the roles of a fill and a stroke, and what is lit with it: its key of the legend, else an axis.
+ * Class and colours of the roles of a fill and a stroke, and the axis that is lit with it.
  * @param {Pick<Context, "get">} ctx
  * @param {string[]} axes
  * @param {any} fill
  * @param {any} stroke
  */
-function look(ctx, axes, fill, stroke, name = "") {
+function look(ctx, axes, fill, stroke) {
   const place = [fill, stroke].find((role) => typeof role === "number");
-  const thing = name ? `key ${name}` : place === undefined ? null : `axis ${axes[place]}`;
+  const thing = place === undefined ? null : `axis ${axes[place]}`;
   const style = place === undefined ? null : axisStyle(ctx, axes[place]);
   return { class: `sv-f-${word(fill)} sv-s-${word(stroke)}`, "data-thing": thing, style };
 }
@@ -50,9 +40,9 @@ export function layersOf(ctx, { axes, shapes }, button, over) {
   let count = 0; // of what can be pointed at
   /** @type {Map<number, View[]>} */
   const layers = new Map();
-  const looks = (/** @type {any} */ fill, /** @type {any} */ stroke, name = "") => look(ctx, axes, fill, stroke, name);
+  const looks = (/** @type {any} */ fill, /** @type {any} */ stroke) => look(ctx, axes, fill, stroke);
   /** @type {Record<string, (shape: Shape, above: boolean) => View>} */
-  const painters = { rects, lines, marks, labels };
+  const painters = { rects, lines, labels };
   for (const [of, above] of /** @type {[Shape[], boolean][]} */ ([[shapes, false], [over?.shapes || [], true]])) {
     for (const shape of of) {
       const layer = layers.get(shape.layer || 0) || [];
@@ -111,27 +101,17 @@ export function layersOf(ctx, { axes, shapes }, button, over) {
   }
 
   /** @param {Shape} shape */
-  function lines({ lines: all, closed, fill, stroke = "line", strength, width = 1, dash, name, tip }) {
+  function lines({ lines: all, closed, fill, stroke = "line", strength, width = 1, dash, tip }) {
     const d = all.map((/** @type {number[]} */ points) =>
       `M${points.slice(0, 2)}L${points.slice(2)}${closed ? "Z" : ""}`
     ).join("");
-    return ui`<path d=${d} ...${looks(fill, stroke, name)} stroke-width=${width} opacity=${strength}
+    return ui`<path d=${d} ...${looks(fill, stroke)} stroke-width=${width} opacity=${strength}
           stroke-dasharray=${dash}>
         ${tip && ui`<title>${tip}</title>`}</path>`;
   }
 
   /** @param {Shape} shape */
-  function marks({ at, mark = "circle", size = 10, fill = "ink", stroke, name, tip }) {
-    const all = at.map((/** @type {number[]} */ [x, y]) =>
-      ui`<path d=${MARKS[mark]} vector-effect="non-scaling-stroke" transform="translate(${x},${y}) scale(${
-        size / 10
-      })" />`
-    );
-    return ui`<g ...${looks(fill, stroke, name)}>${tip && ui`<title>${tip}</title>`}${all}</g>`;
-  }
-
-  /** @param {Shape} shape */
-  function labels({ at, texts, align = "start", size = "normal", ink = "ink", bold, mono, halo, turned, name }) {
+  function labels({ at, texts, align = "start", size = "normal", ink = "ink", bold, mono, halo, turned }) {
     const style = typeof size === "number" ? { "font-size": `${size}px` } : null;
     const down = typeof size === "number" ? 0.34 * size : 3.6;
     const names = [
@@ -142,8 +122,7 @@ export function layersOf(ctx, { axes, shapes }, button, over) {
       mono && "sv-mono",
       halo && "sv-halo",
     ];
-    return ui`<g class=${names.filter(Boolean).join(" ")} style=${style} text-anchor=${align}
-        data-thing=${name ? `key ${name}` : null}>${
+    return ui`<g class=${names.filter(Boolean).join(" ")} style=${style} text-anchor=${align}>${
       texts.map((/** @type {string} */ text, /** @type {number} */ n) =>
         ui`<text x=${at[n][0]} y=${at[n][1] + down} transform=${turned ? `rotate(-90 ${at[n]})` : null}>${text}</text>`
       )
@@ -152,15 +131,12 @@ export function layersOf(ctx, { axes, shapes }, button, over) {
 }
 
 /**
- * A sample of a key: a patch, or a line with its mark.
+ * A sample of a key: a patch or a line.
  * @param {{ ctx: Context, axes: string[], of: Shape }} props
  */
-export function Sample({ ctx, axes, of: { fill, stroke, dash, mark } }) {
+export function Sample({ ctx, axes, of: { fill, stroke, dash } }) {
   const patch = ui`<rect x="10" y="1" width="12" height="12" ...${look(ctx, axes, fill, null)} />`;
   const line = ui`<path d="M0 7H34" ...${look(ctx, axes, null, stroke)} stroke-width="2.2" stroke-dasharray=${dash} />`;
-  const on = ui`<path d=${MARKS[mark]} transform="translate(17,7) scale(.85)" ...${
-    look(ctx, axes, stroke, "ground")
-  } />`;
   return ui`<svg width="34" height="14" class="sv-sample" aria-hidden="true">
-      ${fill === undefined ? line : patch}${mark && on}</svg>`;
+      ${fill === undefined ? line : patch}</svg>`;
 }

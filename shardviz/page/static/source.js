@@ -125,7 +125,7 @@ function One({ line, text, costs, open, flash, toggle }) {
   ];
   const raw = (/** @type {Event} */ e) => {
     e.stopPropagation();
-    ctx.query({ line: at, find: "", only: false, at: 0 });
+    ctx.query({ line: at, find: "", at: 0 });
     ctx.set("tab", "stages");
   };
   const label = `${at} in the raw stages`;

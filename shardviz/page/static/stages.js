@@ -1,7 +1,7 @@
 // @ts-check
-// The texts that a program goes through, one at a time: which, searched, held against the one before.
+// The texts that a program goes through, one at a time: which, and searched.
 import { Documented } from "./document.js";
-import { Check, SearchField, Select } from "./fields.js";
+import { SearchField } from "./fields.js";
 import { LineFilter, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
 import { useLayoutEffect, useRef } from "./vendor/preact.js";
 
@@ -24,7 +24,7 @@ export function Stages() {
 }
 
 /** @param {{ of: Told }} props */
-function Tools({ of: { names, name, could, found, against } }) {
+function Tools({ of: { names, name, found } }) {
   const ctx = useContextOf();
   const query = ctx.get("query");
   const ask = (/** @type {Query} */ change) => ctx.query({ at: 0, ...change }); // from the first row
@@ -34,10 +34,6 @@ function Tools({ of: { names, name, could, found, against } }) {
     ui`<button class="sv-btn" data-testid=${id} title=${title} aria-label=${title} disabled=${!names[
       place + by
     ]} onclick=${() => ask({ stage: names[place + by][0] })}>${sign}</button>`;
-  /** @type {[string, string][]} */
-  const all = [["", "no comparison"], ["stage", "against the text before"]];
-  const held = all.filter(([key]) => !key || could.includes(/** @type {"stage"} */ (key)));
-  const hold = (/** @type {any} */ to) => ask({ against: to, only: Boolean(to) });
   const groups = Object.entries(GROUPS).map(([kind, label]) => {
     const own = names.filter((each) => each[2] === kind);
     return ui`<optgroup label=${label}>${
@@ -50,9 +46,6 @@ function Tools({ of: { names, name, could, found, against } }) {
       <select data-testid="stage-name" aria-label="which text" value=${name}
           onchange=${({ target }) => ask({ stage: target.value })}>${groups}</select>
       ${step(1, "stage-next", "the text after it", "▸")}
-      <${Select} id="stage-against" aria-label="compared with" value=${against} set=${hold} options=${held} />
-      <${Check} hidden=${!against} id="stage-only" on=${Boolean(query.only)} set=${(only) => ask({ only })}>
-        only what differs<//>
       <${SearchField} data-testid="stage-find" value=${query.find || ""}
           placeholder="search: all-reduce, model.py:20, dot_general …" aria-label="search the text" say=${search} />
       <span><${LineFilter} id="stage-line" words="only " /></span>

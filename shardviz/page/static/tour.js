@@ -35,8 +35,8 @@ export const STEPS = [
   [
     ".sv-work",
     "What helps",
-    "What costs most, each with the change that was tried against it. Point at a change to see its plan below; a click " +
-    "takes it, Ctrl+Z takes it back.",
+    "What costs most, each with the change that was tried against it. A click takes a change, Ctrl+Z takes it " +
+    "back.",
     "most",
   ],
   [

@@ -253,11 +253,9 @@ export interface Query {
   changed?: boolean;
   line?: string;
   sort?: "program" | "bytes";
-  /** Of a program's texts: which, what its lines must have, what it is held against, only what differs, the first row. */
+  /** Of a program's texts: which, what its lines must have, the first row. */
   stage?: string;
   find?: string;
-  against?: "" | "stage" | "card";
-  only?: boolean;
   at?: number;
 }
 
@@ -437,8 +435,6 @@ export interface Machine extends Pane {
 export interface Stages extends Pane {
   name: string;
   names: [name: string, title: string, kind: string][];
-  against: "" | "stage";
-  could: "stage"[];
   at: number;
   found: number;
   most: number;
@@ -455,10 +451,6 @@ export interface Line {
 }
 
 export interface Traits {
-  /** The offer that is looked at, `remedy …` or `offer …`; empty for none. */
-  hovered: string;
-  /** What it would come to, a row as a card's, or why it cannot be. */
-  preview: Pane & { of?: string; trouble?: string };
   stages: Stages;
   mesh: Mesh;
   inputs: Tree;
@@ -599,8 +591,6 @@ export interface Context {
   lastAsked(op: string, name?: string): Edit | undefined;
   /** The arguments or outputs as they are now, with what is done and not answered yet. */
   arrays(what: What): import("./arrays.js").Arrays;
-  /** Says which offer is looked at, `remedy …` or `offer …`; empty for none. */
-  hover(offer: string): void;
   get<K extends keyof Traits>(key: K): Traits[K];
   /** Tells the kernel what a person looks at: a tab, a device, what is read. */
   set<K extends keyof Traits>(key: K, value: Traits[K]): void;
