@@ -45,6 +45,10 @@ def test_operands_are_instructions_of_the_same_computation(compiled, stage):
             assert set(names) <= set(getattr(compiled, stage).computations)
 
 
+def test_num_partitions(compiled):
+    assert compiled.before.num_partitions == compiled.mesh.size
+
+
 HEAD = "HloModule m, num_partitions=4\n\n"
 
 
