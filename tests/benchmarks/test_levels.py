@@ -39,7 +39,7 @@ def test_a_changed_spec_costs_little_more_than_shardys_pipeline_as_it_comes(benc
         raws.append(seconds(raw, 1))
         walks.append(seconds(lambda: sv.timeline(change(), "tpu v5p:16x16x16"), 1))
 
-    benchmark.pedantic(change, setup=besides, rounds=15, warmup_rounds=2)
+    benchmark.pedantic(change, setup=besides, rounds=9, warmup_rounds=1)
     gc.unfreeze()
     taken, base = benchmark.stats.stats.min, min(raws)  # in turn, and each at its best: the machine is not always ours
     ratio, walked = taken / base, min(walks) / base
@@ -117,7 +117,7 @@ def test_a_partition_report_takes_at_most_three_tenths_of_a_raw_compile(benchmar
     program, plans = example.program, [example.plan, example.plan.with_spec(NAME, P(None, None, "model"))]
     program.partition(plans[0])
     turn = iter(range(10**9))
-    benchmark.pedantic(lambda: program.partition(plans[next(turn) % 2]), rounds=9, warmup_rounds=1)
+    benchmark.pedantic(lambda: program.partition(plans[next(turn) % 2]), rounds=5, warmup_rounds=1)
     ratio = benchmark.stats.stats.median / raw
     benchmark.extra_info.update(raw_seconds=raw, ratio=ratio)
     print(f"partitioned: {benchmark.stats.stats.median * 1e3:.0f} ms, {ratio:.2f} x a raw compile's {raw * 1e3:.0f} ms")

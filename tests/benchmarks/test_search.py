@@ -71,7 +71,7 @@ def test_two_workers_score_more_than_one_and_a_half_times_what_one_does():
     plans = {hunt.space.key(plan): plan for plan in map(hunt.space.plan, choices)}
     tasks, ratios = dict(list(plans.items())[:24]), []
     shared = Shared(hunt.scorer)
-    for _ in range(3):
+    for _ in range(2):
         taken = []
         for count in (1, 2):
             with Workers(count) as pool:

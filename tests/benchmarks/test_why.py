@@ -11,9 +11,7 @@ import shardviz as sv
 NAME = "params['ln']"
 
 
-@pytest.mark.parametrize(
-    ("value", "axis"), [("g", "model"), ("x", "model"), ("params['layers']['w1']", "data"), ("weights", "model")]
-)
+@pytest.mark.parametrize(("value", "axis"), [("g", "model"), ("params['layers']['w1']", "data")])
 def test_why_of_a_value_and_axis_takes_at_most_12_propagations(benchmark, value, axis):
     """With nothing kept from another question: the plan is propagated for it too."""
     example = sv.gallery.llama("70b")
@@ -34,7 +32,7 @@ def test_why_of_a_value_and_axis_takes_at_most_12_propagations(benchmark, value,
         asked = seconds(lambda plan: program.why(plan, value, axis=axis))
         ratios.append(asked / statistics.mean((before, seconds(program.propagate))))
 
-    benchmark.pedantic(ask, rounds=5, warmup_rounds=1)
+    benchmark.pedantic(ask, rounds=3, warmup_rounds=1)
     ratio = statistics.median(ratios[1:])
     benchmark.extra_info.update(ratio=ratio)
     print(f"why {value}, {axis}: {ratio:.1f} propagations")

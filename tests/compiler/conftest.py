@@ -12,7 +12,7 @@ import pytest
 
 from shardviz.compiler import Module, collectives, parse
 from shardviz.kept import cached_property
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation import DeviceMesh
 from shardviz.records import Collective
 from tests.truth import filled_once
 
@@ -47,9 +47,6 @@ class Compiled:
     def collectives(self) -> Iterable[Collective]:
         """The partitioner's."""
         return collectives(self.after, self.mesh, self.before)
-
-    def specs(self, which: str) -> list[Spec]:
-        return [Spec(tuple(map(tuple, spec))) for spec in self.facts[which]]
 
 
 NAMES = (

@@ -1,4 +1,4 @@
-"""Compiles programs on eight simulated devices and leaves their dumps, and what JAX says of them, in a folder.
+"""Compiles programs on eight simulated devices and leaves their dumps, and what XLA says of them, in a folder.
 
 Run in a process of its own, since it needs its own number of devices: `python programs.py FOLDER [PROGRAM ...]`.
 """
@@ -31,10 +31,6 @@ def mesh_of(axes, order=None):
     return Mesh((devices if order is None else devices[np.array(order)]).reshape(tuple(axes.values())), tuple(axes))
 
 
-def entries(spec):
-    return [list(e) if isinstance(e, tuple) else [] if e is None else [e] for e in spec]
-
-
 def counted(module):
     """What XLA's own HloCostAnalysis says of a module, each loop's body counted once."""
     cost = _jax.hlo_module_cost_analysis(jax.devices()[0].client, module)
@@ -51,8 +47,7 @@ def dump(name, fn, args, in_specs, mesh, out_specs=None, donate=()):
     lowered = jax.jit(fn, in_shardings=named(in_specs), donate_argnums=donate, **options).lower(*args)
     dumps = {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "spmd-partitioning|shardy-xla"}
     dumps |= {"xla_dump_hlo_as_text": True, "xla_dump_hlo_as_proto": True}
-    compiled = lowered.compile(compiler_options=dumps)
-    stats = compiled.memory_analysis()
+    lowered.compile(compiler_options=dumps)
     walked = {}
     for stage, pattern in (
         ("before", "*before_spmd-partitioning*.txt"),
@@ -76,16 +71,11 @@ def dump(name, fn, args, in_specs, mesh, out_specs=None, donate=()):
     (proto,) = folder.glob("*after_optimizations.hlo.pb")
     FACTS[name] = {
         "mesh": dict(mesh.shape),
-        "outputs": [entries(s.spec) for s in jax.tree.leaves(compiled.output_shardings)],
-        "inputs": [entries(s.spec) for s in jax.tree.leaves(compiled.input_shardings[0])],
-        "memory": {k: getattr(stats, f"{k}_size_in_bytes") for k in ("argument", "output", "alias", "temp")},
         "walked": walked,
         "assignment": str(assignment),
         "live": str(live),
         "proto": str(proto),
         "pointer": POINTER,
-        "peak": stats.peak_memory_in_bytes,
-        "total": getattr(stats, "total_allocation_bytes", None),  # since jax 0.11
     }
 
 

@@ -1,7 +1,5 @@
 """The reader of HLO text against jaxlib's own, and against lines that are hard to read."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,13 +43,6 @@ def test_operands_are_instructions_of_the_same_computation(compiled, stage):
         assert set(instruction.operands) <= set(computation.by_name)
         for names in instruction.called.values():
             assert set(names) <= set(getattr(compiled, stage).computations)
-
-
-def test_every_instruction_of_a_line_is_read(compiled, stage):
-    text = compiled.text(stage)
-    assert sum(1 for _ in getattr(compiled, stage)) == len(
-        re.findall(r"^\s+(?:ROOT )?%?[\w.\-]+ = ", text, re.MULTILINE)
-    )
 
 
 def test_num_partitions(compiled):

@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import processes
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.processes import dumps, starting
+from shardviz.processes import starting
 from tests.compiler.kernels import kernel
 
 pytestmark = pytest.mark.long
@@ -196,12 +195,6 @@ def test_a_flag_that_is_in_the_way_is_named(tmp_path):
         assert error.startswith("Compile") and f"XLA_FLAGS has {flag}" in error, error
 
 
-def test_only_flags_of_dumps_are_taken_out():
-    kept = "--xla_a=1   --noxla_b --xla_c='x  y' --xla_dumpling=3"
-    assert starting.without_dumps(kept) == kept
-    assert starting.without_dumps(f"--xla_dump_to='a b' {kept} --noxla_dump_hlo_as_text").split() == kept.split()
-
-
 # What is full, and what there is no more of.
 
 SMALL = [
@@ -309,20 +302,6 @@ def test_the_explorer_is_never_busy_for_ever(monkeypatch, what, refuse):
     monkeypatch.undo()
     state.recompile()
     assert state.wait().outputs[0].shard_shape == (128, 4)
-
-
-def test_a_folder_where_there_is_room_for_one(monkeypatch, tmp_path):
-    """The next place is tried where the best is full."""
-    full = tmp_path / "full"
-    full.mkdir()
-    made = dumps.tempfile.mkdtemp
-
-    def mkdtemp(**how):
-        return refusing(errno.ENOSPC)() if Path(how["dir"]) == full else made(**how)
-
-    monkeypatch.setattr(dumps, "_bases", lambda: [full, tmp_path])
-    monkeypatch.setattr(dumps.tempfile, "mkdtemp", mkdtemp)
-    assert dumps.new_folder().parent == tmp_path
 
 
 @pytest.mark.tpu

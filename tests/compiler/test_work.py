@@ -7,7 +7,7 @@ import pytest
 from shardviz.compiler import count_bytes, count_flops, graph_of, parse
 from shardviz.errors import ShardvizError
 from shardviz.graph import heaviest_runs
-from shardviz.records import Cost, Frame
+from shardviz.records import Cost
 from shardviz.records.work import joined
 
 FLOAT32 = 1e-6  # XLA sums up in float32
@@ -322,31 +322,3 @@ def test_rows_sum_up_to_the_totals(compiled):
 def test_work_is_summed_by_what_it_has():
     with pytest.raises(ShardvizError, match="by\\('axes'\\): work is summed by 'phase', 'source', 'module', 'dtype'"):
         Cost(dot_flops=1.0).by("axes")
-
-
-def test_phases_of_a_train_step(all_compiled):
-    """Recomputed: all of a layer but its last product, whose result the backward pass does not need."""
-    layers, width, hidden, rows, tokens = 80, 256, 512, 8 * 64 // 8, 64
-    counted = count_flops(all_compiled["llama"].after)
-    by_phase = {r.key: r.dot_flops for r in Cost(dot_flops=0.0, work=counted.work).by("phase")}
-    last, logits = 2 * rows * hidden * width, 2 * rows * width * 1024
-    layer = 2 * rows * (4 * width * width + 3 * width * hidden) + 4 * rows * tokens * width
-    assert by_phase["forward"] == layers * layer + logits
-    assert by_phase["backward"] == 2 * by_phase["forward"]
-    assert by_phase["rematerialised"] == layers * (layer - last)
-    assert by_phase["update"] == 0
-    assert {r.module for r in counted.work if r.dot_flops} == {"layer", "loss"}
-    assert {r.source.function for r in counted.work if r.source} >= {"llama.<locals>.layer", "llama.<locals>.loss"}
-
-
-def test_collectives_and_work_agree_on_phases(compiled):
-    """A line of the forward pass alone has no collective of the update, and so on."""
-    from shardviz import compiler as hlo
-
-    phases = hlo.Phases(compiled.after)
-    work: dict[Frame | None, set[str]] = {}
-    for row in count_flops(compiled.after, phases).work:
-        work.setdefault(row.source, set()).add(row.phase)
-    for found in hlo.collectives(compiled.after, compiled.mesh, compiled.before, phases=phases):
-        if found.kind == "all-reduce" and found.origin == "partitioner" and found.source in work:
-            assert found.phase in work[found.source]

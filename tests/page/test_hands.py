@@ -1,8 +1,5 @@
 """Building a plan by hand: dimensions, twins, layers, search, refusals, rules; by mouse and by keyboard alone."""
 
-import json
-import random
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -10,7 +7,6 @@ import pytest
 import shardviz as sv
 from shardviz.explorer import background
 from shardviz.explorer.cards import BASELINE
-from shardviz.explorer.edits import PAGE_EDITS
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from shardviz.study.mends import Mend, Mends
@@ -109,81 +105,6 @@ def _donating(_program, report, _machine, plan):
     difference = sv.compare(report, report)
     found = Mend(action=DONATE, difference=difference, plan=given, write="donate it", **numbers)
     yield Mends(program="", target="cpu", level="propagated", mends=(found,), tried=1, candidates=1)
-
-
-def _shows(explorer):
-    """What the page shows, but for what the last edit has changed, and for what was tried meanwhile."""
-    parts = {name: getattr(explorer, name) for name in ("mesh", "cards", "source", "dimensions", "problems")}
-    parts["title"], parts["memory"] = explorer.head["document"]["title"], explorer.head["verdict"]
-    kinds = [{k: v for k, v in kind.items() if k != "changed"} for kind in explorer.cuts["kinds"]]
-    parts["cuts"] = [kinds[place] for place in explorer.cuts["at"]]
-    return {name: json.dumps(part) for name, part in parts.items()}
-
-
-def _moment(state):
-    """All that what is shown depends on."""
-    cards = tuple((card.id, card.name, card.plan) for card in state.deck.cards)
-    return state.level, state.target, state.deck.at, state.deck.against, cards
-
-
-@pytest.mark.long
-def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
-    """500 of the page's own messages, drawn from what the page shows at that moment."""
-    chance = random.Random(7)
-    first = explorer.plan, explorer.state.machine
-    monkeypatch.setattr(background, "mends", _donating)
-    names = [v.name for v in explorer.report.arguments]
-    shown = {}
-    for turn in range(1, 501):
-        axes = [axis["name"] for axis in explorer.mesh["axes"]] or ["data"]
-        rows = [row["name"] for row in explorer.dimensions["rows"]]
-        cards = [row["sel"][1] for row in explorer.cards["document"]["blocks"][0]["rows"]]
-        size, spec = chance.choice([1, 2, 3, 4]), chance.choice(["P('data')", "P()", "P(None, 'model')", "P("])
-        name, axis = chance.choice(names), chance.choice(axes)
-        some = chance.sample(axes, chance.randrange(len(axes) + 1))
-        also = {"twins": chance.random() < 0.5, "layers": chance.random() < 0.5}
-        ways = range(len((explorer.status["error"] or {}).get("ways", [])))
-        edits = [
-            {"op": "cut_dimension", "name": chance.choice(rows), "axes": some},
-            {"op": "move_axis", "name": name, "axis": axis, "dimension": chance.randrange(2), **also},
-            {"op": "set_dim", "name": name, "dimension": chance.randrange(2), "axes": some, **also},
-            {"op": "set_spec", "name": name, "spec": spec, **also},
-            {"op": "resize_axis", "name": axis, "size": size},
-            {"op": "make_rule", "pattern": chance.choice(["up", "*", "layers.1", "out"]), "name": name},
-            {"op": "take_way", "place": chance.choice(ways or [0])},
-            {"op": "open_card", "card": chance.choice(cards)},
-            {"op": "rename_card", "card": chance.choice(cards), "name": chance.choice(["a", "b <i>", ""])},
-            {"op": "move_card", "card": chance.choice(cards), "to": chance.randrange(len(cards))},
-            {"op": chance.choice(["delete_card", "compare_with"]), "card": chance.choice(cards)},
-            {"op": "pin"},
-            {"op": "take_remedy", "action": DONATE},
-            *({"op": op} for op in ("undo", "redo", "dismiss")),
-        ]
-        assert {edit["op"] for edit in edits} <= set(PAGE_EDITS)
-        if turn % 10 == 0:
-            explorer.state.try_remedies()
-        before = explorer.plan, len(explorer.state.past)
-        edit = chance.choice(
-            edits + edits[6:7] * (4 if ways else 0) + edits[12:13] * (4 if explorer.state.now.remedies.items else 0)
-        )
-        answered = explorer.status["seq"]
-        say(explorer, **edit)
-        assert explorer.status["seq"] == answered + 1
-        before_it = shown.setdefault(_moment(explorer.state), shows := _shows(explorer))
-        assert [part for part, text in shows.items() if before_it[part] != text] == []
-        if explorer.status["error"]:
-            assert (explorer.plan, len(explorer.state.past)) == before, edit
-        donated = {v.name for v in explorer.report.arguments if v.donated}
-        assert bool(donated) == bool(explorer.plan.variant), "the report is of the program that the plan is of"
-        for what, specs in (("cuts", explorer.state.bound.in_specs), ("out_cuts", explorer.state.bound.out_specs)):
-            told = getattr(explorer, what)
-            kinds = [told["kinds"][place] for place in told["at"]]
-            for kind, (array, known) in zip(kinds, specs.items(), strict=True):
-                assert known is None or kind["text"] == str(known.canonical()), array
-    assert any(card.plan.variant for card in explorer.state.deck.cards)
-    while explorer.state.past:
-        assert explorer.state.undo(), explorer.state.error
-    assert (explorer.plan, explorer.state.machine) == first
 
 
 # The page, by mouse.

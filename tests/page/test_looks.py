@@ -13,7 +13,7 @@ from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, Ta
 from tests.collectives import collective, held
 from tests.page.page import CONTRAST, SMALL, UNREADABLE
 
-TABS = ("source", "most", "shards", "rosetta", "values", "collectives", "memory", "problems", "code")
+TABS = ("source", "most", "shards", "rosetta", "values", "collectives", "memory", "problems", "code", "cost", "machine")
 LONG = "params['decoder']['layers']['self_attention']['query_projection']['kernel_with_a_long_name']"
 CODE = "    x = x + jnp.einsum('bthk,hkd->btd', attention(query, key, value, mask=mask), params['output_projection'])"
 
@@ -105,10 +105,10 @@ def on_machine(make_program, plan, compilers):
 
 
 @pytest.mark.parametrize("light", [True, False])
-def test_on_a_machine_every_table_fits_its_pane_too(open_page, on_machine, light):
+def test_every_table_fits_its_pane(open_page, on_machine, light):
     on_machine.device = 3
     page = open_page(on_machine, width=1500, light=light)
-    for tab in ("source", "collectives", "memory", "cost", "machine"):
+    for tab in TABS:
         page.go(tab)
         closed = page.at(f"panel-{tab}").locator("button[aria-expanded=false]")
         while tab in ("collectives", "cost") and closed.count():
@@ -116,6 +116,8 @@ def test_on_a_machine_every_table_fits_its_pane_too(open_page, on_machine, light
         assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5, tab
         for width in page.widths(560, 760, 1000, 1500):
             assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], (tab, width)
+            pictures = width < 760 or tab in ("cost", "machine")  # which are drawn as small as the pane is
+            assert pictures or page.at("shardviz").evaluate(SMALL) == [], (tab, width)
             assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), (tab, width)
     assert page.at("device-groups").is_visible()
     for width in page.widths(560, 760, 1000, 1500):
@@ -124,6 +126,10 @@ def test_on_a_machine_every_table_fits_its_pane_too(open_page, on_machine, light
         assert page.at("target-menu").evaluate(UNREADABLE) == []
         assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
         page.tab.keyboard.press("Escape")
+    page.go("values")
+    assert page.at("values-table").locator("tr").nth(1).get_by_title(LONG).count(), "the whole name is in a title"
+    page.go("collectives")
+    assert page.at("collectives-table").get_by_title(CODE.strip()).count(), "so is the whole line"
 
 
 def test_the_cards_are_read_at_any_width(open_page, on_machine):
@@ -154,21 +160,6 @@ def test_the_card_that_is_opened_comes_into_sight(open_page, on_machine):
       const [card, deck] = [box(".sv-card.sv-on"), box(".sv-deck")];
       return card.left >= deck.left && card.right <= deck.right + 1;
     }""")
-
-
-@pytest.mark.parametrize("light", [True, False])
-def test_every_table_fits_its_pane(open_page, crowd, light):
-    page = open_page(crowd, light=light)
-    for tab in TABS:
-        page.go(tab)
-        assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5, tab
-        for width in page.widths(760, 1000, 1060, 1280, 1520):
-            assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], (tab, width)
-            assert page.at("shardviz").evaluate(SMALL) == [], (tab, width)
-    page.go("values")
-    assert page.at("values-table").locator("tr").nth(1).get_by_title(LONG).count(), "the whole name is in a title"
-    page.go("collectives")
-    assert page.at("collectives-table").get_by_title(CODE.strip()).count(), "so is the whole line"
 
 
 def test_the_line_that_answers_is_one_row(open_page, on_machine):
