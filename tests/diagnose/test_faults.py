@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import linecache
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -283,22 +283,6 @@ def test_a_sum_in_each_run_is_a_fault_where_only_the_total_is_used(add, fires):
     report = sv.trace(step, s(16, 16), s(4, 16, 16)).propagate(sv.Plan(MESH, (P(), P(None, "data"))))
     assert [c for c in report.collectives if c.kind == "all-reduce" and c.count == 4]
     assert bool(report.findings.of("summed-each-run")) is fires
-
-
-RING = (s(64, 16),) * 3
-
-
-def ring(whole: bool) -> sv.Report:
-    q = P() if whole else P("data")
-    return sv.trace(partial(programs.ring, whole=whole), *RING).propagate(sv.Plan(MESH, (q, P("data"), P("data"))))
-
-
-def test_a_ring_that_is_right_is_not_told_to_sum(truth):
-    assert truth["ring"] == {"True": True, "False": True}
-    whole = ring(True).findings
-    assert not [m.words for f in whole for m in f.mends if "psum" in m.words]
-    assert {f.severity for f in whole.of("not-the-same")} == {"note"} and not whole.of("unreduced-sum")
-    assert not [f for f in ring(False).findings if f.rule in ("not-the-same", "unreduced-sum")]
 
 
 def test_a_reshaped_collective_does_not_hide_the_other_findings():
