@@ -137,7 +137,8 @@ class _Painter:
             PolyCollection(corners, facecolors=face, edgecolors=edge, linestyles=[dash], **look), autolim=False
         )
         if shape.hatch is not None:  # the axis once more, without colour
-            over = {"facecolors": "none", "edgecolors": [HATCH_INK[self.dark]], "linewidths": 0}
+            ink = self.colour("quiet") if shape.fill is None else HATCH_INK[self.dark]
+            over = {"facecolors": "none", "edgecolors": [ink], "linewidths": 0}
             lines = PolyCollection(corners, hatch=axis_colour(shape.hatch).hatch, zorder=2 + shape.layer, **over)
             self.ax.add_collection(lines, autolim=False)
         ink = ink_on(shape.fill, self.dark)

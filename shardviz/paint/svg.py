@@ -114,6 +114,7 @@ def _patterns(pictures: Iterable[Picture]) -> str:
         d = HATCHES[number % len(HATCHES)]
         size = 'width="6" height="6" patternUnits="userSpaceOnUse"'
         patterns.append(f'<pattern id="h{number}" {size}><path class="h" d="{d}"/></pattern>')
+        patterns.append(f'<pattern id="q{number}" {size}><path class="s-quiet" d="{d}"/></pattern>')
     return "".join(patterns)
 
 
@@ -149,7 +150,7 @@ def _rects(shape: Rects) -> Iterator[str]:
         corner = f' rx="{shape.corner:g}"' if shape.corner else ""
         yield f"<rect {box}{corner} {look}>{_tip(tips[number])}</rect>"
         if shape.hatch is not None:
-            yield f'<rect {box} fill="url(#h{shape.hatch})" pointer-events="none"/>'
+            yield f'<rect {box} fill="url(#{"q" if shape.fill is None else "h"}{shape.hatch})" pointer-events="none"/>'
         if shape.labels and (text := shape.labels[number]):
             ink = "i-ink" if shape.fill is None else f"o-{_word(shape.fill)}"
             size = min(SIZES["small"], 1.5 * wide / len(text), high)

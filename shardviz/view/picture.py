@@ -67,7 +67,7 @@ class Rects:
         fill: what they are filled with; None for nothing.
         strength: how strong the fill is, 0 to 1.
         stroke: their outline; None for none.
-        hatch: the number of the strokes over the fill, the second cue; None for none.
+        hatch: the number of the strokes over the fill, the second cue; None for none. Without a fill they are quiet.
         dash: the number of the outline's dash.
         corner: the radius of their corners.
         labels: what stands in the middle of each; empty for nothing in any.
@@ -212,6 +212,7 @@ class Grid:
         columns, rows: the names of the columns and rows, which drawings leave to the tips; may be empty.
         across, down: what runs along the columns, and along the rows; may be empty.
         caption: what the whole is; may be empty.
+        past: the share of each column, and of each row, that lies beyond the end of things and is hatched.
         tip, told, select, keys: as of `Rects`, row by row; the first of the parts says most.
     """
 
@@ -232,6 +233,7 @@ class Grid:
     across: str = ""
     down: str = ""
     caption: str = ""
+    past: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     tip: str = ""
     told: tuple[tuple[str, ...], ...] = ()
     select: str = ""
@@ -277,7 +279,8 @@ class Grid:
             yield dataclasses.replace(self._rects(number * self.card), fill=role, strength=strength)
         shared = {"tip": self.tip, "told": self.told, "select": self.select, "keys": self.keys}
         yield dataclasses.replace(self._rects(), fill="tile", **shared)
-        yield self._texts()
+        yield from self._hatched()
+        yield from self._texts()
         yield from self._heads(self.above, len(self.texts[0]), self.wide, self.across, upright=False)
         yield from self._heads(self.beside, len(self.texts), self.high, self.down, upright=True)
         if self.caption:
@@ -290,12 +293,30 @@ class Grid:
         wide, high = self.inner
         return Rects(x=x, y=y, wide=wide, high=high, stroke=self.stroke, dash=self.dash, layer=self.layer)
 
-    def _texts(self) -> Labels:
+    def _hatched(self) -> Iterator[Rects]:
+        """Hatches over what of the cells lies beyond the end."""
+        (wide, high), across, down = self.inner, len(self.texts[0]), len(self.texts)
+        look: dict[str, Any] = {"hatch": 0, "layer": self.layer + 1}
+        for column, share in enumerate(self.past[0]):
+            if share:
+                x, y = self.x + column * self.wide + (1 - share) * wide, (self.y + r * self.high for r in range(down))
+                yield Rects(x=(x,) * down, y=tuple(y), wide=share * wide, high=high, **look)
+        for row, share in enumerate(self.past[1]):
+            if share:
+                y, x = self.y + row * self.high + (1 - share) * high, (self.x + c * self.wide for c in range(across))
+                yield Rects(x=tuple(x), y=(y,) * across, wide=wide, high=share * high, **look)
+
+    def _texts(self) -> Iterator[Labels]:
         """What the cells say."""
-        wide, high = self.inner
-        at = tuple((self.x + c * self.wide + wide / 2, self.y + r * self.high + high / 2) for r, c in self.cells)
-        texts = tuple(text for row in self.texts for text in row)
-        return Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, layer=self.layer + 2)
+        (wide, high), kinds = self.inner, {}
+        for r, c in self.cells:
+            hatched = any(share[n] for share, n in zip(self.past, (c, r), strict=True) if share)
+            at = self.x + c * self.wide + wide / 2, self.y + r * self.high + high / 2
+            kinds.setdefault(hatched, []).append((at, self.texts[r][c]))
+        for hatched, places in kinds.items():
+            at, texts = zip(*places, strict=True)
+            look = {"halo": hatched, "layer": self.layer + 2}
+            yield Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, **look)
 
     def _heads(
         self, heads: Sequence[Head], count: int, cell: float, name: str, *, upright: bool

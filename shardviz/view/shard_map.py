@@ -283,6 +283,7 @@ def _frame(scene: Scene, longest: int, room: float | None) -> Grid:
         rows=_slices(scene.rows),
         across=_named(scene.columns),
         down=_named(scene.rows),
+        past=(_past(scene.columns), _past(scene.rows)),
         tip="{} on {}",
         select="cell",
     )
@@ -359,3 +360,8 @@ def _named(side: Side) -> str:
     if side.dimension is None:
         return ""
     return " · ".join((f"dim {side.dimension}", str(side.size), *(axis_text(axis) for axis, _ in side.axes)))
+
+
+def _past(side: Side) -> tuple[float, ...]:
+    """The share of each cell along a side that is padding."""
+    return tuple(side.padding(k) / (side.shard * side.merged) for k in range(side.cells)) if side.padded else ()

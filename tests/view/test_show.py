@@ -14,6 +14,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.read import Sharding
 from shardviz.notation.tiling import Tiling
 from shardviz.paint.columns import text_width
+from shardviz.paint.theme import paint_of
 from shardviz.records import Value
 from shardviz.view.show import Shown, ShownTree, show
 from tests.view.sample import MESH, report, value
@@ -135,9 +136,14 @@ def test_what_jax_does_with_an_uneven_cut_is_said():
 
 def test_a_silent_copy_is_said_in_the_figure_too():
     pytest.importorskip("matplotlib")
+    from matplotlib.colors import to_rgba
+
     ax = show((17, 4), ("data", None), "data=8", dtype="float32").plot()
     text = " ".join(t.get_text().replace("\n", " ") for t in ax.texts)
     assert "(16 or 24 would be)" in text and "272 B on each device instead of 48 B, 1.90 kB of copies in all" in text
+    quiet = to_rgba(paint_of("quiet", False))
+    over = [tuple(c.get_edgecolor()[0]) for c in ax.collections if c.get_hatch()]
+    assert quiet in over, "the padding is hatched"
 
 
 def test_a_scalar_on_seven_devices():
