@@ -130,9 +130,9 @@ class _Context:
         return "user" if _signature(op) in self.users else "partitioner"
 
     def _source_and_stack(self, op: HloOperation, origin: str) -> tuple[Frame | None, str]:
-        """Source line and name stack of a collective: of what the partitioner adds to bring an operand into the cut
-        that its user needs, those of that user, whether the partitioner noted it, the operand's maker (jaxlib 0.12) or
-        nothing."""
+        """Source line and name stack of a collective: of what the partitioner adds to bring an operand into the
+        sharding that its user needs, those of that user, whether the partitioner noted it, the operand's maker (jaxlib
+        0.12) or nothing."""
         computation, named = self.module.computations[op.block.name], op.native
         operand = computation.by_name[named.operands[0]] if named.operands else None
         if origin == "partitioner" and op.collective in uses.RESHARDS:

@@ -133,7 +133,7 @@ def _in_place_of(
 
 
 def _chain(twins: Sequence[Collective]) -> Collective:
-    """Several changes of cuts of one array as one; the first where they are of several arrays."""
+    """Several reshardings of one array as one; the first where they are of several arrays."""
     first, last = twins[0], twins[0]
     for twin in twins[1:]:
         if twin.array != last.array or twin.before != last.after:

@@ -43,7 +43,7 @@ class Footprint:
     """An estimate of the memory that a program takes on one device, in bytes.
 
     Attributes:
-        arguments: the arguments that it uses, as the plan cuts them.
+        arguments: the arguments that it uses, as the plan shards them.
         made: the most of what the step makes that is held at one moment in main memory, in no argument's place.
     """
 

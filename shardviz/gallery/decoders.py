@@ -6,8 +6,9 @@ One block, scanned over stacked layers, serves all: grouped-query heads, a gated
 mixture of experts with a capacity, attention as products or as the TPU's splash kernel, what is kept or goes to the
 host's memory by MaxText's names (https://github.com/AI-Hypercomputer/maxtext), and AdamW with clipped gradients.
 
-The mesh axes are `data` (between slices), `fsdp` and `expert`, which cut the batch, `context` (the sequence) and
-`tensor` (heads, feed-forward features, vocabulary); `fsdp` and `context` cut every weight too, along the model's width.
+The mesh axes are `data` (between slices), `fsdp` and `expert`, which shard the batch, `context` (the sequence) and
+`tensor` (heads, feed-forward features, vocabulary); `fsdp` and `context` shard every weight too, along the model's
+width.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class Decoder:
         return P(*(entry[0] if len(entry) == 1 else entry or None for entry in inside))
 
     def cut(self, x: Any, *features: Any) -> Any:
-        """Holds activations, batch x sequence x features, cut by batch and sequence."""
+        """Holds activations, batch x sequence x features, sharded along batch and sequence."""
         return jax.lax.with_sharding_constraint(x, self.spec(_BATCH, "context", *features))
 
     def attend(self, q: Any, k: Any, v: Any) -> Any:

@@ -32,7 +32,7 @@ class Example:
         tokens: tokens (or examples) in a step's batch.
         flops: FLOPs of a step's matrix products and convolutions, all devices together, by arithmetic on paper: those
             that `jax.checkpoint` has done again and those that are done for nothing (a pipeline's bubble) count too.
-            Where the plan cuts every product evenly, a device does its share of them (of small ones, the partitioner
+            Where the plan shards every product evenly, a device does its share of them (of small ones, the partitioner
             may find it cheaper to do them on several devices).
         model_flops: FLOPs that the model itself needs, which its utilisation is reckoned with
             (`sv.cost(report, target, model_flops=example.model_flops, tokens=example.tokens)`).

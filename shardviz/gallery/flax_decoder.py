@@ -2,11 +2,11 @@
 
 Needs the extra `flax`; `shardviz.gallery.decoder` imports this module only when it is called.
 
-Each kernel is made with `nnx.with_partitioning`, so that the model itself says over which mesh axes it is cut, and the
-optimizer's moments take that over. The activations are held cut by the batch, for which the function wants a mesh
-around it (`with jax.set_mesh(mesh):`): left to the kernels' cuts, a step takes several times as long. What to look for:
-the same collectives as a hand-written FSDP and tensor parallel step has, and the first and second moments, which make
-up two thirds of the arguments' bytes, cut like their weights.
+Each kernel is made with `nnx.with_partitioning`, so that the model itself says over which mesh axes it is sharded, and
+the optimizer's moments take that over. The activations are held sharded along the batch, for which the function wants a
+mesh around it (`with jax.set_mesh(mesh):`): left to the kernels' shardings, a step takes several times as long. What to
+look for: the same collectives as a hand-written FSDP and tensor parallel step has, and the first and second moments,
+which make up two thirds of the arguments' bytes, sharded like their weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _init(axes: tuple[str, ...]) -> Any:
 
 
 def by_batch(x: Any) -> Any:
-    """Cut by the batch: else what the weights are cut over would pull activations apart along their features."""
+    """Sharded along the batch: else what the weights are sharded over would pull activations apart along their features."""
     return jax.lax.with_sharding_constraint(x, P("data"))
 
 

@@ -59,7 +59,7 @@ def mlp(
         mesh: the mesh to plan for, `data=2,model=4` if not given; axes that do not divide a dimension are left out.
 
     Returns:
-        The `Example`; odd layers are cut by columns over `model` and even ones by rows, so that pairs need one
+        The `Example`; odd layers are sharded by columns over `model` and even ones by rows, so that pairs need one
         reduction.
     """
     mesh = mesh_of(mesh, {"data": 2, "model": 4})

@@ -118,7 +118,7 @@ def pipeline(
     Args:
         layers: layers in all; a multiple of the number of stages.
         d_model, d_ff: features between and inside the layers.
-        microbatches: parts that the batch is cut into, one after the other.
+        microbatches: parts that the batch is split into, one after the other.
         batch: examples in a step.
         dtype: element type of everything.
         unroll: write turns and layers out one after the other instead of looping over them.

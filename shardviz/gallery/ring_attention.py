@@ -26,7 +26,7 @@ def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq", unroll: bool = 
 
     Args:
         q, k, v: this device's part: batch x length x heads x features.
-        axis: the mesh axis that cuts the sequence.
+        axis: the mesh axis that shards the sequence.
         unroll: write the turns out one after the other.
 
     Returns:
@@ -100,7 +100,7 @@ def ring(
     unroll: bool = False,
     mesh: Any = None,
 ) -> Example:
-    """A train step of one attention layer on sequences cut over the mesh axis `seq`.
+    """A train step of one attention layer on sequences sharded over the mesh axis `seq`.
 
     Args:
         batch: sequences in a step.
@@ -111,7 +111,7 @@ def ring(
         mesh: a mesh with axes `data` and `seq`; `data=2,seq=8` if not given.
 
     Returns:
-        The `Example`; its projections are cut over `data` too, as FSDP does.
+        The `Example`; its projections are sharded over `data` too, as FSDP does.
 
     Raises:
         ShardvizError: if the mesh has other axes, or does not divide the batch or the length.

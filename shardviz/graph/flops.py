@@ -81,7 +81,7 @@ def _convolution(op: Operation, shard_of: Callable[[GraphValue], Dims]) -> float
 
 
 def _groups(groups: int, size: int, whole: int) -> int:
-    """Groups on one device: cut with the dimension that they divide."""
+    """Groups on one device: sharded with the dimension that they divide."""
     return max(1, groups * size // whole) if whole else groups
 
 

@@ -1,4 +1,4 @@
-"""Dimensions that do not divide: XLA pads them, JAX refuses them, and sometimes JAX quietly gives up the cut.
+"""Dimensions that do not divide: XLA pads them, JAX refuses them, and sometimes JAX quietly gives up the sharding.
 
 An array of 17 rows over 8 devices: XLA would give each device 3 rows and pad. As an argument JAX refuses it. As the
 result of a jitted function, with or without a `with_sharding_constraint`, JAX leaves out the axes that do not divide,
@@ -58,7 +58,7 @@ def fallback(asked: Layout) -> Layout:
 def indivisible(asked: Layout, actual: Layout) -> bool:
     """Whether JAX 0.12 stops with an `IndivisibleError`, where JAX 0.10 makes `actual` of `asked`. It does where a part
     of the first axis that was dropped from some dimension would divide what is left of it (4 of 8 devices, for 20
-    rows): XLA cuts along that part, which a PartitionSpec of whole axes cannot say."""
+    rows): XLA shards along that part, which a PartitionSpec of whole axes cannot say."""
     if asked.spec is None or actual.spec is None:
         return False
     for size, axes, kept, ways in zip(asked.shape, asked.spec.dims, actual.spec.dims, actual.ways, strict=True):

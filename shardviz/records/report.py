@@ -129,10 +129,10 @@ class ReportRecord(Visible):
         stages: texts of the program at each stage (`before`, `partitioned`, `optimized`).
         timings: seconds that each step took.
         versions: of shardviz, jax and jaxlib.
-        residuals: what the backward pass needs of what ran before it, as Shardy's propagation cuts it.
+        residuals: what the backward pass needs of what ran before it, as Shardy's propagation shards it.
         target_collectives: the collectives as the target runs them, at level `compiled`; `collectives` are as the
             partitioner made them.
-        products: the matrix products as Shardy cuts them.
+        products: the matrix products as Shardy shards them.
         level_differences: where the propagated level says something else, from level `partitioned` on.
         schedule: what one device does in a step, in the order in which it begins it.
         scheduled: that order is the target's compiler's; else the program's own (`graph.listed`).

@@ -122,9 +122,9 @@ def joined(computed: Iterable[Work], moved: Iterable[Work]) -> tuple[Work, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Factor:
-    """How one factor of a product comes, before it is brought into the cut that the product needs: the program's
-    argument that it is, or is a slice or a rearrangement of (else empty); the axes that cut a batch dimension which
-    others cut in the other factor; and those that cut what is summed over here, and a dimension of the other factor
+    """How one factor of a product comes, before it is brought into the sharding that the product needs: the program's
+    argument that it is, or is a slice or a rearrangement of (else empty); the axes that shard a batch dimension which
+    others shard in the other factor; and those that shard what is summed over here, and a dimension of the other factor
     that is not."""
 
     argument: str = ""
@@ -149,9 +149,9 @@ class Product:
         whole, shard: its sizes, all devices together and on one.
         flops: FLOPs of one run on one device.
         repeated: the mesh axes along which all devices do the same product.
-        left_axes, right_axes: the axes that cut what is summed over in either factor, as it comes, before it is brought
-            into the cut that the product needs, and that cut nothing of the other factor.
-        factors: the left and the right one, where their cuts do not fit each other.
+        left_axes, right_axes: the axes that shard what is summed over in either factor, as it comes, before it is
+            brought into the sharding that the product needs, and that shard nothing of the other factor.
+        factors: the left and the right one, where their shardings do not fit each other.
     """
 
     value: str
