@@ -28,7 +28,7 @@ def _init(axes: tuple[str, ...]) -> Any:
 
 
 def by_batch(x: Any) -> Any:
-    """Sharded along the batch: else what the weights are sharded over would pull activations apart along their features."""
+    """Sharded along the batch: else what the weights are sharded over would shard activations along their features."""
     return jax.lax.with_sharding_constraint(x, P("data"))
 
 
