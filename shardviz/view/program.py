@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from shardviz.compat.export_files import LoadedExport
-from shardviz.compat.recompile import Recompilation
 from shardviz.notation import Spec
 from shardviz.program.bind import RuleRow as Rule
 from shardviz.program.bind import RulesTable
@@ -130,13 +129,6 @@ def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -
             yield words(str((specs[place] or Spec()).canonical()), quiet=True)
     if len(names) > most:
         yield words(f", … and {len(names) - most} more")
-
-
-@document.register
-def of_recompilation(recompilation: Recompilation) -> Document:
-    """The verdict, and what differs."""
-    title = words(f"{recompilation.name}: {recompilation.verdict}", strong=True)
-    return Document(title=title, blocks=notes(*recompilation.reasons))
 
 
 @document.register
