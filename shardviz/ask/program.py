@@ -28,7 +28,7 @@ from shardviz.notation.spec import axis_name
 from shardviz.program import propagate as shardy
 from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
 from shardviz.program.call import Call
-from shardviz.program.jax_code import jax_code, source_diff
+from shardviz.program.jax_code import jax_code
 from shardviz.program.lines import stages_of
 from shardviz.program.lower import CPU, Lowered, LowerFor
 from shardviz.program.lowerings import Lowerings
@@ -444,11 +444,6 @@ class Program(Derivable):
         free = {new: spec for new, spec in kept.items() if bound.out_specs[new] is None}
         bound = replace(bound, out_specs={**bound.out_specs, **free})
         return jax_code(bound, self._lowerings.traced(plan), self._call)
-
-    @of_plan
-    def source_diff(self, plan: Plan) -> str:
-        """The plan's constraints as a unified diff of the person's own source; empty where it has none."""
-        return source_diff(self.bind(plan), self._lowerings.traced(plan))
 
 
 def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], variant: Variant) -> Program:

@@ -178,7 +178,7 @@ def _offers(explorer: Explorer) -> Json:
 
 def _codes(explorer: Explorer) -> Json:
     codes = codes_of(explorer.program, explorer.plan)
-    return {"jax": codes.jax, "diff": codes.diff, "why": codes.why}
+    return {"jax": codes.jax, "why": codes.why}
 
 
 def _timeline(explorer: Explorer) -> Json:

@@ -509,8 +509,8 @@ export interface Traits {
   /** The number of the newest still below the explorer; see stills.py. */
   stilled: number;
   plan_code: string;
-  /** The plan for JAX alone, or why there is no such code; its constraints as a diff. Empty while nobody looks. */
-  codes: { jax?: string; diff?: string; why?: string };
+  /** The plan for JAX alone, or why there is no such code. Empty while nobody looks. */
+  codes: { jax?: string; why?: string };
   values: Pane;
   collectives: Pane;
   rosetta: Rosetta;
