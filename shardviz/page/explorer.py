@@ -223,7 +223,7 @@ def _constraints(explorer: Explorer) -> Json:
     spec = str((chosen.spec or Spec()).canonical()) if chosen is not None else ""
     value = None if chosen is None else {"name": chosen.name, "label": chosen.label or chosen.name, "spec": spec}
     rows = [
-        {"name": c.value.name, "line": c.value.line, "occurrence": c.value.occurrence, "text": str(bound)}
+        {"name": c.value.name, "line": c.value.line, "text": str(bound)}
         for c, bound in zip(state.plan.constraints, state.bound.constraints, strict=True)
     ]
     return {"value": value, "rows": rows, "patterns": list(patterns_of(state.selected)) if state.selected else []}

@@ -268,15 +268,14 @@ def written_lines(bound: PlanRecord, traced: Traced) -> list[str]:
 def _written(each: Constrained, placed: Placed) -> tuple[str, str]:
     target = placed.target
     code = f"jax.lax.with_sharding_constraint({target.label}, {each.spec_text})"
-    time = "" if each.occurrence is None else f"  # only time {each.occurrence} that Python comes here, from 0"
     if _own_line(placed):
-        return f"behind line {target.statement.last}", f"{target.variable} = {code}{time}"
-    return f"in line {target.line}, in place of {target.label}", f"{code}{time}"
+        return f"behind line {target.statement.last}", f"{target.variable} = {code}"
+    return f"in line {target.line}, in place of {target.label}", code
 
 
 def _pairs(bound: PlanRecord, traced: Traced) -> list[tuple[Constrained, Placed]]:
-    by_value = {(p.target.label, p.target.frame, p.wanted.occurrence): p for p in traced.placed}
-    return [(each, by_value[each.name, each.source, each.occurrence]) for each in bound.constraints]
+    by_value = {(p.target.label, p.target.frame): p for p in traced.placed}
+    return [(each, by_value[each.name, each.source]) for each in bound.constraints]
 
 
 def _own_line(placed: Placed) -> bool:

@@ -38,7 +38,7 @@ def module_of(source: str, path: Path) -> ModuleType:
 def as_told(code: str, source: str) -> str:
     """A source with the constraints in it that a plan's code says to write: behind lines, and in place of texts."""
     lines, behind = source.splitlines(), list[tuple[int, str]]()
-    notes = re.findall(r"^#   (.+?)(?:  # only time .*)?$", code, re.MULTILINE)
+    notes = re.findall(r"^#   (.+)$", code, re.MULTILINE)
     where = re.compile(r"\S+?(?::|, in line )(\d+)(?:: (.+) in place of (.+)|, in place of (.+?): (.+))")
     told = [match for note in notes if (match := where.fullmatch(note))]
     changes = [(int(m[1]), *((m[3], m[2]) if m[3] else (m[4], m[5]))) for m in told]

@@ -528,7 +528,7 @@ export interface Traits {
   /** The selected value inside the function, where it is one, with its spec; and the constraints that the plan has. */
   constraints: {
     value: { name: string; label: string; spec: string } | null;
-    rows: { name: string; line: string; occurrence: number | null; text: string }[];
+    rows: { name: string; line: string; text: string }[];
     /** Patterns of a rule for the selected array, the widest first; the last is its path. */
     patterns: string[];
   };
