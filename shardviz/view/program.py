@@ -54,18 +54,13 @@ def of_dimensions(dimensions: Dimensions) -> Document:
         text = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
         return words(f"{text} (stacked, a scan runs over it)" if each.stacked else text, tip=", ".join(names))
 
-    def moved(each: Dimension) -> str:
-        more = f" and {len(each.moved) - 3} more places" if len(each.moved) > 3 else ""
-        places = f"{'; '.join(each.moved[:3])}{more}"
-        return f"if all of it is sharded, arrays are resharded at {places}" if each.moved else ""
-
     rows = table(
         dimensions,
         ("dimension", lambda each: words(each.name, strong=True)),
         (right("size"), lambda each: words(", ".join(map("{:,}".format, each.sizes)), tip="the sizes of its members")),
         (right("members"), lambda each: f"{len(each.members):,}"),
         (wrapped("in"), members),
-        detail=lambda each: notes(_conflicts(each), moved(each)),
+        detail=lambda each: notes(_conflicts(each)),
         most=_MOST_TREE,
         noun="dimension",
     )
