@@ -274,13 +274,6 @@ def test_under_vmap_it_is_of_one_example():
     assert str(made.spec) == "P(None, 'b', 'a')"
 
 
-def test_a_constraint_on_what_nobody_needs_is_told():
-    args = (jax.ShapeDtypeStruct((16, 8), "float32"), jax.ShapeDtypeStruct((8, 8), "float32"))
-    report = sv.trace(two_ways, *args).propagate(sv.Plan({"a": 2}).constrain("unused", P("a")))
-    (note,) = (f for f in report.findings if f.rule == "constraint-without-effect")
-    assert "the plan constrains unused, which no result needs" in note.text
-
-
 def test_it_is_shown(small):
     text = small.program.propagate(small.plan.constrain("h", P("data", None, "model"), line=line_of(LLAMA, H))).text()
     assert "Constraints of the plan: 1 value that the function itself does not constrain" in text
