@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import math
-import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +43,8 @@ def settings() -> dict[str, Any]:
     """JAX's settings that a trace depends on, such as `jax_default_matmul_precision`, as they hold here."""
     from jax._src import config
 
-    return {n: config.config_states[n].value for n in trace_context() if n in config.config_states}
+    states = config.config_states
+    return {n: states[n].value for n in map(str, config.trace_context_names()) if n in states}
 
 
 @contextlib.contextmanager
@@ -164,45 +163,3 @@ def device_ids(sharding: Any) -> tuple[int, ...]:
 def context_mesh() -> Any:
     """The mesh of the call site: that of `jax.set_mesh`, of `use_abstract_mesh`, or of `with mesh:`; None without."""
     return next((mesh for mesh in _standing() if not mesh.empty), None)
-
-
-def trace_context() -> dict[str, Any]:
-    """The settings and contexts that a trace depends on, by name, as the keys of JAX's own caches have them."""
-    from jax._src import config
-
-    return dict(zip(config.trace_context_names(), config.trace_context(), strict=True))
-
-
-def context_here() -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """What enters again the settings and the meshes that hold here and now."""
-    (concrete, abstract, physical), wanted = _standing(), settings()
-
-    @contextlib.contextmanager
-    def entered() -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(under_settings(wanted))
-            if concrete != _standing()[0]:
-                stack.enter_context(jax.set_mesh(None if concrete.empty else concrete))
-            if concrete.empty and not abstract.empty:
-                stack.enter_context(jax.sharding.use_abstract_mesh(abstract))
-            if not physical.empty:
-                stack.enter_context(physical)
-            yield
-
-    return entered
-
-
-def made_again(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[str, bool]:
-    """Why JAX traces anew for the second of two lowerings (empty: it does not), and whether it lowers anew."""
-    messages: list[str] = []
-    logger = logging.getLogger("jax._src.interpreters.partial_eval")
-    keep = lambda record: bool(messages.append(record.getMessage()))  # noqa: E731
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of what is donated, nothing can be used
-        one: Any = first()
-        logger.addFilter(keep)
-        try:
-            with jax.explain_cache_misses(True):
-                other: Any = second()
-        finally:
-            logger.removeFilter(keep)
-    return "\n".join(messages), other._lowering is not one._lowering

@@ -25,9 +25,9 @@ there, has each device sum its own part alone. The dimension that a loop steps a
 nor the height and width of a convolution's kernel.
 
 Each preset has promises (`promises.py`): what its sentence says of the arrays and of what is communicated, read off the
-report. A preset that breaks one is not offered, and says why; what depends on the program, as how much is gathered, its
-sentence says as the report has it. Two that come out as the same step are one offer. None is recommended here: with a
-target the presets are ordered by the modelled step, which is *predicted* until the partitioner has confirmed it.
+report. A preset that breaks one is not offered, and says why. Two that come out as the same step are one offer. None is
+recommended here: with a target the presets are ordered by the modelled step, which is *predicted* until the partitioner
+has confirmed it.
 """
 
 from __future__ import annotations
@@ -50,11 +50,9 @@ from shardviz.ask.promises import (
     between_is_sharded,
     dividing,
     each_is_sharded,
-    how_it_crosses,
     is_communicated,
     is_unsharded,
     is_whole,
-    where_used,
 )
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
@@ -68,10 +66,6 @@ from shardviz.program.trace import Argument
 from shardviz.records.amounts import plural
 from shardviz.records.groups import grouped
 from shardviz.visible import Visible
-
-
-def _no_rest(report: Report) -> str:
-    return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +83,6 @@ class Preset:
         also: other presets that come out as the same step here.
         trouble: why it is not offered; empty where it is.
         promises: what its sentence says, each read off a report: why it does not hold, or nothing.
-        rest: the end of its sentence, as a report has it.
     """
 
     name: str
@@ -102,11 +95,6 @@ class Preset:
     also: tuple[str, ...] = ()
     trouble: str = ""
     promises: tuple[Promise, ...] = field(default=(), compare=False, repr=False)
-    rest: Callable[[Report], str] = field(default=_no_rest, compare=False, repr=False)
-
-    def sentence(self, report: Report) -> str:
-        """What it does, by its report."""
-        return self.text + self.rest(report)
 
     def broken(self, report: Report) -> str:
         """Why its sentence does not hold of the plan that it made; empty where it does."""
@@ -139,14 +127,13 @@ def presets_of(
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
     subject = Subject(arguments=arguments, dimensions=dimensions, optimizer=roles.optimizer, mesh=mesh, roles=roles)
     none = Plan(mesh, edits={a.name: Spec() for a in arguments})
-    for name, of in _ALL:  # each gives a plan, what it does (and how that ends), and promises; or None
+    for name, of in _ALL:  # each gives a plan, what it does, and promises; or None
         if (preset := of(subject, none)) is not None:
             plan, text, *promises = preset
-            text, rest = (text, _no_rest) if isinstance(text, str) else text
             by = Counter(tuple(map(str, axes)) for m, axes in plan.cuts if m.role == "argument" and axes)
             cut = ", ".join(f"{plural(n, 'array dimension')} by {' and '.join(axes)}" for axes, n in by.items())
             cut = cut or "nothing divides"
-            yield Preset(name=name, plan=plan, text=text, cut=cut, rest=rest, promises=tuple(promises))
+            yield Preset(name=name, plan=plan, text=text, cut=cut, promises=tuple(promises))
 
 
 def _data(subject: Subject, none: Plan) -> Any:
@@ -197,7 +184,7 @@ def _fsdp(subject: Subject, none: Plan) -> Any:
     axes = subject.mesh.names
     plan = _state_cut(subject, _copies(subject, none, axes), axes)
     what = "parameters and optimizer state" if subject.roles.differentiated else "parameters"
-    text = f"{what} are sharded over all devices", where_used(subject, axes)
+    text = f"{what} are sharded over all devices (ZeRO-3)"
     return plan, text, batch_is_sharded(subject, axes), are_sharded(what, subject.state, axes)
 
 
@@ -231,7 +218,7 @@ def _fsdp_tensor(subject: Subject, none: Plan) -> Any:
         are_sharded("parameters", subject.state, others),
         between_is_sharded(subject),
     )
-    return plan, (text, where_used(subject, others)), *promises
+    return plan, text, *promises
 
 
 def _sequence(subject: Subject, none: Plan) -> Any:
@@ -245,7 +232,7 @@ def _sequence(subject: Subject, none: Plan) -> Any:
         "(context parallel)"
     )
     promises = is_whole(subject.state), batch_is_sharded(subject, others), each_is_sharded("sequence", sequences, last)
-    return plan, (text, how_it_crosses(last)), *promises
+    return plan, text, *promises
 
 
 def _kv_sequence(subject: Subject, none: Plan) -> Any:
@@ -312,7 +299,7 @@ def _three(subject: Subject, none: Plan) -> Any:
     )
     replicas, batch = is_whole(subject.state, {first}), batch_is_sharded(subject, (first, *middle))
     parameters = are_sharded("parameters", subject.state, middle)
-    return plan, (text, where_used(subject, middle)), replicas, batch, parameters, between_is_sharded(subject)
+    return plan, text, replicas, batch, parameters, between_is_sharded(subject)
 
 
 _ALL: Sequence[tuple[str, Callable[[Subject, Plan], Any]]] = (
@@ -452,7 +439,7 @@ def _propagated(program: Any, preset: Preset) -> Preset:
         return replace(preset, trouble=str(error))
     if why := preset.broken(report):
         return replace(preset, trouble=f"not offered: {why}")
-    return replace(preset, text=preset.sentence(report), report=report)
+    return replace(preset, report=report)
 
 
 def _confirmed(program: Any, row: Preset, target: str | Machine) -> Preset:

@@ -28,14 +28,13 @@ from shardviz.notation.spec import axis_name
 from shardviz.program import propagate as shardy
 from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
 from shardviz.program.call import Call
-from shardviz.program.jax_code import jax_code, source_diff
+from shardviz.program.jax_code import jax_code
 from shardviz.program.lines import stages_of
 from shardviz.program.lower import CPU, Lowered, LowerFor
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.plan import Plan
 from shardviz.program.plan_code import plan_code
 from shardviz.program.roles import new_values, resharded, roles
-from shardviz.program.signature import CallSignature
 from shardviz.program.trace import Argument, Constraint
 from shardviz.records import PlanRecord, Variant
 from shardviz.records.stages import Stage
@@ -61,15 +60,14 @@ class Program(Derivable):
         self._mesh = mesh
         self._lowerings = Lowerings(call, None if mesh is None else DeviceMesh.of(mesh))
         self._propagated: tuple[Plan, LowerFor, Report] | None = None
-        self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
         self._flops: Mapping[str, float] = {}
         self._asked: tuple[Plan, Questions] | None = None
         self._variants: dict[Variant, Any] = {}
 
     def __reduce__(self) -> Any:
         root = self if self._root is None else self._root
-        call = replace(root._call, signature=None)
-        return _arrived, (call, root._mesh, dict(root._flops), self._variant)  # it is traced anew where it arrives
+        # it is traced anew where it arrives
+        return _arrived, (root._call, root._mesh, dict(root._flops), self._variant)
 
     def __repr__(self) -> str:
         if not self._lowerings.is_traced:
@@ -129,7 +127,7 @@ class Program(Derivable):
             if not isinstance(count, int | float) or not count >= 0:
                 raise ShardvizError(f"flops[{name!r}]: expected the FLOPs of one run, 0 or more, not {count!r}")
         program = copy.copy(self)
-        program._propagated, program._asked, program._calls, program._variants = None, None, list(self._calls), {}
+        program._propagated, program._asked, program._variants = None, None, {}
         program._root = None if self._root is None else self._root.with_flops(flops)
         program._flops = {**self._flops, **flops}
         return program
@@ -207,24 +205,6 @@ class Program(Derivable):
         on = self.plan(mesh).mesh
         arguments = self._lowerings.traced(Plan(on)).arguments
         return presets_of(on, arguments, self.dimensions, roles(self._lowerings.lowered))
-
-    @property
-    def calls(self) -> tuple[CallSignature, ...]:
-        """The signatures of the calls that were asked about: that of `sv.trace`, then every `call`'s, in order."""
-        return tuple(self._calls)
-
-    def call(self, *args: Any, **kwargs: Any) -> CallSignature:
-        """Records in `calls` what `jax.jit` would know a call with these arguments by; nothing runs.
-
-        Args:
-            args, kwargs: as for the function itself, under the mesh and the settings that hold for the call.
-
-        Raises:
-            TraceError: if an argument is no array and not static, or a static one cannot be hashed.
-        """
-        signature = self._call.signed(args, kwargs)
-        self._calls.append(signature)
-        return signature
 
     @of_plan
     def propagate(self, plan: Plan, target: str | Machine = "cpu") -> Report:
@@ -456,11 +436,6 @@ class Program(Derivable):
         free = {new: spec for new, spec in kept.items() if bound.out_specs[new] is None}
         bound = replace(bound, out_specs={**bound.out_specs, **free})
         return jax_code(bound, self._lowerings.traced(plan), self._call)
-
-    @of_plan
-    def source_diff(self, plan: Plan) -> str:
-        """The plan's constraints as a unified diff of the person's own source; empty where it has none."""
-        return source_diff(self.bind(plan), self._lowerings.traced(plan))
 
 
 def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], variant: Variant) -> Program:

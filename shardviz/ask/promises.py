@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec
@@ -153,39 +152,6 @@ def is_communicated(report: Report, kind: str, axes: Sequence[str], phase: str, 
         return ""
     along = f" along {' and '.join(axes)}" if axes else ""
     return f"no {what} go through an {kind}{along}"
-
-
-def where_used(subject: Subject, axes: Sequence[str]) -> Callable[[Report], str]:
-    """How much of the parameters is gathered along some of the axes, and what becomes of the rest, in words."""
-
-    def rest(report: Report) -> str:
-        dims = _axes_of(report.arguments)
-        along = lambda name: {a for dim in dims.get(name, ()) for a in dim} & {*axes}  # noqa: E731
-        matrices = [a for a in subject.parameters if a.name in subject.matrices and along(a.name)]
-        over = [c for c in _gathered(matrices, report) if {*map(axis_name, c.axes or ())} & {*axes}]
-        names = {c.operand for c in over}
-        share = sum(nbytes(a) for a in matrices if a.name in names) / (sum(map(nbytes, matrices)) or 1.0)
-        if share >= NEARLY:
-            return ", and gathered where they are used (ZeRO-3)"
-        return f"; {share:.0%} of their bytes are gathered where they are used, the others are used as they are sharded"
-
-    return rest
-
-
-def how_it_crosses(axis: str) -> Callable[[Report], str]:
-    """How what needs the whole of a sequence gets it, in words."""
-
-    def rest(report: Report) -> str:
-        bytes_of = Counter[str]()
-        for c in report.collectives:
-            if c.phase == "forward" and axis in map(axis_name, c.axes or ()):
-                bytes_of[c.kind] += int(c.assumed_bytes)
-        if bytes_of["all-gather"]:
-            return "; what needs a whole sequence, as attention its keys and values, is gathered"
-        kinds = " and ".join(f"{kind}s" for kind, _ in bytes_of.most_common())
-        return f"; what needs a whole sequence goes through {kinds}" if kinds else ""
-
-    return rest
 
 
 def _gathered(arrays: Sequence[Argument], report: Report) -> list[Collective]:

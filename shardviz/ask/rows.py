@@ -123,8 +123,6 @@ def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost,
     """What there is to say of the program itself, asked about for a platform."""
     traced = lowered.traced
     findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks)
-    idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]
-    findings += diagnose.without_effect([(target.label, target.frame) for target in idle])
     findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
     findings += diagnose.large_constants(traced.constants, rows, mesh.size)
     findings += diagnose.own_partitioning(traced.self_partitioned if mesh.size > 1 else ())

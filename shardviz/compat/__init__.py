@@ -1,8 +1,6 @@
-"""What other times wrote: pjit of 2021 and 2022, files of jax.export, and why an old call compiles again."""
+"""What other times wrote: pjit of 2021 and 2022, and files of jax.export."""
 
 import lazy_loader
 from jax.sharding import PartitionSpec as PartitionSpec
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__, submodules=["maps", "pjit"], submod_attrs={"recompile": ["why_recompiled"]}
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submodules=["maps", "pjit"])

@@ -2,4 +2,3 @@ from jax.sharding import PartitionSpec as PartitionSpec
 
 from . import maps as maps
 from . import pjit as pjit
-from .recompile import why_recompiled as why_recompiled

@@ -15,7 +15,7 @@ from shardviz.diagnose.levels import (
     unknown_loops,
     without_options,
 )
-from shardviz.diagnose.program import own_partitioning, without_effect
+from shardviz.diagnose.program import own_partitioning
 
 __all__ = [
     "RULES",
@@ -34,6 +34,5 @@ __all__ = [
     "unknown_flops",
     "unknown_loops",
     "unused_arguments",
-    "without_effect",
     "without_options",
 ]

@@ -3,12 +3,11 @@
 | rule | what it says |
 |---|---|
 | `own-partitioning` | an operation says in Python how it is partitioned, which is not asked |
-| `constraint-without-effect` | the plan constrains a value that no result needs |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from shardviz.records import Finding, Frame
 
@@ -25,18 +24,4 @@ def own_partitioning(operations: Iterable[tuple[str, Frame | None]]) -> tuple[Fi
             source=source,
         )
         for name, source in dict.fromkeys(operations)
-    )
-
-
-def without_effect(idle: Sequence[tuple[str, Frame]]) -> tuple[Finding, ...]:
-    """A note for each constraint of the plan on a value that no result needs."""
-    return tuple(
-        Finding(
-            f"constraint-without-effect:{name}@{source.short}",
-            "note",
-            f"the plan constrains {name}, which no result needs: JAX drops it from the program, so the constraint "
-            "changes nothing",
-            source=source,
-        )
-        for name, source in idle
     )

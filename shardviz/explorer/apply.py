@@ -188,11 +188,11 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
             return _sharded(now, edit, _moved(now, edit))
         case e.SetMemory(name, kind):
             return plan.with_memory(name, kind, output=edit.output)
-        case e.ConstrainValue(name, spec, line, occurrence):
+        case e.ConstrainValue(name, spec, line):
             what, at = _inside(now, name, line, program), line or ""
             if spec is None:
-                return plan.unconstrain(what, line=at, occurrence=occurrence)
-            return plan.constrain(what, read_spec(spec, name) or Spec(), line=at, occurrence=occurrence)
+                return plan.unconstrain(what, line=at)
+            return plan.constrain(what, read_spec(spec, name) or Spec(), line=at)
         case e.CutDimension(name, axes):
             if now.logical.found is None:
                 raise ShardvizError("the logical dimensions are not known yet")

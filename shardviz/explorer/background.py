@@ -228,7 +228,7 @@ class Background:
                 if why := preset.broken(report):
                     offer = replace(offer, trouble=f"not offered: {why}")
                 else:
-                    offer = replace(offer, text=preset.sentence(report), results=results)
+                    offer = replace(offer, results=results)
             except ShardvizError as error:
                 offer = replace(offer, trouble=str(error))
             tried[offer.name] = min(offer, tried.get(offer.name, offer), key=lambda o: o.rank)

@@ -104,7 +104,7 @@ class ConstrainValue(PlanEdit, frozen=True, tag="constrain"):
     """Puts a sharding constraint on a value inside the function; without a spec it takes the constraint away.
 
     The value is an intermediate of the report, a variable, or an expression of the source; `line` is where, as
-    `model.py:64`, and `occurrence` which time that Python runs the line (None: every time).
+    `model.py:64`.
     """
 
     refused_at: ClassVar[str] = "value"
@@ -112,7 +112,6 @@ class ConstrainValue(PlanEdit, frozen=True, tag="constrain"):
     name: Text
     spec: Text | None
     line: Text | None = None
-    occurrence: Whole | None = None
 
 
 class CutDimension(PlanEdit, frozen=True):

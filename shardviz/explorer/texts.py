@@ -1,4 +1,4 @@
-"""A plan as text: as code that can be run or applied, and its program from the jaxpr to what the compiler has made.
+"""A plan as text: as code that can be run, and its program from the jaxpr to what the compiler has made.
 
 >>> Codes(plan="plan = sv.Plan(...)", why="a part of an axis").parts
 (('as an sv.Plan', 'plan = sv.Plan(...)'),)
@@ -20,22 +20,16 @@ from shardviz.records.stages import Stage, StageLine
 
 @dataclass(frozen=True)
 class Codes:
-    """A plan as the Python that rebuilds the `sv.Plan`, that runs it with JAX alone (or `why` not), and its constraints
-    as a diff of the person's own source."""
+    """A plan as the Python that rebuilds the `sv.Plan`, and that runs it with JAX alone (or `why` not)."""
 
     plan: str
     jax: str = ""
-    diff: str = ""
     why: str = ""
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
         """What there is, what of it comes first, in words and as text."""
-        all_of_it = (
-            ("for JAX alone", self.jax),
-            ("its constraints in your source", self.diff),
-            ("as an sv.Plan", self.plan),
-        )
+        all_of_it = (("for JAX alone", self.jax), ("as an sv.Plan", self.plan))
         return tuple((words, text) for words, text in all_of_it if text)
 
 
@@ -43,7 +37,7 @@ def codes_of(program: Program, plan: Plan) -> Codes:
     """A program's plan in each form."""
     own = program.plan_code(plan)
     try:
-        return Codes(own, program.code(plan), program.source_diff(plan))
+        return Codes(own, program.code(plan))
     except ShardvizError as error:
         return Codes(own, why=str(error))
 

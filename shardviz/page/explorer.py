@@ -169,7 +169,7 @@ def _offers(explorer: Explorer) -> Json:
 
 def _codes(explorer: Explorer) -> Json:
     codes = codes_of(explorer.program, explorer.plan)
-    return {"jax": codes.jax, "diff": codes.diff, "why": codes.why}
+    return {"jax": codes.jax, "why": codes.why}
 
 
 def _timeline(explorer: Explorer) -> Json:
@@ -214,7 +214,7 @@ def _constraints(explorer: Explorer) -> Json:
     spec = str((chosen.spec or Spec()).canonical()) if chosen is not None else ""
     value = None if chosen is None else {"name": chosen.name, "label": chosen.label or chosen.name, "spec": spec}
     rows = [
-        {"name": c.value.name, "line": c.value.line, "occurrence": c.value.occurrence, "text": str(bound)}
+        {"name": c.value.name, "line": c.value.line, "text": str(bound)}
         for c, bound in zip(state.plan.constraints, state.bound.constraints, strict=True)
     ]
     return {"value": value, "rows": rows, "patterns": list(patterns_of(state.selected)) if state.selected else []}

@@ -134,7 +134,6 @@ def dimensions_view(state: ExplorerState) -> Json:
 
 def _row(cut: Cut) -> Json:
     each = cut.dimension
-    moved = f"where all of it is sharded, arrays are resharded at {'; '.join(each.moved[:3])}"
     count = len({m.path for m in each.arguments})
     return {
         "name": each.name,
@@ -146,10 +145,7 @@ def _row(cut: Cut) -> Json:
         "but": [piece_json(piece) for piece in _but(cut)],
         "grave": cut.share >= _LITTLE,
         "choices": _codes(cut.choices),
-        "several": [
-            *(f"{path} has it {len(dims)} times" for path, dims in each.conflicts.items()),
-            *([moved] if each.moved else []),
-        ],
+        "several": [f"{path} has it {len(dims)} times" for path, dims in each.conflicts.items()],
     }
 
 

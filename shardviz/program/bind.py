@@ -229,7 +229,6 @@ def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
                 spec=Spec.of(wanted.spec, rank),
                 open=wanted.open,
                 times=placed.times,
-                occurrence=wanted.value.occurrence,
             )
         )
     return tuple(constraints)

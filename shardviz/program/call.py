@@ -13,12 +13,11 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardviz import _jax
 from shardviz.errors import SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.contexts import Contexts
 from shardviz.program.rules import Leaf
-from shardviz.program.signature import CallSignature, parameters_of, short, signature_of
+from shardviz.program.signature import parameters_of, short
 from shardviz.records import Finding, Frame, Reconstrained
 
 
@@ -125,20 +124,12 @@ class Call:
     notes: Notes = lambda _mesh, _platform: ()
     traced_for: Callable[[DeviceMesh | None], Any] | None = None  # gives the `Traced` of an exported program on a mesh
     leaves: tuple[Leaf, ...] = ()  # what filters see of every array, where that is more than the array
-    signature: CallSignature | None = None  # what `jax.jit` would know this call by, if that is known
-    in_shardings: Any = None  # those that the function was wrapped with, for the signatures of further calls
     places: ArrayPlaces | None = None  # where its arrays stand, if some may stand at several places
-    bound: tuple[Any, ...] = ()  # what a method is bound to, before the arguments of further calls
     keeps_unused: bool = False  # arguments that no result needs stay in the program
     checkpoint: str = ""  # the policy that its layers are traced under, besides what it says itself
     constraints: tuple[tuple[Frame, Reconstrained], ...] = ()  # the function's own that are traced otherwise
     contexts: Contexts = field(default_factory=Contexts.here)  # what held around the call
     tally: Tally = field(default_factory=Tally)  # how often the function was traced, for this call and those made of it
-
-    def signed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature:
-        """What `jax.jit` would know a call of the same function by; errors as `signature_of`."""
-        args, fn = (*self.bound, *args), _jax.plain_function(self.fn)
-        return signature_of(fn, self.name, args, kwargs, self.options, self.in_shardings)
 
     @property
     def dynamic(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -52,9 +52,6 @@ class Dimension:
     of: str = ""  # `batch` or `sequence` where it is the first or second dimension of data; else empty
     mapped: tuple[str, ...] = ()  # the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements
     taken: tuple[str, ...] = ()  # the mesh axes by which a `shard_map` inside takes most arrays that have it
-    # where arrays inside are resharded if all of it is sharded (`rotary, llama.py:40`), as where a sequence's queries
-    # meet its keys; empty where only partial sums are added
-    moved: tuple[str, ...] = ()
 
     @property
     def undivided(self) -> bool:
@@ -255,7 +252,6 @@ def _named(groups: Sequence[Group], sizes: Mapping[Member, int], arrays: _Arrays
             of=group.of,
             mapped=group.mapped,
             taken=group.taken,
-            moved=tuple(sorted(group.moved)),
         )
 
 

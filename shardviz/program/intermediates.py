@@ -5,7 +5,7 @@ A report numbers intermediates (`dot_general.3`), and another plan may number th
 it is found again when lines were added above it.
 
 >>> Intermediate.of("h", line="model.py:64")
-Intermediate(name='h', line='model.py:64', text='', function='', occurrence=None)
+Intermediate(name='h', line='model.py:64', text='', function='')
 >>> print(_)
 h at model.py:64
 """
@@ -37,20 +37,15 @@ class Intermediate:
     line: str = ""  # `model.py:64`; empty where the name is enough
     text: str = ""  # of that line, which goes before its number; empty where it is not known
     function: str = ""  # that the line is in; empty where it is not known
-    occurrence: int | None = None  # which time that Python runs the line, from 0; None for every time
 
     @classmethod
-    def of(
-        cls, what: Any, line: str = "", occurrence: int | None = None, text: str = "", function: str = ""
-    ) -> Intermediate:
+    def of(cls, what: Any, line: str = "", text: str = "", function: str = "") -> Intermediate:
         """From what a person gives: a variable, an expression, one of `report.intermediates`, or None for what the line
         makes. Raises SpecError if it says no place, or one that another plan has elsewhere."""
         if isinstance(what, Intermediate):
             return what
-        if occurrence is not None and (isinstance(occurrence, bool) or not isinstance(occurrence, int)):
-            raise SpecError(f"occurrence={occurrence!r}: expected a number from 0, or None for every time")
         if isinstance(what, Value):
-            return _of_value(what, occurrence)
+            return _of_value(what)
         name = "" if what is None else what
         if not isinstance(name, str) or not isinstance(line, str) or not (name.strip() or line.strip()):
             raise SpecError(
@@ -67,14 +62,13 @@ class Intermediate:
             )
         if line and not line.rpartition(":")[2].isdecimal():
             raise SpecError(f"constrain(line={excerpt(line)!r}): expected a file and a line, such as 'model.py:64'")
-        return cls(name, line.strip(), text, function, occurrence)
+        return cls(name, line.strip(), text, function)
 
     def __str__(self) -> str:
-        time = "" if self.occurrence is None else f", time {self.occurrence}"
-        return (f"{self.name} at {self.line}" if self.name and self.line else self.name or self.line) + time
+        return f"{self.name} at {self.line}" if self.name and self.line else self.name or self.line
 
 
-def _of_value(value: Value, occurrence: int | None) -> Intermediate:
+def _of_value(value: Value) -> Intermediate:
     frame, what = value.source, value.label or value.name
     if frame is None:
         raise SpecError(
@@ -97,7 +91,7 @@ def _of_value(value: Value, occurrence: int | None) -> Intermediate:
         )
     if frame.columns is not None and not name:
         name = text.encode()[slice(*frame.columns)].decode(errors="replace")
-    return Intermediate(name, frame.short, text.strip(), frame.function, occurrence)
+    return Intermediate(name, frame.short, text.strip(), frame.function)
 
 
 _IN_LIBRARY = re.compile(r"/p?jit\([^/]*\)+/[^/]*$")

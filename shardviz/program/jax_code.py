@@ -3,20 +3,18 @@
 Trees of dicts, lists and tuples are written out, alike layers once. Of other containers (a TrainState, a FrozenDict,
 modules) every array's spec is said by rules: patterns of its path, of which the first that fits counts.
 
-The plan's constraints are lines in the person's own source: here in words, and as a diff of it. A variable is
-constrained in a line of its own behind the statement that assigns it; an expression where it stands. So are the
-constraints of that source that the plan's variant leaves out, or has otherwise.
+The plan's constraints are lines in the person's own source, said in words. A variable is constrained in a line of its
+own behind the statement that assigns it; an expression where it stands. So are the constraints of that source that the
+plan's variant leaves out, or has otherwise.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
-import itertools
 import linecache
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -26,7 +24,7 @@ from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.program.call import Call
-from shardviz.program.intermediates import Extent, constraint_calls, parsed
+from shardviz.program.intermediates import constraint_calls
 from shardviz.program.plan_code import is_plain, literal, options_code, shared_trees, spec_code
 from shardviz.program.signature import parameters_of
 from shardviz.program.trace import Placed, Traced
@@ -79,12 +77,10 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
     helpers += [by_rule] if "by_rule(" in text or "place(" in text else []
     helpers += [_PLACED] if "place(" in text else []
     lines = _imports(call, bound.mesh, "".join(helpers) + text)
-    diff = " (program.source_diff(plan) has it as a diff)"
-    own_diff = diff if all(_calls(*each, traced) for each in traced.reconstrained) else ""
     for title, notes in (
-        (f"Constrain inside your function{diff}:", written_lines(bound, traced)),
+        ("Constrain inside your function:", written_lines(bound, traced)),
         ("Write in your function:", checkpoint_words(traced, call.checkpoint) if call.checkpoint else ()),
-        (f"Change constraints of your function{own_diff}:", reconstrained_lines(traced)),
+        ("Change constraints of your function:", reconstrained_lines(traced)),
         ("The arrays have another length than yours:", [each.words for each in bound.variant.lengths]),
     ):
         lines += ["", f"# {title}", *(f"#   {note}" for note in notes)] if notes else []
@@ -272,34 +268,14 @@ def written_lines(bound: PlanRecord, traced: Traced) -> list[str]:
 def _written(each: Constrained, placed: Placed) -> tuple[str, str]:
     target = placed.target
     code = f"jax.lax.with_sharding_constraint({target.label}, {each.spec_text})"
-    time = "" if each.occurrence is None else f"  # only time {each.occurrence} that Python comes here, from 0"
     if _own_line(placed):
-        return f"behind line {target.statement.last}", f"{target.variable} = {code}{time}"
-    return f"in line {target.line}, in place of {target.label}", f"{code}{time}"
+        return f"behind line {target.statement.last}", f"{target.variable} = {code}"
+    return f"in line {target.line}, in place of {target.label}", code
 
 
 def _pairs(bound: PlanRecord, traced: Traced) -> list[tuple[Constrained, Placed]]:
-    by_value = {(p.target.label, p.target.frame, p.wanted.occurrence): p for p in traced.placed}
-    return [(each, by_value[each.name, each.source, each.occurrence]) for each in bound.constraints]
-
-
-def edited_sources(bound: PlanRecord, traced: Traced) -> dict[str, str]:
-    """File → its text with the plan's constraints written into it, and those of its variant in place of its own. One
-    that holds only for one of the times that Python comes to a line is written for all, with a comment that says so."""
-    by_file = grouped((placed.target.file, (each, placed)) for each, placed in _pairs(bound, traced))
-    for frame, _ in traced.reconstrained:
-        by_file.setdefault(frame.file, [])
-    return {file: _edited(file, pairs, traced) for file, pairs in by_file.items()}
-
-
-def source_diff(bound: PlanRecord, traced: Traced) -> str:
-    """The same as a unified diff; empty where the plan constrains nothing and changes no constraint."""
-    diff = []
-    for file, after in edited_sources(bound, traced).items():
-        before = "".join(linecache.getlines(file))
-        lines = before.splitlines(keepends=True), after.splitlines(keepends=True)
-        diff += difflib.unified_diff(*lines, fromfile=file, tofile=file)
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in diff)
+    by_value = {(p.target.label, p.target.frame): p for p in traced.placed}
+    return [(each, by_value[each.name, each.source]) for each in bound.constraints]
 
 
 def _own_line(placed: Placed) -> bool:
@@ -339,84 +315,3 @@ def _others(frame: Frame, each: Reconstrained, traced: Traced) -> bool:
     """Whether the line of a constraint that is changed makes constraints to other specs too."""
     here = [c.spec.dims for c in traced.constraints if c.source is not None and c.source.bare == frame.bare]
     return any(dims not in (each.before, each.after) for dims in here)
-
-
-def _instead(call: ast.Call, each: Reconstrained, name: str) -> list[tuple[Extent, str]]:
-    """The parts of a call that constrains, and what stands in their place."""
-    whole, value = Extent.of(call), Extent.of(call.args[0])
-    if each.after is not None:
-        return [(Extent.of(call.args[1]), f"{name}{str(Spec(each.after))[1:]}")]
-    single = isinstance(call.args[0], ast.Name | ast.Call | ast.Attribute | ast.Subscript)
-    before = replace(whole, last=value.first, end=value.start)
-    behind = replace(whole, first=value.last, start=value.end)
-    return [(before, "" if single else "("), (behind, "" if single else ")")]
-
-
-def _edited(file: str, pairs: list[tuple[Constrained, Placed]], traced: Traced) -> str:
-    lines = [line.encode() for line in linecache.getlines(file)]
-    if lines and not lines[-1].endswith(b"\n"):
-        lines[-1] += b"\n"
-    text = b"".join(lines)
-    begins = [0, *itertools.accumulate(map(len, lines))]
-    names = _imported(text.decode())
-    jax_name = names.get("jax") or "jax"
-    spec_name = names.get("jax.sharding.PartitionSpec") or "P"
-    put: list[tuple[int, int, int, str]] = []  # where, what goes first at one place, how much it replaces, text
-    for frame, each in traced.reconstrained:
-        for call in _calls(frame, each, traced) if frame.file == file else ():
-            for part, new in _instead(call, each, spec_name):
-                first, last = begins[part.first - 1] + part.start, begins[part.last - 1] + part.end
-                put.append((first, 0, last - first, new))
-    for each, placed in pairs:
-        target, spec = placed.target, each.spec_text
-        spec = spec if spec_name == "P" else spec.replace("P(", f"{spec_name}(").replace("P.UN", f"{spec_name}.UN")
-        note = "" if each.occurrence is None else f"  # only for time {each.occurrence} that Python comes here, from 0"
-        head, tail = f"{jax_name}.lax.with_sharding_constraint(", f", {spec})"
-        if _own_line(placed):
-            statement = target.statement
-            indent = lines[statement.first - 1][: statement.start].decode()
-            line = f"{indent}{target.variable} = {head}{target.variable}{tail}{note}\n"
-            put.append((begins[statement.last], 0, 0, line))
-            continue
-        extent = target.expression
-        size = (extent.last - extent.first) * 10_000 + extent.end - extent.start
-        put.append((begins[extent.last - 1] + extent.end, size, 0, tail))
-        put.append((begins[extent.first - 1] + extent.start, -size, 0, head))
-        if note:
-            put.append((begins[extent.last] - 1, 0, 0, note))
-    for at, _, size, new in sorted(put, reverse=True):  # from the end, so that places keep their numbers
-        text = text[:at] + new.encode() + text[at + size :]
-    missing = []
-    if pairs and "jax" not in names:
-        missing.append("import jax\n")
-    changed = any(each.after is not None for _, each in traced.reconstrained)
-    if (pairs or changed) and "jax.sharding.PartitionSpec" not in names:
-        missing.append("from jax.sharding import PartitionSpec as P\n")
-    edited, at = text.splitlines(keepends=True), _behind_imports(text.decode())
-    return b"".join([*edited[:at], *map(str.encode, missing), *edited[at:]]).decode()
-
-
-def _imported(text: str) -> Mapping[str, str]:
-    """What a file's imports bind: `jax.sharding.PartitionSpec` → `P`, `jax` → `jax`."""
-    bound: dict[str, str] = {}
-    if (tree := parsed(text)) is None:
-        return {"jax": "jax", "jax.sharding.PartitionSpec": "P"}
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            bound |= {a.name: a.asname for a in node.names if a.asname}
-            bound |= {root: root for a in node.names if not a.asname and (root := a.name.partition(".")[0])}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            bound |= {f"{node.module}.{a.name}": a.asname or a.name for a in node.names}
-    return bound
-
-
-def _behind_imports(text: str) -> int:
-    """The number of lines up to the end of the file's first imports, or of its docstring."""
-    tree, last = parsed(text), 0
-    body = [] if tree is None else tree.body
-    for node in body:
-        if isinstance(node, ast.Import | ast.ImportFrom) or (node is body[0] and isinstance(node, ast.Expr)):
-            last = node.end_lineno or last
-        else:
-            break
-    return last

@@ -181,8 +181,8 @@ def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) 
 
 def _wanted(traced: Traced, bound: PlanRecord) -> list[Constrained]:
     """The plan's constraint for each marked value of a trace."""
-    by_value = {(c.name, c.source, c.occurrence): c for c in bound.constraints}
-    return [by_value[p.target.label, p.target.frame, p.wanted.occurrence] for p in traced.placed]
+    by_value = {(c.name, c.source): c for c in bound.constraints}
+    return [by_value[p.target.label, p.target.frame] for p in traced.placed]
 
 
 def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:

@@ -43,15 +43,12 @@ def with_places(traced: Traced, on: On, operations: Sequence[_jax.Made], wanted:
     there = [_there(each, target, operations) for each, target in zip(wanted, targets, strict=True)]
     closed, survived = _marked(traced, on, operations, targets, there)
     kept = _surviving(wanted, targets, there, survived)
-    picked = [r if each.occurrence is None else [r[each.occurrence]] for each, r in zip(wanted, kept, strict=True)]
-    if picked != kept:
-        closed, _ = _marked(traced, on, operations, targets, picked)
     return replace(
         traced,
         closed=closed,
         placed=tuple(
             _placed(each, target, [operations[number] for number, _ in evaluations])
-            for each, target, evaluations in zip(wanted, targets, picked, strict=True)
+            for each, target, evaluations in zip(wanted, targets, kept, strict=True)
         ),
     )
 
@@ -125,9 +122,6 @@ def _surviving(
         if not left:
             makes = f"no result needs what {target.frame.short} makes, so it is not in the program"
             raise _refused(each, f"{makes}; take the constraint away")
-        if each.occurrence is not None and not 0 <= each.occurrence < len(left):
-            times = f"{target.frame.short} is run {len(left)} times"
-            raise _refused(each, f"{times}, so occurrence is 0 to {len(left) - 1}, or None for all")
         kept.append(left)
     return kept
 
@@ -136,6 +130,6 @@ def _placed(wanted: Intermediate, target: Target, rows: Sequence[_jax.Made]) -> 
     shapes = tuple(dict.fromkeys(row.shape or () for row in rows))
     if len({len(shape) for shape in shapes}) > 1:
         listed = ", ".join(map(str, shapes))
-        raise _refused(wanted, f"{target.frame.short} makes arrays of shapes {listed}; say which with occurrence=")
+        raise _refused(wanted, f"{target.frame.short} makes arrays of shapes {listed}; constrain what each becomes")
     manual = frozenset().union(*(row.manual for row in rows))
     return Placed(wanted=wanted, target=target, shapes=shapes, dtype=rows[0].dtype, times=len(rows), manual=manual)

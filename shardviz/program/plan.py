@@ -309,7 +309,6 @@ class Plan:
         spec: Any = None,
         *,
         line: str = "",
-        occurrence: int | None = None,
         text: str = "",
         function: str = "",
     ) -> Plan:
@@ -324,7 +323,6 @@ class Plan:
                 (`'h @ p["w1"]'`), one of a report's `intermediates`, or None for what the line makes.
             spec: how it is to be sharded there; `P.UNCONSTRAINED` leaves a dimension to the compiler, None replicates.
             line: where, as `model.py:64` (`cell:3` in a notebook); needed where the name stands in several places.
-            occurrence: where Python runs the line several times, which of them, from 0; None for every time.
             text, function: the line's text, and the function that it is in: by these it is found again where lines were
                 added above it.
 
@@ -332,12 +330,12 @@ class Plan:
             SpecError: if `what` says no place, or `spec` is no spec. That there is no such value, or that the spec does
                 not fit it, is said where the plan meets a program: `program.bind(plan)` and all that asks for it.
         """
-        value = Intermediate.of(what, line, occurrence, text, function)
+        value = Intermediate.of(what, line, text, function)
         new = Constrain.of(value, spec)
         constraints = tuple(new if old.value == value else old for old in self.constraints)
         return self._replace(constraints=constraints if new in constraints else (*constraints, new))
 
-    def unconstrain(self, what: Any = None, *, line: str = "", occurrence: int | None = None) -> Plan:
+    def unconstrain(self, what: Any = None, *, line: str = "") -> Plan:
         """The plan without a constraint that `constrain` has put on a value; with no arguments, without any.
 
         Raises:
@@ -345,7 +343,7 @@ class Plan:
         """
         if what is None and not line:
             return self._replace(constraints=())
-        value = Intermediate.of(what, line, occurrence)
+        value = Intermediate.of(what, line)
         kept = tuple(old for old in self.constraints if old.value != value)
         if len(kept) == len(self.constraints):
             kept = tuple(o for o in kept if o.value.name != value.name or (line and o.value.line != line))

@@ -72,9 +72,8 @@ def _constraints(plan: Plan, bound: PlanRecord, traced: Traced) -> list[str]:
     placed = {p.wanted: p.target for p in traced.placed}
     calls = []
     for wanted, constrained in zip(plan.constraints, bound.constraints, strict=True):
-        at, time = placed[wanted.value], wanted.value.occurrence
+        at = placed[wanted.value]
         words = {"line": at.frame.short, "text": at.text, "function": at.function}
-        words |= {} if time is None else {"occurrence": time}
         keywords = ", ".join(f"{name}={value!r}" for name, value in words.items())
         calls.append(f"constrain({wanted.value.name or None!r}, {constrained.spec_text}, {keywords})")
     return calls

@@ -16,15 +16,13 @@ of any other block-diagonal matrix.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy
 
 from shardviz import _jax
 from shardviz.graph import Block, GraphValue
@@ -58,12 +56,6 @@ SCANNED, BATCHED, KEPT, WINDOW = "scanned", "batched", "kept", "window"
 _SEED = "_seed"
 _MOST_SEEDED = 12  # axes that are tried together
 _EINSUM = re.compile(r"[A-Za-z.]{1,32}(?:,[A-Za-z.]{1,32}){0,7}->([A-Za-z]{0,16})")
-_MOVES = {
-    "sdy.all_gather": "gathering_axes",
-    "sdy.all_to_all": "params",
-    "sdy.collective_permute": "out_sharding",
-}
-_QUOTED = re.compile(r'"([^"]*)"')
 
 
 class Member(NamedTuple):
@@ -83,10 +75,6 @@ class Group:
 
     members: set[Member]  # the dimensions of arguments and outputs to which an axis of their own spreads
     letters: Counter[str] = field(default_factory=Counter)  # those that einsums' results have at these dimensions
-    # where a collective moves what it cuts, or a `shard_map` takes whole what it cuts: a sequence meets itself where
-    # queries meet keys, a scan takes slices of layers, a rotary embedding halves; most dimensions only want partial
-    # sums added up
-    moved: set[str] = field(default_factory=set)
     mapped: tuple[str, ...] = ()
     stacked: bool = False
     experts: bool = False
@@ -98,7 +86,6 @@ class Group:
         """Puts another group's dimensions to its own."""
         self.members |= other.members
         self.letters += other.letters
-        self.moved |= other.moved
 
 
 class Opened:
@@ -111,12 +98,8 @@ class Opened:
         manual = _jax.walk(self._module, "sdy.manual_computation")
         self._mesh = own if manual else replace(own, sizes=(1,) * len(own.sizes))  # where no shape depends on them
         leave_out_constraints(self._module)
-        self._whole: list[frozenset[tuple[int, int]]] = []  # for each shard_map what it takes as its specs say
+        self._maps = bool(manual)  # there is a shard_map inside
         for op in manual:
-            ins = enumerate(shardings_of(op, "in_shardings"))
-            dims = ((n, d, dim) for n, each in ins for d, dim in enumerate(each.dimension_shardings))
-            closed = ((n, d) for n, d, dim in dims if sdy.DimensionShardingAttr(dim).is_closed)
-            self._whole.append(frozenset(closed))
             for name in ("in_shardings", "out_shardings"):
                 text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in shardings_of(op, name))
                 op.attributes[name] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{text}]>")
@@ -124,7 +107,7 @@ class Opened:
 
     def begin(self) -> None:
         """Finds out what the `shard_map`s inside cut."""
-        if self._whole:
+        if self._maps:
             _jax.run_passes(module := self.seeded({}), PIPELINE)
             dims = (
                 (role, name, d, axes) for role, name, spec in self._specs(module) for d, axes in enumerate(spec.dims)
@@ -175,22 +158,12 @@ class Opened:
             for d, axis in _seeds(spec):
                 caught[axis].members.add(Member(role, name, d))
         einsums: dict[Any, tuple[str, Spec]] = {}  # the last value of each → its letters, and how it is sharded
-        manual = iter(self._whole)
         for op in _jax.walk(module):
-            moved: Iterable[str] = ()
             if op.name in ("stablehlo.dot_general", "stablehlo.transpose") and "sdy.sharding" in op.attributes:
                 stack = self._place(op).name_stack
                 if (einsum := _EINSUM.search(stack)) is not None and "transpose(" not in stack:
                     einsums.pop(op.operands[0], None)  # the product, which this brings into the einsum's order
                     einsums[op.results[0]] = einsum[1], spec_of(shardings_of(op, "sdy.sharding")[0])
-            elif op.name in _MOVES:
-                moved = _QUOTED.findall(str(op.attributes[_MOVES[op.name]]))
-            elif op.name == "sdy.manual_computation":
-                whole, cuts = next(manual), enumerate(map(spec_of, shardings_of(op, "in_shardings")))
-                moved = [axis for n, spec in cuts for d, axis in _seeds(spec) if (n, d) in whole]
-            for axis in moved:
-                if axis in caught:
-                    caught[axis].moved.add(_line(self._place(op)))
         for letters, spec in einsums.values():
             for d, axis in _seeds(spec) if len(spec.dims) == len(letters) else ():
                 caught[axis].letters[letters[d]] += 1
@@ -240,12 +213,6 @@ def _seeds(spec: Spec) -> list[tuple[int, str]]:
 def _open(spec: Spec) -> str:
     """A spec as Shardy writes it, with every dimension open behind its axes."""
     return re.sub(r'"\}', '", ?}', sdy_spec(spec, len(spec.dims), "?"))
-
-
-def _line(place: Place) -> str:
-    """`rotary, llama.py:40`."""
-    at = place.frame
-    return f"{at.function.rsplit('.', 1)[-1]}, {os.path.basename(at.file)}:{at.line}" if at else "a loop"
 
 
 _ENTERED = {"while": 1, "call": 0, "manual-computation": 0, "named-computation": 0}

@@ -6,6 +6,7 @@ with a `shard_map`, which hold single devices' shapes, and meshes with Explicit 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import traceback
 from collections.abc import Iterable
@@ -23,7 +24,6 @@ from shardviz.program.contexts import Constraint
 from shardviz.program.explicit import typed_arguments
 from shardviz.program.intermediates import Intermediate, Target
 from shardviz.program.meshes import abstract_mesh
-from shardviz.program.signature import stand_in
 from shardviz.program.trees import Outcome, Update
 from shardviz.records import Frame, Reconstrained
 from shardviz.records.kernels import Estimate
@@ -124,7 +124,11 @@ def signature(call: Call) -> Traced:
     if wrapped is None:
         raise TraceError(f"{call.name}: its arguments are not known before it is traced, which a plan's mesh allows")
 
-    hollow = jax.jit(stand_in(wrapped.fn), keep_unused=True, **call.options.given())
+    @functools.wraps(wrapped.fn)
+    def nothing(*args: Any, **kwargs: Any) -> tuple[()]:
+        return ()
+
+    hollow = jax.jit(nothing, keep_unused=True, **call.options.given())
     traced = hollow.trace(*call.args, **call.kwargs)
     arguments, in_tree = _arguments(call, traced)
     return Traced(call.name, arguments, (), in_tree, None, (), (), None, False)

@@ -65,7 +65,7 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
         if shape != argument.shape:
             flat[i] = jax.ShapeDtypeStruct(shape, flat[i].dtype)
     args, kwargs = call.filled(flat)
-    return replace(call, args=args, kwargs=kwargs, signature=None)
+    return replace(call, args=args, kwargs=kwargs)
 
 
 def checkpointing(call: Call, policy: str) -> Call:

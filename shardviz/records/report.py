@@ -50,7 +50,6 @@ class Constrained:
         spec: how it is to be sharded, an entry a dimension.
         open: the dimensions that are left to the compiler.
         times: how often the line is run while the function is traced: once for each pass of a loop of Python's.
-        occurrence: which of these is constrained; None for all.
     """
 
     name: str
@@ -60,7 +59,6 @@ class Constrained:
     spec: Spec
     open: tuple[int, ...] = ()
     times: int = 1
-    occurrence: int | None = None
 
     @property
     def spec_text(self) -> str:

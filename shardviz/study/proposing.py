@@ -59,7 +59,7 @@ def plan_of(report: Report) -> Plan:
 
     def place(c: Constrained) -> Intermediate:
         text = linecache.getline(c.source.file, c.source.line).strip()
-        return Intermediate(c.name, c.source.short, text, c.source.function, c.occurrence)
+        return Intermediate(c.name, c.source.short, text, c.source.function)
 
     plan = Plan(
         bound.mesh,

@@ -154,7 +154,7 @@ def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[Piece]:
     """The constraints that only one plan has, and the one array with another spec or memory, or how many there are."""
     alone = [*(c for c in plan.constraints if c not in base.constraints)]
     alone += [c for c in base.constraints if c not in plan.constraints]
-    inside = list({(c.name, c.source, c.occurrence): c for c in reversed(alone)}.values())[::-1]
+    inside = list({(c.name, c.source): c for c in reversed(alone)}.values())[::-1]
     sides = [
         (getattr(base, side), getattr(plan, side)) for side in ("in_specs", "out_specs", "in_memory", "out_memory")
     ]

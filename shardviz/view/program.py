@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from shardviz.compat.export_files import LoadedExport
-from shardviz.compat.recompile import Recompilation
 from shardviz.notation import Spec
 from shardviz.program.bind import RuleRow as Rule
 from shardviz.program.bind import RulesTable
@@ -55,18 +54,13 @@ def of_dimensions(dimensions: Dimensions) -> Document:
         text = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
         return words(f"{text} (stacked, a scan runs over it)" if each.stacked else text, tip=", ".join(names))
 
-    def moved(each: Dimension) -> str:
-        more = f" and {len(each.moved) - 3} more places" if len(each.moved) > 3 else ""
-        places = f"{'; '.join(each.moved[:3])}{more}"
-        return f"if all of it is sharded, arrays are resharded at {places}" if each.moved else ""
-
     rows = table(
         dimensions,
         ("dimension", lambda each: words(each.name, strong=True)),
         (right("size"), lambda each: words(", ".join(map("{:,}".format, each.sizes)), tip="the sizes of its members")),
         (right("members"), lambda each: f"{len(each.members):,}"),
         (wrapped("in"), members),
-        detail=lambda each: notes(_conflicts(each), moved(each)),
+        detail=lambda each: notes(_conflicts(each)),
         most=_MOST_TREE,
         noun="dimension",
     )
@@ -130,13 +124,6 @@ def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -
             yield words(str((specs[place] or Spec()).canonical()), quiet=True)
     if len(names) > most:
         yield words(f", … and {len(names) - most} more")
-
-
-@document.register
-def of_recompilation(recompilation: Recompilation) -> Document:
-    """The verdict, and what differs."""
-    title = words(f"{recompilation.name}: {recompilation.verdict}", strong=True)
-    return Document(title=title, blocks=notes(*recompilation.reasons))
 
 
 @document.register

@@ -158,9 +158,6 @@ class FakeProgram:
 
     code = plan_code
 
-    def source_diff(self, plan: Plan) -> str:
-        return ""
-
     def stages(self, plan: Plan) -> Any:
         lines = (StageLine("h = dot x w1", "model.py:2"), StageLine("y = dot h w2", "model.py:3"))
         yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=lambda: lines)

@@ -26,7 +26,6 @@ parts = st.tuples(axis_names, st.integers(0, 4), st.integers(0, 4)).map(list)
 specs = st.sampled_from(["P('data')", "P(None, 'model')", "P(('data', 'model'))", "P()", "(", "None", "P('z')", ""])
 FIELDS = {
     "cause": st.integers(-1, 2),
-    "occurrence": st.integers(-1, 2),
     "line": st.sampled_from(["", "a.py:1", "nothing"]),
     "action": st.sampled_from(["cut nothing", ""]),
     "offer": st.sampled_from(["fsdp", "data parallel", "nothing"]),

@@ -82,17 +82,15 @@ def test_a_saved_explorer_has_all_panes_and_is_small(llama, tmp_path):
         llama.save(tmp_path / "explorer.docx")
 
 
-def test_code_is_for_jax_alone_too_with_constraints_as_a_diff(tmp_path):
+def test_code_is_for_jax_alone_too_with_where_to_write_constraints(tmp_path):
     explorer = sv.explore(sv.gallery.mlp(), level="propagated")
     assert explorer.codes == {}
     explorer.tab = "code"
-    assert explorer.codes == {"jax": explorer.program.code(explorer.plan), "diff": "", "why": ""}
+    assert explorer.codes == {"jax": explorer.program.code(explorer.plan), "why": ""}
     assert "jax.jit(" in explorer.codes["jax"] and explorer.plan_code == explorer.code()
     assert explorer.state.constrain("x", "P('data')")
-    diff = explorer.codes["diff"]
-    assert "+" in diff and "with_sharding_constraint" in diff
-    page = explorer.save(tmp_path / "x.md").read_text()
-    assert diff.splitlines()[-1] in page and "Its constraints in your source" in page
+    assert "# Constrain inside your function:" in explorer.codes["jax"]
+    assert "with_sharding_constraint" in explorer.save(tmp_path / "x.md").read_text()
     assert explorer.state.set_dim("x", 0, [("model", 1, 2)])  # which no PartitionSpec says
     assert not explorer.codes["jax"] and "model" in explorer.codes["why"]
     assert "There is no code for JAX alone" in explorer.save(tmp_path / "x.html").read_text()

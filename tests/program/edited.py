@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import linecache
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +33,26 @@ def module_of(source: str, path: Path) -> ModuleType:
     sys.modules[path.stem] = made
     spec.loader.exec_module(made)
     return made
+
+
+def as_told(code: str, source: str) -> str:
+    """A source with the constraints in it that a plan's code says to write: behind lines, and in place of texts."""
+    lines, behind = source.splitlines(), list[tuple[int, str]]()
+    notes = re.findall(r"^#   (.+)$", code, re.MULTILINE)
+    where = re.compile(r"\S+?(?::|, in line )(\d+)(?:: (.+) in place of (.+)|, in place of (.+?): (.+))")
+    told = [match for note in notes if (match := where.fullmatch(note))]
+    changes = [(int(m[1]), *((m[3], m[2]) if m[3] else (m[4], m[5]))) for m in told]
+    for number, before, after in sorted(changes, key=lambda change: -len(change[1])):  # the outer ones first
+        line = lines[number - 1]
+        before = next(text for text in (before, before.replace("'", '"')) if text in line)
+        lines[number - 1] = line.replace(before, after)
+    for note in notes:
+        if match := re.fullmatch(r"\S+, behind line (\d+): (.+)", note):
+            behind.append((int(match[1]), match[2]))
+    for number, text in sorted(behind, reverse=True):
+        start = next(n for n in range(number, 0, -1) if lines[n - 1].strip().startswith(f"{text.split(' = ')[0]} = "))
+        lines.insert(number, lines[start - 1][: -len(lines[start - 1].lstrip())] + text)
+    return "\n".join(lines) + "\n"
 
 
 def said(report: Report) -> dict[str, object]:

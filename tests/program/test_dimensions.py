@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.ask.program import arrays as arrays_of
 from shardviz.errors import ShardvizError, SpecError
-from shardviz.notation import Spec
-from shardviz.notation.spec import axis_name
-from tests.programs import without_constraints
 
 pytestmark = pytest.mark.long
 
@@ -117,36 +113,6 @@ def test_whole_tables_of_unrolled_programs():
     gallery = sv.gallery
     assert as_sets(of(gallery.gpt_2021(**small, features=96, heads=4, vocabulary=1024, length=64))) == as_sets(gpt(3))
     assert as_sets(of(small_decoder())) == as_sets(decoder(3))
-
-
-@pytest.mark.parametrize("name", ["mlp", "llama", "gpt_2021", "decoder", "moe", "ring", "pipeline", "resnet"])
-def test_whole_dimensions_of_the_gallery_move_what_they_say_and_nothing_else(name):
-    small = {"layers": 2, "batch": 8}
-    example = {
-        "gpt_2021": lambda: sv.gallery.gpt_2021(**small, features=96, heads=4, vocabulary=1024, length=64),
-        "llama": lambda: sv.gallery.llama("8b"),
-        "decoder": small_decoder,
-        "resnet": lambda: sv.gallery.resnet(14, batch=4, size=32, classes=16, channels=4, mesh="batch=2"),
-    }.get(name, getattr(sv.gallery, name))()
-    program, free = example.program, dict.fromkeys(example.plan.mesh.names, 1)
-    if name == "resnet":
-        free = {"batch": 2}  # pmap puts one slice on each device, and gathers what else is cut
-    arrays = arrays_of(program, example.plan)
-    inside = {"mlp": set(), "llama": {"layers", "sequence", "k"}, "gpt_2021": {"sequence"}, "decoder": {"sequence"}}
-    said = {d.name for d in program.dimensions if d.moved}
-    inside["resnet"] = {d.name for d in program.dimensions} - {"batch"}
-    assert said == inside.get(name, said)
-    for dimension in list(program.dimensions)[:: 2 if name == "resnet" else 1]:  # whose stages are alike
-        factor = next(n for n in range(2, dimension.size + 1) if dimension.size % n == 0)
-        axis = dimension.name if dimension.name in free and free[dimension.name] > 1 else "cut"
-        ins, outs = ({a.name: Spec(((),) * len(a.shape)) for a in each} for each in arrays)
-        plan = sv.Plan(free | {"cut": factor}, edits=ins, out_edits=outs).with_variant(
-            constraints=without_constraints(program)
-        )
-        plan = plan.with_dimension(dimension, axis)
-        moved = {c.kind for c in program.propagate(plan).collectives if axis in map(axis_name, c.axes or ())}
-        assert bool(moved - {"all-reduce"}) == bool(dimension.moved), (dimension.name, moved)
-        assert not dimension.moved or "arrays are resharded at" in program.dimensions.text()
 
 
 def test_experts_are_batched_and_heads_are_not():
@@ -254,7 +220,6 @@ def together(graphs):
 def test_groups_are_what_arithmetic_ties_together(five):
     """Fifty random programs, five in one; an array that has a dimension twice is the next test's."""
     program, classes = together(dict(zip("pqrst", five, strict=True)))
-    assert not any(d.moved for d in program.dimensions)
     assert {frozenset(str(m) for m in d.members) for d in program.dimensions} == classes
     # and cutting any of them whole moves no array: sums over them are all that is left to do
     of = {group: [d for d in program.dimensions if d.members[0].path[3] == group] for group in "pqrst"}

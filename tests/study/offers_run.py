@@ -24,13 +24,11 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 import shardviz.gallery.llama
-from shardviz.ask.derived import of_variant
 from shardviz.ask.program import arrays
-from shardviz.program.jax_code import edited_sources
 from shardviz.program.roles import roles
 from shardviz.study.proposing import Proposals
 from tests import programs
-from tests.program.edited import module_of
+from tests.program.edited import as_told, module_of
 
 MESH, MACHINE = {"data": 4, "model": 2}, "tpu v5e:2x4"
 SMALL = {
@@ -109,9 +107,11 @@ def steps(step: Any, args: Any, feed: dict[int, int]) -> list[list[jax.Array]]:
 
 
 def written(program: sv.Program, plan: sv.Plan, name: str, folder: Path) -> Callable[..., Any]:
-    """The function as `source_diff` writes it."""
-    program = of_variant(program, plan.variant)
-    ((_, text),) = edited_sources(program.bind(plan), program._lowerings.traced(plan)).items()
+    """The function as the plan's code says to write it."""
+    module = sys.modules["shardviz.gallery.llama"] if name == OWN else programs
+    text = as_told(program.code(plan), inspect.getsource(module))
+    if "PartitionSpec as P\n" not in text:
+        text = text.replace("import jax\n", "import jax\nfrom jax.sharding import PartitionSpec as P\n", 1)
     return traced(module_of(text, folder / f"edited_{abs(hash(text))}.py"), name)[1]
 
 

@@ -378,7 +378,6 @@ def test_a_constraint_of_the_function_s_own_that_fights_the_plan_is_dropped_or_c
     before, after = (cost_of(p.partition(plan, TARGET), TARGET).seconds for p in (program, by_hand))
     assert mend.seconds == pytest.approx(before - after)
     assert mend.seconds > 0.2 * before
-    assert program.source_diff(mend.plan).count(f"+    {'return '}{both}") == 1
     assert both in mend.write and " in place of " in mend.write
 
 

@@ -272,9 +272,6 @@ def test_a_constraint_of_the_function_s_own_is_left_out_or_changed_as_by_hand(af
     )
     assert said(ours.program.propagate(plan)) == said(by_hand.program.propagate(by_hand.plan))
     assert said(ours.program.partition(plan)) == said(by_hand.program.partition(by_hand.plan))
-    diff = ours.program.source_diff(plan)
-    added = [line[1:].strip() for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
-    assert added == [new for own, new in zip(OWN, written, strict=True) if new != own]
     assert f"#   {line_of(OWN[0])}: " in ours.program.code(plan)
     # with a constraint of the plan's own besides
     held, also = (p.constrain('rms_norm(x, p["ln2"])', P("data", None, "model")) for p in (plan, by_hand.plan))
@@ -332,4 +329,3 @@ def test_of_a_line_with_several_constraints_the_one_is_left_out_that_is_named():
     assert said(program.propagate(changed)) == said(sv.trace(fault.better, *fault.args(1)).propagate(plan))
     words = f"no constraint in place of that to {one.spec}, where it is to that and to no other spec"
     assert f"# Change constraints of your function:\n#   {one.source.short}: {words}\n" in program.code(changed)
-    assert program.source_diff(changed) == ""

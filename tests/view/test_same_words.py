@@ -73,9 +73,7 @@ def leaf(shape, *spec):
 
 
 def program():
-    made = sv.trace(lambda x, n: x * n, leaf((8, 4)), 3, static_argnums=1)
-    made.call(leaf((16, 4)), 4)
-    return made
+    return sv.trace(lambda x, n: x * n, leaf((8, 4)), 3, static_argnums=1)
 
 
 def timeline():
@@ -89,7 +87,6 @@ OTHERS = {
     "a tree": lambda: sv.show({"w": leaf((64, 64), "data"), "b": leaf((64,)), "lr": 0.1}),
     "notations": lambda: sv.rosetta("P('data', None)", "data=2,model=4"),
     "rules": lambda: program().rules_table(sv.Plan(MESH, rules=[("x", P("data")), ("*", None)])),
-    "a recompilation": lambda: sv.compat.why_recompiled(*program().calls),
     "a report": sample,
     "a timeline": timeline,
     "a comparison": lambda: sv.compare(sample(), replace(sample(), collectives=())),

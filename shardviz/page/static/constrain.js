@@ -18,8 +18,8 @@ export function Constrain() {
     "aria-label": `constrain ${value.label} to this PartitionSpec`,
   };
   const apply = (/** @type {string} */ spec) => ctx.edit({ op: "constrain", name: value?.name, spec });
-  const constrained = rows.map(({ name, line, occurrence, text }, n) => {
-    const remove = () => ctx.edit({ op: "constrain", name, spec: null, line: line || null, occurrence });
+  const constrained = rows.map(({ name, line, text }, n) => {
+    const remove = () => ctx.edit({ op: "constrain", name, spec: null, line: line || null });
     return ui`<div class="sv-constrainrow">
         <span class="sv-soft">${"constrained: "}</span><code>${text}</code>
         <button class="sv-btn" data-testid="unconstrain-${n}" aria-label="take away: ${text}"

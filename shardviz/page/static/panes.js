@@ -55,13 +55,12 @@ export function Shards({ small }) {
   return ui`<${Documented} of=${large && !small ? large : document} data-testid=${small ? "map-small" : null} />`;
 }
 
-/** The plan's code: what runs it with JAX alone, its constraints as a diff of the person's source, and the `sv.Plan`. */
+/** The plan's code: what runs it with JAX alone, and the `sv.Plan`. */
 export function Code() {
   const ctx = useTraits("plan_code", "codes");
-  const { jax, diff, why } = ctx.get("codes");
+  const { jax, why } = ctx.get("codes");
   const parts = [
     ["jax-code", jax, "This runs the plan with JAX alone; explorer.program.code(explorer.plan) gives it too."],
-    ["source-diff", diff, "Its constraints, as a diff of your own source."],
     ["code", ctx.get("plan_code"), "This rebuilds the plan as an sv.Plan; explorer.code() gives it too."],
   ];
   const sections = parts.map(([id, text, said]) =>

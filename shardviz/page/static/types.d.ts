@@ -501,8 +501,8 @@ export interface Traits {
   /** The number of the newest still below the explorer; see stills.py. */
   stilled: number;
   plan_code: string;
-  /** The plan for JAX alone, or why there is no such code; its constraints as a diff. Empty while nobody looks. */
-  codes: { jax?: string; diff?: string; why?: string };
+  /** The plan for JAX alone, or why there is no such code. Empty while nobody looks. */
+  codes: { jax?: string; why?: string };
   values: Pane;
   collectives: Pane;
   rosetta: Rosetta;
@@ -520,7 +520,7 @@ export interface Traits {
   /** The selected value inside the function, where it is one, with its spec; and the constraints that the plan has. */
   constraints: {
     value: { name: string; label: string; spec: string } | null;
-    rows: { name: string; line: string; occurrence: number | null; text: string }[];
+    rows: { name: string; line: string; text: string }[];
     /** Patterns of a rule for the selected array, the widest first; the last is its path. */
     patterns: string[];
   };

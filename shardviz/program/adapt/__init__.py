@@ -50,24 +50,10 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
             "jax.jit made it of, with its arguments"
         )
     jit_options = JitOptions.of(options)
-    bound: tuple[Any, ...] = ()
     if inspect.ismethod(fn) and _jax.unwrap_jit(fn) is None and _jax.unwrap_jit(fn.__func__) is not None:
-        fn, bound = fn.__func__, (fn.__self__,)  # a pytree with arrays of its own
-        args = (*bound, *args)
+        fn, args = fn.__func__, (fn.__self__, *args)  # a pytree with arrays of its own
     for adapter in ADAPTERS:
         call = adapter(fn, args, kwargs, jit_options)
         if call is not None:
-            return _signed(replace(call, bound=bound), fn, args[len(bound) :], kwargs)
+            return call
     raise TraceError(f"expected a function, not {fn!r}")
-
-
-def _signed(call: Call, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """With the signature that the call has under `jax.jit`; without where the arguments are of a kind of their own."""
-    if call.traced_for is not None:
-        return call
-    wrapped = _jax.unwrap_jit(fn)
-    call = replace(call, in_shardings=None if wrapped is None else wrapped.in_shardings)
-    try:
-        return replace(call, signature=call.signed(args, kwargs))
-    except TraceError:
-        return call
