@@ -82,6 +82,7 @@ def test_the_fault_is_a_warning_among_the_first_three_and_one_finding(name, leve
     assert named[0].severity == "warning" and named[0].mends, named[0].text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_mended_plan_has_no_such_finding_nor_another_warning(name, level):
@@ -125,6 +126,7 @@ def test_the_mend_takes_the_step_back(name):
         assert fault.line in linecache.getline(at.file, at.line), at
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.mend == "first"])
 def test_one_change_of_the_finding_mends_all_of_it(name):
     program, report = program_of(name, SMALL), report_of(name, "partitioned", SMALL)
@@ -137,6 +139,7 @@ def test_one_change_of_the_finding_mends_all_of_it(name):
     assert total_bytes(after.outputs) <= total_bytes(good.outputs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", [name for name in FAULTS if FAULTS[name].mend != "by hand"])
 def test_no_change_that_is_tried_has_more_entries_than_its_array_has_dimensions(name, level):

@@ -36,15 +36,13 @@ STRAIGHT = {
     "gpt_2021": lambda: sv.gallery.gpt_2021(layers=2, batch=8, length=64, vocabulary=1024),
     "decoder": lambda: sv.gallery.decoder(layers=2, batch=8, length=128),
     "resnet": lambda: sv.gallery.resnet(14, batch=2, size=64),
-    "resnet, odd sizes": lambda: sv.gallery.resnet(26, batch=1, size=75, classes=10),
+    "resnet, odd sizes": lambda: sv.gallery.resnet(14, batch=1, size=75, classes=10),
 }
 MODELS = {
     **STRAIGHT,
     **LOOPED,
     **{f"{name}, unrolled": lambda make=make: make(unroll=True) for name, make in LOOPED.items()},
-    "llama 70b": lambda: sv.gallery.llama("70b"),
     "llama 70b on 512": lambda: sv.gallery.llama("70b", mesh="data=64,model=8"),
-    "llama 70b, 2 layers, unrolled": lambda: sv.gallery.llama("70b", layers=2, unroll=True),
 }
 
 

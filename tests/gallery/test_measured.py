@@ -85,9 +85,10 @@ def file_of(key: str) -> str:
 
 @pytest.mark.long
 def test_the_memory_that_was_measured_is_within_the_estimates_margin():
-    """Before any compiler has planned it: half within a tenth of what the device's allocator gave out."""
+    """Before any compiler has planned it: half within a tenth of what the device's allocator gave out. Every other
+    step of those that were measured."""
     errors, within = [], []
-    for row in ROWS.values():
+    for row in [*ROWS.values()][::2]:
         needs = sv.cost(row.program.propagate(row.plan, row.target), row.target).needs
         less, more = needs.margin
         within.append(needs.total * (1 - less) <= row.peak_bytes <= needs.total * (1 + more))
