@@ -34,7 +34,7 @@ COMPILERS = {"tpu": "tpu", "cuda": "gpu"}
 IN_ONE_PROCESS = ("tests/browser/", "tests/hosts/")
 """Where the tests are that share a server and a browser."""
 
-ONCE = ("cli", "costs", "diagnose", "explorer", "page", "paint", "records", "study", "view")
+ONCE = ("cli", "costs", "diagnose", "explorer", "page", "paint", "records", "ship", "study", "view")
 """Folders of tests that ask little of JAX, so that what one end of JAX showed, the other need not show with every
 parameter: where SHARDVIZ_AGAIN is set, each test runs with one."""
 

@@ -459,6 +459,7 @@ def test_memory_that_nobody_knows_is_said(scanned):
         Timeline.from_json(text.replace('"begins": [', '"begins": [0.0, '))
 
 
+@pytest.mark.long
 @pytest.mark.tpu
 def test_memory_is_the_buffer_assignments_and_the_levels_below_come_near():
     """The peak is the plan's to the byte; a decoder's estimates are within a fifth."""
@@ -491,6 +492,7 @@ def gathered_and_scattered(x, w):
     return w - jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
 
 
+@pytest.mark.long
 @pytest.mark.tpu
 @pytest.mark.parametrize(
     ("target", "mesh", "ran"),

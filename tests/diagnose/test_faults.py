@@ -210,6 +210,7 @@ def test_a_gathered_result_is_named_with_what_it_holds(name, truth):
     assert "communicates" in finding.text or "moves" in finding.text
 
 
+@pytest.mark.long
 @pytest.mark.tpu
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_mends_memory_alone_is_what_the_target_s_compiler_plans_with(level):
@@ -354,6 +355,7 @@ def of_cache(carried: bool, donated: bool) -> sv.Program:
     return sv.trace(step, weights, (cache,), x, donate_argnums=(1,) * donated)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("carried", "donated", "rule"),
     [(True, True, ""), (True, False, "not-donated"), (False, True, "donation-copied"), (False, False, "")],
