@@ -69,10 +69,8 @@ def leave_out_repeated(config, items):
     marks = {"long", *COMPILERS, *PACKAGES}
     seen, repeated = set(), []
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        if item.nodeid.split("/")[1:2] in [[folder] for folder in ONCE] and not marks & {
-            m.name for m in item.iter_markers()
-        }:
+        test, folder = item.nodeid.partition("[")[0], "".join(item.nodeid.split("/")[1:2])
+        if folder in ONCE and not marks & {mark.name for mark in item.iter_markers()}:
             if test in seen:
                 repeated.append(item)
             seen.add(test)
