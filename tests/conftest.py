@@ -75,7 +75,8 @@ def leave_out_repeated(config, items):
                 repeated.append(item)
             seen.add(test)
     config.hook.pytest_deselected(items=repeated)
-    items[:] = [item for item in items if item not in set(repeated)]
+    gone = set(repeated)
+    items[:] = [item for item in items if item not in gone]
 
 
 def pytest_collection_modifyitems(config, items):
