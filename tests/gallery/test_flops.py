@@ -42,7 +42,9 @@ MODELS = {
     **STRAIGHT,
     **LOOPED,
     **{f"{name}, unrolled": lambda make=make: make(unroll=True) for name, make in LOOPED.items()},
+    "llama 70b": lambda: sv.gallery.llama("70b"),
     "llama 70b on 512": lambda: sv.gallery.llama("70b", mesh="data=64,model=8"),
+    "llama 70b, 2 layers, unrolled": lambda: sv.gallery.llama("70b", layers=2, unroll=True),
 }
 
 
