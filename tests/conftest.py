@@ -34,6 +34,10 @@ COMPILERS = {"tpu": "tpu", "cuda": "gpu"}
 IN_ONE_PROCESS = ("tests/browser/", "tests/hosts/")
 """Where the tests are that share a server and a browser."""
 
+ONCE = ("cli", "costs", "diagnose", "explorer", "page", "paint", "records", "ship", "study", "view")
+"""Folders of tests that ask little of JAX, so that what one end of JAX showed, the other need not show with every
+parameter: where SHARDVIZ_AGAIN is set, each test runs with one."""
+
 PACKAGES = {"dask": "distributed", "docs": "mkdocs", "mcp": "mcp"}
 """Mark, which is also the name of shardviz's extra → the package that the test needs."""
 
@@ -58,7 +62,24 @@ def pytest_xdist_make_scheduler(config, log):
     return ByFile(config, log) if config.option.dist == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items):
+def leave_out_repeated(config, items):
+    """Deselects the tests of the folders in `ONCE` but for one parameter of each, and for what is marked: that has
+    not been run before.
+    """
+    marks = {"long", *COMPILERS, *PACKAGES}
+    seen, repeated = set(), []
+    for item in items:
+        test, folder = item.nodeid.partition("[")[0], "".join(item.nodeid.split("/")[1:2])
+        if folder in ONCE and not marks & {mark.name for mark in item.iter_markers()}:
+            if test in seen:
+                repeated.append(item)
+            seen.add(test)
+    config.hook.pytest_deselected(items=repeated)
+    gone = set(repeated)
+    items[:] = [item for item in items if item not in gone]
+
+
+def pytest_collection_modifyitems(config, items):
     """Skips what needs something that is not installed; what SHARDVIZ_EXTRAS=tpu,mcp names must be there.
 
     What one process has to do alone comes first: begun in the middle, it would still run when the others are done.
@@ -67,6 +88,8 @@ def pytest_collection_modifyitems(items):
     fails all three. So is a wait in the browser tried twice that came to no end.
     """
     items.sort(key=lambda item: not item.nodeid.startswith(IN_ONE_PROCESS))
+    if os.environ.get("SHARDVIZ_AGAIN"):
+        leave_out_repeated(config, items)
     for item in items:
         place = item.nodeid.split("/")[1:2]
         if place == ["benchmarks"]:

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 MESHES = {
-    "data=1,model=8": ("mlp", "llama-8b"),
-    "data=2,model=4": ("mlp", "llama-8b", "llama-70b"),
+    "data=1,model=8": ("mlp",),
+    "data=2,model=4": ("mlp", "llama-70b"),
     "data=8,model=8": ("mlp", "llama-70b"),
-    "data=4,model=16": ("mlp", "llama-8b", "llama-70b"),
+    "data=4,model=16": ("mlp", "llama-8b"),
 }
 """What is compiled on which mesh: the two llamas differ in numbers alone."""
 

@@ -432,7 +432,7 @@ def test_every_collective_of_the_gallery_has_a_reason(llama, moe):
     """Each is classified, and each says which operation needs it."""
     for example in (llama, moe, gallery.ring()):
         report = example.program.propagate(example.plan)
-        for collective in (*report.collectives[:6], *report.collectives[6::12]):
+        for collective in (*report.collectives[:3], *report.collectives[6::24]):
             need = example.program.why(example.plan, collective).need
             assert need.kind in NEEDS and need.kind != "other" and need.words.endswith("."), collective
             assert (need.kind == "said") == (collective.origin == "user")
@@ -453,7 +453,7 @@ def test_a_newcomer_can_read_the_first_sentences(llama, program):
     """No HLO names, no words of a compiler's: variables, lines, operations as JAX calls them, axes, dimensions."""
     report = llama.program.propagate(llama.plan)
     answers = [llama.program.why(llama.plan, name) for name in ("g", "x", "params['emb']")]
-    answers += [llama.program.why(llama.plan, c) for c in report.collectives[3::20]]
+    answers += [llama.program.why(llama.plan, c) for c in report.collectives[3::40]]
     answers.append(program.why(PLAN.with_spec({"w1": P(), "w2": P()}), "h", axis="model"))
     checked = 0
     for answer in answers:
@@ -600,7 +600,7 @@ def test_what_is_asked_about_is_the_value_of_the_report(llama, moe):
     """Numbers on operations change nothing: an axis that cuts a value in the report is explained, no other is."""
     for example in (llama, moe):
         report = example.program.propagate(example.plan)
-        for value in report.intermediates[5::60]:
+        for value in report.intermediates[5::200]:
             for answer in example.program.why(example.plan, value).axes:
                 at = None if value.spec is None else dimension(value, answer.axis)
                 assert answer.dimension == at or value.manual, value.name

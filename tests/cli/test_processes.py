@@ -91,6 +91,7 @@ def started(folder: Path, *words: str, **more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command(*words), cwd=folder, env=environment(**more), stdout=pipe, stderr=pipe, text=True)
 
 
+@pytest.mark.long
 def test_a_search_that_is_interrupted_says_what_it_knows(tmp_path):
     words = ("search", "mlp", "--target", "tpu v5p:2x2x2", "--level", "propagated", "--seconds", "300", "--json")
     code, out, _ = interrupted(started(tmp_path, *words), until=" s: ")
@@ -98,6 +99,7 @@ def test_a_search_that_is_interrupted_says_what_it_knows(tmp_path):
     assert not json.loads(out)["finished"] and json.loads(out)["offers"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("report", "train"), ("check", "train", "--base", "main")])
 def test_what_is_interrupted_leaves_nothing_behind(project, words):
     (project / "stranger.py").write_text((project / "stranger.py").read_text() + SLOW)

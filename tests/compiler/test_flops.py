@@ -27,13 +27,13 @@ def test_convolutions_are_what_xlas_analysis_says(convolutions):
     wrong = [case for case in convolutions if dot_flops(parse(case["text"])) != (case["flops"], 0)]
     assert not wrong, wrong[0]
     assert all(case["text"].count(" convolution(") == 1 for case in convolutions)
-    assert sum(case["flops"] > 0 for case in convolutions) > 150
+    assert sum(case["flops"] > 0 for case in convolutions) > 90
 
 
 @pytest.mark.long
 def test_every_real_product_of_ones_adds_one(convolutions):
     run = [case for case in convolutions if "ones" in case]
-    assert len(run) == 40
+    assert len(run) == 32
     wrong = [case for case in run if dot_flops(parse(case["text"]))[0] != case["ones"]]
     assert not wrong, wrong[0]
 

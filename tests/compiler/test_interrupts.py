@@ -97,7 +97,7 @@ def test_a_server_that_hangs_is_ended(tmp_path):
     """What is asked of it is asked of another; a compile that it has begun goes on."""
     found = kernel(
         """
-        processes.client.SILENCE = 10.0
+        processes.client.SILENCE = 4.0
         answer["right"] = [right(1)]
         idle = processes.client._keeper.server.process
         os.kill(idle.pid, signal.SIGSTOP)

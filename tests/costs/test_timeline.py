@@ -322,8 +322,8 @@ def test_an_all_reduce_is_a_reduce_scatter_where_each_of_its_group_keeps_a_slice
 @pytest.mark.long
 def test_what_shardy_propagates_takes_as_long_as_the_compilers_schedules():
     """Within a tenth, the median over the gallery, on two kinds of chips in turn."""
-    models = ("mlp", {}), ("llama", {}), ("llama", {"size": "70b"}), ("moe", {}), ("ring", {}), ("pipeline", {})
-    models += ("decoder", {"layers": 2}), ("gpt_2021", {"layers": 2})
+    models = ("mlp", {}), ("llama", {"layers": 4}), ("moe", {}), ("ring", {}), ("pipeline", {})
+    models += ("decoder", {"layers": 1}), ("gpt_2021", {"layers": 1})
     off = {}
     for (name, options), kind in zip(models, itertools.cycle(("v5e", "v5p")), strict=False):
         example = getattr(sv.gallery, name)(**options)
@@ -338,12 +338,9 @@ def test_what_shardy_propagates_takes_as_long_as_the_compilers_schedules():
 
 @pytest.mark.tpu
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "options", "target"), [
-    ("mlp", {}, "tpu v5e:2x4"), ("decoder", {"layers": 1}, "tpu v5p:2x2x2"),
-])  # fmt: skip
-def test_plans_are_ranked_as_by_the_targets_compiler(name, options, target):
+def test_plans_are_ranked_as_by_the_targets_compiler():
     """Kendall's tau of presets on two meshes; lower where the partitioner does what Shardy's passes do not say."""
-    program = getattr(sv.gallery, name)(**options).program
+    program, target = sv.gallery.mlp().program, "tpu v5e:2x4"
     meshes = {"data": 8}, {"data": 4, "model": 2}
     plans = [plan for mesh in meshes for plan in program.presets(mesh).values()]
     foretold = [sv.cost(program.propagate(plan, target), target).step.seconds for plan in plans]
@@ -462,6 +459,7 @@ def test_memory_that_nobody_knows_is_said(scanned):
         Timeline.from_json(text.replace('"begins": [', '"begins": [0.0, '))
 
 
+@pytest.mark.long
 @pytest.mark.tpu
 def test_memory_is_the_buffer_assignments_and_the_levels_below_come_near():
     """The peak is the plan's to the byte; a decoder's estimates are within a fifth."""
@@ -478,7 +476,7 @@ def test_memory_is_the_buffer_assignments_and_the_levels_below_come_near():
 
 
 @pytest.mark.tpu
-@pytest.mark.parametrize(("name", "target"), [("mlp", "2x2x2"), ("moe", "2x4x4"), ("resnet", "2x2x2")])
+@pytest.mark.parametrize(("name", "target"), [("mlp", "2x2x2"), ("moe", "2x4x4")])
 def test_a_cost_and_a_timeline_estimate_one_memory_as_near_as_is_said(name, target):
     example, target = getattr(sv.gallery, name)(), f"tpu v5p:{target}"
     program, plan = example.program, example.plan
@@ -494,6 +492,7 @@ def gathered_and_scattered(x, w):
     return w - jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
 
 
+@pytest.mark.long
 @pytest.mark.tpu
 @pytest.mark.parametrize(
     ("target", "mesh", "ran"),

@@ -81,6 +81,7 @@ def test_the_fault_is_a_warning_among_the_first_three_and_one_finding(name, leve
     assert named[0].severity == "warning" and named[0].mends, named[0].text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_mended_plan_has_no_such_finding_nor_another_warning(name, level):
@@ -128,6 +129,7 @@ def test_the_mend_takes_the_step_back(name):
         assert fault.line in linecache.getline(at.file, at.line), at
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.mend == "first"])
 def test_one_change_of_the_finding_mends_all_of_it(name):
     program, report = program_of(name, SMALL), report_of(name, "partitioned", SMALL)
@@ -140,6 +142,7 @@ def test_one_change_of_the_finding_mends_all_of_it(name):
     assert total_bytes(after.outputs) <= total_bytes(good.outputs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", [name for name in FAULTS if FAULTS[name].mend != "by hand"])
 def test_no_change_that_is_tried_has_more_entries_than_its_array_has_dimensions(name, level):
@@ -210,6 +213,7 @@ def test_a_gathered_result_is_named_with_what_it_holds(name, truth):
     assert "communicates" in finding.text or "moves" in finding.text
 
 
+@pytest.mark.long
 @pytest.mark.tpu
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_mends_memory_alone_is_what_the_target_s_compiler_plans_with(level):
@@ -310,6 +314,7 @@ def of_cache(carried: bool, donated: bool) -> sv.Program:
     return sv.trace(step, weights, (cache,), x, donate_argnums=(1,) * donated)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("carried", "donated", "rule"),
     [(True, True, ""), (True, False, "not-donated"), (False, True, "donation-copied"), (False, False, "")],

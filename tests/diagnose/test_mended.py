@@ -99,6 +99,7 @@ def test_what_was_too_much_is_as_much_less_as_was_said():
     assert less == finding.numbers["saved_bytes"] >= finding.numbers["over_bytes"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", ["less-cut", "unlike-parameter"])
 def test_the_code_of_an_argument_s_mend_runs_as_the_report_says(rule, run, tmp_path):  # noqa: F811
     case, report, finding = partitioned(rule)

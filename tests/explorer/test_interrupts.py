@@ -102,8 +102,8 @@ def test_a_change_is_whole_or_not_at_all_wherever_it_is_interrupted(make_program
     assert not counted.during(lambda: change(state)) and counted.count > 300
     after = UndoStep(state.plan, state.machine)
     found = set()
-    for at in sorted(random.Random(change.__name__).sample(range(counted.count), 250)) + list(
-        range(counted.count - 50, counted.count)
+    for at in sorted(random.Random(change.__name__).sample(range(counted.count), 100)) + list(
+        range(counted.count - 20, counted.count)
     ):
         program, state, view = opened(make_program, plan)
         first = state.past[0]
@@ -137,7 +137,7 @@ def test_the_page_catches_up_after_an_interrupted_drawing(make_program, plan):
     counted = Interrupt()
     explorer = Explorer(state)
     assert not counted.during(lambda: edited(state))
-    for at in random.Random(1).sample(range(counted.count), 20):
+    for at in random.Random(1).sample(range(counted.count), 8):
         program, state, _ = opened(make_program, plan)
         explorer = Explorer(state)
         sent = []

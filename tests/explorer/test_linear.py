@@ -16,7 +16,7 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from tests.page.page import say
 
-LAYERS = (12, 24, 48)
+LAYERS = (8, 16, 32)
 
 
 def program_of(layers):
@@ -91,6 +91,7 @@ def test_reading_what_the_compiler_made(readings):
         assert proportional(counts), (level, counts)
 
 
+@pytest.mark.long
 def test_propagating():
     counts = []
     for layers in LAYERS:
@@ -101,9 +102,10 @@ def test_propagating():
     assert proportional(counts), counts
 
 
+@pytest.mark.long
 def test_an_edit_on_the_page():
     counts = []
-    for leaves in (500, 500, 1000, 2000):  # the first one also pays for what is done once in a process
+    for leaves in (300, 300, 600, 1200):  # the first one also pays for what is done once in a process
         arrays = {f"w{place}": jax.ShapeDtypeStruct((64, 64), jnp.float32) for place in range(leaves // 2)}
         program = sv.trace(lambda old, new: jax.tree.map(jnp.add, old, new), arrays, arrays)
         explorer = Explorer(ExplorerState(program, sv.Plan("data=4,model=2"), level="propagated"))

@@ -124,6 +124,7 @@ def test_the_loss_is_what_numpy_says(shape, options):
     assert float(loss) == pytest.approx(reference(shape, params, tokens, places), rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [

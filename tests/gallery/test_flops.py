@@ -36,7 +36,7 @@ STRAIGHT = {
     "gpt_2021": lambda: sv.gallery.gpt_2021(layers=2, batch=8, length=64, vocabulary=1024),
     "decoder": lambda: sv.gallery.decoder(layers=2, batch=8, length=128),
     "resnet": lambda: sv.gallery.resnet(14, batch=2, size=64),
-    "resnet, odd sizes": lambda: sv.gallery.resnet(26, batch=1, size=75, classes=10),
+    "resnet, odd sizes": lambda: sv.gallery.resnet(14, batch=1, size=75, classes=10),
 }
 MODELS = {
     **STRAIGHT,

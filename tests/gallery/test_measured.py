@@ -95,6 +95,7 @@ def test_the_memory_that_was_measured_is_within_the_estimates_margin():
     assert np.median(errors) <= 0.1 and np.mean(within) >= 0.9
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", ["mlp", "decode", "lstm", "adam, 256 arrays"])
 def test_the_compilers_plan_is_nearly_what_the_device_gave_out(name):

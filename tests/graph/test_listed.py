@@ -162,6 +162,7 @@ def test_large_slices_are_gathered_in_a_loop_where_a_tpus_compiler_does(shape, l
     assert (gather.padding_bytes > 0) == loops
 
 
+@pytest.mark.long
 @pytest.mark.tpu
 @pytest.mark.parametrize(
     ("name", "sizes"),

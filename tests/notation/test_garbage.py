@@ -27,22 +27,6 @@ def test_what_is_no_sharding(given_):
         sv.sharding(given_, MESH)
 
 
-GARBAGE = [
-    "", "{", "P(", "[", "#sdy.sharding<", "{devices=[", "{mesh[", "A[", "sharding=",
-    "NamedSharding(mesh=", "NamedSharding(mesh=Mesh('a': 2), spec=", "{{", "('a',",
-]  # fmt: skip
-
-
-@settings(max_examples=500)
-@given(st.text(max_size=60), st.sampled_from(GARBAGE))
-def test_garbage(text, start):
-    try:
-        found = sv.sharding(start + text, MESH, 2)
-    except ShardvizError:
-        return
-    assert found.tiling() if not (found.unknown or found.maximal is not None) else True
-
-
 def as_defined(text):
     found = sv.sharding(text, MESH)
     if found.spec is not None:
@@ -82,13 +66,3 @@ def test_damaged_text(read):
             read(text[:at] + new + text[at + data.draw(st.integers(0, 1)) :])
 
     check()
-
-
-@settings(max_examples=500)
-@given(st.binary(max_size=40))
-def test_damaged_bytes(data):
-    try:
-        found = sv.sharding(data, MESH, 2)
-    except ShardvizError:
-        return
-    assert found.rank == 2

@@ -1,32 +1,21 @@
 """The explorer on a real program: traced, propagated, partitioned and compiled."""
 
-import os
 import re
-import signal
 import time
 
 import jax
 import jax.numpy as jnp
-import psutil
 import pytest
 from jax.sharding import PartitionSpec as P
 
 from shardviz import processes
-from shardviz.errors import (
-    CompileCrashed,
-    CompileMemoryLimit,
-    CompileStopped,
-    CompileTimeout,
-    ShardvizError,
-    TraceError,
-)
+from shardviz.errors import CompileMemoryLimit, ShardvizError, TraceError
 from shardviz.gallery import mlp
 from shardviz.page import explore
 from shardviz.page.explorer import Explorer
 from shardviz.program.plan import Plan
 from tests.compiler.test_server import deep
 from tests.page.documents import kpi
-from tests.page.page import say
 
 W = "params[0]['w']"
 
@@ -126,62 +115,6 @@ def slow():
     processes.shutdown()
 
 
-def compiling(explorer):
-    """Waits until a process compiles, and gives its number."""
-    deadline = time.monotonic() + 60
-    while (future := explorer.state.loop.future) is None or future.pid is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return future.pid
-
-
-def ended(explorer, kind, words, status="failed"):
-    """The compile ended with this error, and the report is as it was."""
-    report = explorer.report
-    with pytest.raises(kind, match=words):
-        explorer.wait(timeout=60)
-    assert explorer.status["status"] == status and not explorer.status["busy"]
-    assert explorer.status["failure"]["kind"] == kind.__name__
-    assert re.search(words, explorer.status["failure"]["message"]) and explorer.status["error"] is None
-    assert explorer.report.level in ("propagated", "partitioned")
-    assert explorer.report.arguments == report.arguments and explorer.inputs["rows"] and explorer.cuts["at"]
-
-
-def next_edit_works(explorer):
-    assert explorer.state.set_dim("w", 1, ["x"]), explorer.state.error
-    assert explorer.status["failure"] is None and explorer.report.level == "propagated"
-    assert explorer.wait("partitioned", timeout=60).level in ("partitioned", "compiled")
-    assert explorer.report.value("w").shard_shape == (1024, 256) and kpi(explorer, "communication") != "nothing"
-    explorer.stop()
-
-
-def test_somebody_kills_the_compiler(slow):
-    explorer = slow()
-    os.kill(compiling(explorer), signal.SIGKILL)
-    ended(explorer, CompileCrashed, "was ended by SIGKILL.*Your notebook is not affected")
-    next_edit_works(explorer)
-
-
-def test_the_person_stops_it(slow):
-    explorer = slow()
-    pid = compiling(explorer)
-    say(explorer, op="stop")
-    assert explorer.status["seq"] == 1 and explorer.state.loop.future is None
-    ended(explorer, CompileStopped, "what is shown is what was known", status="stopped")
-    deadline = time.monotonic() + 5
-    while psutil.pid_exists(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not psutil.pid_exists(pid)
-    next_edit_works(explorer)
-
-
-def test_a_time_limit(slow):
-    explorer = slow(timeout=0.05)
-    ended(explorer, CompileTimeout, r"longer than its limit of 0\.05 s")
-    explorer.state.timeout = 60
-    next_edit_works(explorer)
-
-
 def test_a_compile_that_ends_while_the_explorer_is_drawn_is_told(slow, monkeypatch):
     draw = Explorer._draw
 
@@ -192,4 +125,12 @@ def test_a_compile_that_ends_while_the_explorer_is_drawn_is_told(slow, monkeypat
             time.sleep(0.01)
 
     monkeypatch.setattr(Explorer, "_draw", slowly)
-    ended(slow(memory_limit=10_000_000), CompileMemoryLimit, r"more than its limit of 0\.01 GB")
+    explorer, words = slow(memory_limit=10_000_000), r"more than its limit of 0\.01 GB"
+    report = explorer.report
+    with pytest.raises(CompileMemoryLimit, match=words):
+        explorer.wait(timeout=60)
+    assert explorer.status["status"] == "failed" and not explorer.status["busy"]
+    assert explorer.status["failure"]["kind"] == "CompileMemoryLimit" and explorer.status["error"] is None
+    assert re.search(words, explorer.status["failure"]["message"])
+    assert explorer.report.level in ("propagated", "partitioned")
+    assert explorer.report.arguments == report.arguments and explorer.inputs["rows"] and explorer.cuts["at"]

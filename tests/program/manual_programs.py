@@ -9,7 +9,7 @@ from jax import lax
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-MESHES = {2: (1, 2), 8: (2, 4), 64: (8, 8)}
+MESHES = {8: (2, 4), 64: (8, 8)}
 NAMES = ("psum-matmul", "ring", "dispatch", "partial-auto", "explicit-mlp", "mixed-mlp")
 PASSES = ("forward", "grad")
 SHAPES = {

@@ -16,7 +16,7 @@ import optax
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-MESHES = [{"data": 1, "model": 2}, {"data": 2, "model": 4}, {"data": 8, "model": 8}]
+MESHES = [{"data": 1, "model": 2}, {"data": 2, "model": 4}]
 WAYS = ["metadata", "in_shardings", "tree mode"]
 D, FF, HEADS, BATCH, LENGTH = 32, 64, 8, 16, 4
 X, Y = (BATCH, LENGTH, D), (BATCH, LENGTH, D)

@@ -42,7 +42,6 @@ def small():
     ("what", "line", "spec", "before", "after"),
     [
         ("h", H, P("data", None, "model"), H, f"{H}    h = {WRITTEN}(h, P('data', None, 'model'))\n"),
-        ("g", GATE, P("data"), GATE, f"{GATE}    g = {WRITTEN}(g, P('data'))\n"),
         (
             'h @ p["w1"]',
             GATE,

@@ -103,7 +103,7 @@ def test_where_shardings_conflict_the_same_one_wins(make, target, preset):
         ("bgk,btgk->bgt", (32, 8, 64), (32, 128, 8, 64)),
     ],
 )
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int8, jnp.complex64, jnp.bool_])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int8])
 def test_a_factor_without_a_dimension_of_its_own_is_multiplied_as_the_compiler_has_it(
     letters, left, right, dtype, target
 ):
@@ -112,8 +112,7 @@ def test_a_factor_without_a_dimension_of_its_own_is_multiplied_as_the_compiler_h
     lowered_for = resolve_target(target, DeviceMesh.of(MESH)).lowered_for
     plan = sv.Plan(MESH)
     propagated = program._propagate(plan, target=lowered_for)
-    if dtype in (jnp.bfloat16, jnp.int8):
-        assert propagated.cost.dot_flops == program.partition(plan, target).cost.dot_flops
+    assert propagated.cost.dot_flops == program.partition(plan, target).cost.dot_flops
 
 
 BOTH = ("data", "model")

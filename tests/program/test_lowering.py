@@ -222,6 +222,7 @@ def test_donated_arguments_find_the_results_that_jax_gives_them(data):
     assert functions(found) == functions(of_jax(fn, args, mesh, specs, out_specs, donate_argnums=donated))
 
 
+@pytest.mark.long
 @pytest.mark.tpu
 def test_a_variance_called_eight_times_is_compiled_for_a_tpu_as_jax_compiles_it():
     target, mesh = "tpu v5p:2x2x2", DeviceMesh.of(group_norm.MESH)

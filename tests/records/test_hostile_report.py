@@ -112,7 +112,7 @@ def test_changed_reports_are_refused_by_name_or_shown(texts):
     chosen = random.Random(0)
     paths = [list(places(json.loads(text))) for text in texts]
     read = refused = 0
-    for attempt in range(2_000):
+    for attempt in range(800):
         which = attempt % len(texts)
         text = json.dumps(distorted(json.loads(texts[which]), paths[which], chosen))
         try:
@@ -123,7 +123,7 @@ def test_changed_reports_are_refused_by_name_or_shown(texts):
             continue
         read += 1
         check_shown(found, full=read % 6 == 0)
-    assert read > 200 and refused > 1_000  # both ways are taken
+    assert read > 80 and refused > 400  # both ways are taken
 
 
 @pytest.mark.parametrize("number", [n for n in NUMBERS if not 0 <= n <= (1e30 if isinstance(n, float) else 2**63 - 1)])
@@ -158,7 +158,7 @@ def test_pictures_of_changed_reports_are_drawn_or_refused(texts):
     """PNG takes longer than the others, so fewer are drawn."""
     chosen = random.Random(1)
     paths = [list(places(json.loads(text))) for text in texts]
-    for attempt in range(200):
+    for attempt in range(80):
         which = attempt % len(texts)
         try:
             found = Report.from_json(json.dumps(distorted(json.loads(texts[which]), paths[which], chosen)))

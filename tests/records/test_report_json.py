@@ -23,22 +23,24 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(item, (*path, key))
 
 
+TEXT = report().to_json()
+SAMPLE = json.loads(TEXT)
+
+
 def at(path: tuple[Any, ...]) -> Any:
     """What stands at a place of the sample's JSON."""
-    return functools.reduce(lambda data, key: data[key], path, json.loads(report().to_json()))
+    return functools.reduce(lambda data, key: data[key], path, SAMPLE)
 
 
 def changed(path: tuple[Any, ...], to: Any) -> str:
     """The sample's JSON with another value at a place."""
-    data = json.loads(report().to_json())
+    data = json.loads(TEXT)
     functools.reduce(lambda inner, key: inner[key], path[:-1], data)[path[-1]] = to
     return json.dumps(data)
 
 
 LEAVES = [
-    path
-    for path in places(json.loads(report().to_json()))
-    if path != ("shardviz_report",) and not isinstance(at(path), dict | list | None)
+    path for path in places(SAMPLE) if path != ("shardviz_report",) and not isinstance(at(path), dict | list | None)
 ]
 NUMBERS = [path for path in LEAVES if isinstance(at(path), int | float) and not isinstance(at(path), bool)]
 

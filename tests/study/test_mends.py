@@ -247,6 +247,7 @@ def large(batch):
     return example.program, example.plan
 
 
+@pytest.mark.long
 @pytest.mark.tpu
 @pytest.mark.parametrize(("batch", "enough"), [(16, True), (20, False)])
 def test_what_makes_room_is_what_the_target_s_compiler_says(batch, enough):
