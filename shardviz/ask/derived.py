@@ -64,7 +64,7 @@ class Derivable:
     def dimensions(self) -> Dimensions:
         """The logical dimensions: which dimensions of which arguments and outputs belong together, found by Shardy.
 
-        `plan.with_dimension("d_ff", "model")` cuts one wherever it occurs.
+        `plan.with_dimension("d_ff", "model")` shards one wherever it occurs.
 
         Raises:
             TraceError: as `arguments`, or for an operation that JAX cannot lower.
@@ -72,7 +72,7 @@ class Derivable:
         return dimensions(self._lowerings.lowered)
 
     def _settled(self, plan: Plan) -> Plan:
-        """The plan with the arrays of each logical dimension that it cuts by name; a plan that names none as it is.
+        """The plan with the arrays of each logical dimension that it shards by name; a plan that names none as it is.
         Raises ShardvizError if there is no dimension of a name, TraceError as `dimensions`."""
         return with_members(plan, self.dimensions) if is_by_name(plan) else plan
 

@@ -354,8 +354,8 @@ def _copies(subject: Subject, plan: Plan, axes: Sequence[str]) -> Plan:
 def _cut(
     subject: Subject, plan: Plan, dimensions: Sequence[Dimension], axes: Sequence[str], *, once: bool = False
 ) -> Plan:
-    """The plan with dimensions cut by as many of the axes, the first first, as divide them; with `once` without those
-    of which an array is sharded along one of the axes already."""
+    """The plan with dimensions sharded along as many of the axes, the first first, as divide them; with `once` without
+    those of which an array is sharded along one of the axes already."""
     for dimension in dimensions:
         taken = {m.path for m, by in plan.cuts if set(by) & set(axes)}
         if once and any(m.path in taken for m in dimension.arguments):
@@ -373,9 +373,9 @@ def _state_cut(
     arguments: Set[str] | None = None,
     outputs: Set[str] = frozenset(),
 ) -> Plan:
-    """Cuts arrays of the state by the axes, each along its largest dimension that nothing cuts and that divides; and
-    these results. Of the state named by `arguments` the new values lie as the old ones do; of all of it the compiler
-    places them."""
+    """Shards arrays of the state along the axes, each along its largest dimension that nothing shards and that
+    divides; and these results. Of the state named by `arguments` the new values lie as the old ones do; of all of it
+    the compiler places them."""
     cuts = dict(plan.cuts)
     state = subject.state
     for array in state if arguments is None else [a for a in state if a.name in arguments]:

@@ -171,7 +171,7 @@ class Program(Derivable):
 
     @of_plan
     def _undivided(self, plan: Plan) -> tuple[Undivided, ...]:
-        """The dimensions of arguments and outputs that do not divide by what a plan cuts them by; else as `bind`."""
+        """The dimensions of arguments and outputs that do not divide by what a plan shards them by; else as `bind`."""
         return undivided(plan, self._call, self._lowerings.traced(plan))
 
     @of_plan
@@ -191,7 +191,7 @@ class Program(Derivable):
                 more; without that the order is predicted.
 
         Returns:
-            Name → plan, each propagated; shown as a table with what each cuts and costs. One whose sentence its plan
+            Name → plan, each propagated; shown as a table with what each shards and costs. One whose sentence its plan
             does not keep is not offered; its row says why.
 
         Raises:
@@ -428,7 +428,7 @@ class Program(Derivable):
         step does not compile once more.
 
         Raises:
-            SpecError: if a spec cuts by a part of a mesh axis, which no PartitionSpec says.
+            SpecError: if a spec shards along a part of a mesh axis, which no PartitionSpec says.
         """
         bound, kept = self.bind(plan), dict[str, Spec | None]()
         with contextlib.suppress(ShardvizError):  # Shardy may not survive the program

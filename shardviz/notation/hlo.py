@@ -112,7 +112,7 @@ def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
 
 
 def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
-    """Into how many tiles an HLO sharding cuts each dimension, on whatever mesh; None where it is of another rank. A
+    """Into how many tiles an HLO sharding shards each dimension, on whatever mesh; None where it is of another rank. A
     `ShardvizError` where it is no sharding of one array."""
     try:
         tiles = _parse(text.strip())[0](None, rank).tiles

@@ -118,7 +118,7 @@ class Spec:
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
-        """Every axis that cuts a dimension, in order of dimensions."""
+        """Every axis that shards a dimension, in order of dimensions."""
         return tuple(axis for dim in self.dims for axis in dim)
 
     def canonical(self) -> Spec:

@@ -57,7 +57,7 @@ def _not_on_device(kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 class Undivided(NamedTuple):
-    """A dimension that does not divide by what cuts it, and its array's whole spec."""
+    """A dimension that does not divide by what shards it, and its array's whole spec."""
 
     member: Member
     size: int
@@ -65,7 +65,8 @@ class Undivided(NamedTuple):
 
 
 def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
-    """The dimensions of arrays that do not divide by what a plan cuts them by; `bind` refuses the plan at the first."""
+    """The dimensions of arrays that do not divide by what a plan shards them by; `bind` refuses the plan at the
+    first."""
     ins = argument_specs(plan, call, traced, divide=False)
     outs = _output_specs(plan, call, traced, ins, divide=False)
     return tuple(
@@ -171,7 +172,7 @@ def _output_specs(
 def _overridden(
     plan: Plan, role: str, arrays: Sequence[Argument], specs: Iterable[Spec | None]
 ) -> dict[str, Spec | None]:
-    """The specs by tree path, under what a plan says of single arrays; of outputs, those with a spec can be cut."""
+    """The specs by tree path, under what a plan says of single arrays; of outputs, those with a spec can be sharded."""
     overridden = dict(zip((array.name for array in arrays), specs, strict=True))
     ranks = {array.name: len(array.shape) for array in arrays}
     for each in reversed(plan.overrides):

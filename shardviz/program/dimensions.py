@@ -43,14 +43,14 @@ class Dimension:
     # the members', the most frequent first; several where a program slices, joins or repeats along it (heads)
     sizes: tuple[int, ...]
     members: tuple[Member, ...]  # which dimensions of which arguments and outputs
-    # tree path → its dimensions that are members, of an array that has several: one axis can cut only one
+    # tree path → its dimensions that are members, of an array that has several: one axis can shard only one
     conflicts: Mapping[str, tuple[int, ...]]
     stacked: bool = False  # its arrays are stacked along it, and a scan runs over them
     # weights are experts along it: each slice multiplies rows of its own; see `program/seeding.py`
     experts: bool = False
     window: bool = False  # it is the height or width of a convolution's kernel
     of: str = ""  # `batch` or `sequence` where it is the first or second dimension of data; else empty
-    mapped: tuple[str, ...] = ()  # the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements
+    mapped: tuple[str, ...] = ()  # the mesh axes that a `shard_map` or `pmap` inside shards it by into single elements
     taken: tuple[str, ...] = ()  # the mesh axes by which a `shard_map` inside takes most arrays that have it
 
     @property

@@ -1,15 +1,15 @@
-"""Products whose factors disagree on how what is summed over is cut: XLA's partitioner gathers one, or both.
+"""Products whose factors disagree on how what is summed over is sharded: XLA's partitioner gathers one, or both.
 
     h: rows over data=4             h^T g: summed over the rows, which are cut into 4 pieces in one, into 8 in the other
     g: rows over data=4, model=2
 
-Shardy's pass for reshardings would cut h's rows further, for nothing, and sum up over both axes. XLA runs its own
+Shardy's pass for reshardings would shard h's rows further, for nothing, and sum up over both axes. XLA runs its own
 partitioner in its place (`jax.jit` leaves that pass out), which gathers the rows of both factors, and each device
 computes the whole product: here 8 times the FLOPs. So the gathering is written down before that pass runs. Where
-other dimensions of the factors are cut too, or the pieces are as many, the partitioner finds better ways, and Shardy's
-are left as they are.
+other dimensions of the factors are sharded too, or the pieces are as many, the partitioner finds better ways, and
+Shardy's are left as they are.
 
-    x: rows over data=8             x w: data cuts what is summed over in w, and the rows of x and of the result
+    x: rows over data=8             x w: data shards what is summed over in w, and the rows of x and of the result
     w: rows over data=8
 
 Here Shardy's pass would move a few rows of x, as in a step of decoding; the partitioner always gathers w.
@@ -52,7 +52,7 @@ def _gather_for_rows(
     batched: Sequence[Sequence[int]],
     result_dims: Sequence[Sequence[Axis]],
 ) -> None:
-    """Gathers what a factor sums over where its axes cut a free dimension of the other and of the result."""
+    """Gathers what a factor sums over where its axes shard a free dimension of the other and of the result."""
     begin = len(batched[0])
     for one, other in ((0, 1), (1, 0)):
         free = [d for d in range(len(cuts[other].dims)) if d not in (*summed[other], *batched[other])]
@@ -68,7 +68,7 @@ def _gather_for_rows(
 
 
 def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: DeviceMesh) -> bool:
-    """Whether one summed dimension alone is cut, in both factors, into other numbers of pieces."""
+    """Whether one summed dimension alone is sharded, in both factors, into other numbers of pieces."""
     places, pieces = [], []
     for spec, where in zip(cuts, summed, strict=True):
         cut = [d for d, axes in enumerate(spec.dims) if axes]
@@ -81,7 +81,7 @@ def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: Devic
 
 def _reshard(op: ir.Operation, place: int, cut: Spec, after: Mapping[int, Sequence[Axis]]) -> None:
     """Puts a resharding in front of an operand that leaves the summed dimensions whole, and has the axes go to another
-    one, of which the result (`after`: dimension → axes) is cut by them: an all-to-all."""
+    one, of which the result (`after`: dimension → axes) is sharded by them: an all-to-all."""
     (axes,) = filter(None, cut.dims)
     new: list[tuple[Axis, ...]] = [()] * len(cut.dims)
     for d in [d for d, theirs in after.items() if tuple(theirs[: len(axes)]) == tuple(axes)][:1]:

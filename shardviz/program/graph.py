@@ -43,7 +43,8 @@ COLLECTIVES = {
 """Shardy's collectives, and the attribute with the axes of each."""
 
 PROPAGATED = "shardviz.propagated"
-"""How propagation has an operation's results cut, where the operation computes them otherwise and they are moved."""
+"""How propagation has an operation's results sharded, where the operation computes them otherwise and they are
+moved."""
 
 _MET = re.compile(r"rhs_(?:contracting|batching|group)_dimensions\s*=\s*\[([^\]]*)\]")
 _KINDS = {

@@ -160,9 +160,9 @@ def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reason:
-    """Why a collective is there, and where that comes from: the dimensions that its mesh axes cut in what it moves or
+    """Why a collective is there, and where that comes from: the dimensions that its mesh axes shard in what it moves or
     sums, the disagreement that it settles and the operation that needs it (None where there is none), and `rivals`, the
-    dimensions of the operation's other arrays that the same axes cut."""
+    dimensions of the operation's other arrays that the same axes shard."""
 
     need: Need
     axes: tuple[tuple[str, NodeDim], ...] = ()
@@ -198,7 +198,7 @@ def reason(links: Links, moved: NodeKey, collective: Collective, named: Named) -
 
 
 def _summed(step: LinkStep, axes: tuple[str, ...]) -> list[tuple[str, NodeDim]]:
-    """The dimensions of an operation's operands that it sums over and these axes cut."""
+    """The dimensions of an operation's operands that it sums over and these axes shard."""
     return [
         (axis, cut)
         for node, dims in step.arrays[: len(step.ins)]

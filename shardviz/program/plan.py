@@ -36,8 +36,8 @@ class Override(NamedTuple):
     that have the logical `dimension` of this name; by `Exactly` one tree path (an edit), or any filter (a rule).
 
     The `part` is their whole `spec`, the `memory` that they lie in, a dimension by its number, or `uncut`: that what
-    cuts their dimensions further down does not hold. The value is the spec (None: replicated, or of an output the
-    compiler's choice), the memory kind, or the axes that cut the dimension."""
+    shards their dimensions further down does not hold. The value is the spec (None: replicated, or of an output the
+    compiler's choice), the memory kind, or the axes that shard the dimension."""
 
     role: str
     filter: Any
@@ -173,7 +173,7 @@ class Plan:
 
     @cached_property
     def cuts(self) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
-        """The axes that cut one dimension of an array, whatever cuts its others; see `with_dimension`."""
+        """The axes that shard one dimension of an array, whatever shards its others; see `with_dimension`."""
         rows = [each for each in reversed(self._exact) if each.is_cut]
         return tuple((Member(each.role, each.path, int(each.part)), each.value) for each in rows)
 
@@ -268,8 +268,8 @@ class Plan:
     def with_dimension(self, dimension: Dimension | str, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
         """The plan with a logical dimension sharded along these axes in every array that has it, and by no others.
 
-        What cuts the arrays' other dimensions stays, but for these axes themselves: an axis cuts an array once. Of the
-        outputs only those that the plan gives a spec are sharded; the others are the compiler's choice.
+        What shards the arrays' other dimensions stays, but for these axes themselves: an axis shards an array once. Of
+        the outputs only those that the plan gives a spec are sharded; the others are the compiler's choice.
 
         Args:
             dimension: one of `program.dimensions`, or its name, `d_ff`, or a member's, `w1:1`, which are looked up

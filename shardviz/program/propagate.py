@@ -100,7 +100,7 @@ def propagate(
 
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
     """Propagates a module, in place, its context entered, and runs the passes `then`. An operation that is to compute
-    its results otherwise than propagation has them cut keeps the latter as its attribute `PROPAGATED`."""
+    its results otherwise than propagation has them sharded keeps the latter as its attribute `PROPAGATED`."""
     _jax.run_passes(module, f"builtin.module({_PROPAGATION})")
     if then is None:
         return

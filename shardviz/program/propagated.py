@@ -121,7 +121,7 @@ class PropagatedReading(Walker):
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
         self.reshards_left = 0  # that Shardy did not turn into collectives
         self.unforeseen: list[Unforeseen] = []  # what Shardy leaves to XLA's partitioner
-        self._fields, self._size = cache(self._fields_of), cache(self._size_of)  # most values are cut as others are
+        self._fields, self._size = cache(self._fields_of), cache(self._size_of)  # most values are sharded as others are
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()  # FLOPs on one device; in loops of unknown trip count those of one trip
         self.listing = ScheduleBuilder(self._shard_of, self._bytes_of, self._computed)
@@ -254,8 +254,9 @@ class PropagatedReading(Walker):
         )
 
     def _summed_axes(self, op: MlirOperation, number: int) -> tuple[Axis, ...]:
-        """The axes that cut what a product sums over in one of its factors, as that comes, and nothing of the other. An
-        axis that the other has too is busy there: a weight that FSDP cuts over the batch's axis is put together."""
+        """The axes that shard what a product sums over in one of its factors, as that comes, and nothing of the other.
+        An axis that the other has too is busy there: a weight that FSDP shards over the batch's axis is put
+        together."""
         factors = (root(op.operands[n], is_reshard) for n in (number, 1 - number))
         cut, other = (self.graph.cut(factor, self.around.manual) or Spec() for factor in factors)
         busy = {axis_name(a) for a in other.axes}
@@ -285,7 +286,7 @@ class PropagatedReading(Walker):
         return factors if alone or any(f.batch or (f.crossed and not f.argument) for f in factors) else ()
 
     def _given(self, value: GraphValue) -> Array:
-        """An array that a call takes or gives: cut in its batch dimensions, with whole matrices."""
+        """An array that a call takes or gives: sharded in its batch dimensions, with whole matrices."""
         shard = self._shard_of(value)
         return Array(shard if self.around.manual else (*shard[:-2], *value.shape[-2:]), value.dtype)
 
@@ -488,7 +489,7 @@ class PropagatedReading(Walker):
 
     def _sums(self, op: MlirOperation, axes: tuple[Axis, ...]) -> list[tuple[Axis, ...]]:
         """The axes of each all-reduce that the partitioner makes of one sum over several axes. It makes one for each
-        dimension that is summed over and cut, the last dimension's first; a TPU's makes one."""
+        dimension that is summed over and sharded, the last dimension's first; a TPU's makes one."""
         maker = op.operands[0].maker
         if op.name != "sdy.all_reduce" or len(axes) < 2 or maker is None:
             return [axes]

@@ -139,7 +139,7 @@ class _ResidualWalk(Walker):
                     self.used.setdefault(origin, "recomputed")
 
     def _cut(self, op: MlirOperation, origin: _MadeAt) -> None:
-        """A value that is summed over devices, or cut further: that is how it is kept. An argument stays one."""
+        """A value that is summed over devices, or sharded further: that is how it is kept. An argument stays one."""
         result = op.results[0]
         if origin.made not in ("argument", "carry", "carried", "constant"):
             origin = replace(origin, value=result, count=self.around.count)

@@ -103,10 +103,10 @@ class Opened:
             for name in ("in_shardings", "out_shardings"):
                 text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in shardings_of(op, name))
                 op.attributes[name] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{text}]>")
-        self._manual: dict[Member, tuple[Axis, ...]] = {}  # the dimensions that a shard_map cuts → by which axes
+        self._manual: dict[Member, tuple[Axis, ...]] = {}  # the dimensions that a shard_map shards → by which axes
 
     def begin(self) -> None:
-        """Finds out what the `shard_map`s inside cut."""
+        """Finds out what the `shard_map`s inside shard."""
         if self._maps:
             _jax.run_passes(module := self.seeded({}), PIPELINE)
             dims = (
@@ -138,7 +138,7 @@ class Opened:
         return uses
 
     def used_up(self, sizes: Mapping[Member, int]) -> dict[tuple[str, ...], set[Member]]:
-        """Axes → the dimensions that they cut into single elements, where a `shard_map` or `pmap` says so."""
+        """Axes → the dimensions that they shard into single elements, where a `shard_map` or `pmap` says so."""
         whole = (m for m, axes in self._manual.items() if axes_size(axes, self._mesh) == sizes[m] > 1)
         used = grouped((tuple(map(axis_name, self._manual[m])), m) for m in whole)
         return {axes: set(members) for axes, members in used.items()}

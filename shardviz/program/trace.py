@@ -205,7 +205,7 @@ def trace(
     types: tuple[Spec, ...] = (),
     places: frozenset[str] = _jax.PLACES,
 ) -> Traced:
-    """Traces for a mesh, or without one, under what held around the call; `types` is how Explicit axes cut each
+    """Traces for a mesh, or without one, under what held around the call; `types` is how Explicit axes shard each
     argument, `places` where the mesh stands for code that asks for one. Raises ShardingTypeError if JAX refuses an
     operation for the shardings in types; TraceError with what the function raised as its cause."""
     if call.traced_for is not None:
