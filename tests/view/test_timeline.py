@@ -154,7 +154,7 @@ def test_memory_is_drawn_below_the_lanes_on_their_axis():
     texts = [text for shape in drawn.shapes if isinstance(shape, Labels) for text in shape.texts]
     assert {"memory", "6.00 GB", f"{usable} usable"} <= set(texts)
     text = " ".join(timeline.text(100).split())
-    assert f"6.00 of {usable}" in text and "at the end" in text and "estimated at level propagated" in text
+    assert f"6.00 of {usable} at the peak" in text and "estimated at level propagated" in text
     small = dataclasses.replace(memory, bytes=tuple(size / 100 for size in memory.bytes))
     drawn = picture(dataclasses.replace(timeline, memory=small))
     assert not [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.tip == "usable memory"]
