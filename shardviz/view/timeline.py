@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.costs.timeline import Critical, Event, HeldMemory, Lane, Timeline
+from shardviz.costs.timeline import Critical, Event, HeldMemory, Timeline
 from shardviz.costs.timing import HOST
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS
 from shardviz.notation import axis_name
@@ -57,7 +57,7 @@ def timeline_document(timeline: Timeline) -> Document:
         words("a step"),
     )
     lead = words(f"based on {timeline.rests_on}", quiet=True)
-    figure = Figure(of=timeline_picture(timeline), caption="Lanes", brief=True, name="timeline-lanes")
+    figure = Figure(of=timeline_picture(timeline), caption="Lanes", name="timeline-lanes")
     return Document(title=title, lead=(lead,), blocks=(figure, *timeline_tables(timeline)), mesh=timeline.mesh)
 
 
@@ -67,7 +67,6 @@ def timeline_tables(timeline: Timeline) -> tuple[Block, ...]:
         section("What the chip does", _spent(timeline)),
         *_critical(timeline),
         *_exposed(timeline),
-        section("Lanes", _lanes(timeline)),
         _memory(timeline),
         *((section("What is not known", *notes(*timeline.notes)),) if timeline.notes else ()),
     )
@@ -100,24 +99,6 @@ def _spent(timeline: Timeline) -> Table:
         noun="sum",
         folds="never",
         name="timeline-spent",
-    )
-
-
-def _lanes(timeline: Timeline) -> Table:
-    def name(lane: Lane) -> Inline:
-        if not lane.axis:
-            return words(lane.name)
-        return (words("ICI"), axes((lane.axis,)), words(lane.name.removeprefix(f"ICI {lane.axis}").strip()))
-
-    return table(
-        timeline.lanes,
-        ("lane", name),
-        (right("busy"), lambda lane: seconds(lane.busy)),
-        (right("share"), lambda lane: _share(timeline, lane.busy)),
-        (right("waiting"), lambda lane: seconds(lane.waiting)),
-        noun="lane",
-        folds="never",
-        name="timeline-busy",
     )
 
 

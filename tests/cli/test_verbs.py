@@ -315,7 +315,7 @@ def test_every_verb_helps_with_examples_and_has_a_schema(run):
         ran = run(name, "--help")
         assert ran.code == 0 and ran.out.startswith(f"Usage: shardviz {name}")
         assert f"shardviz {name}" in (verb.epilog or "") and f"\n  {name} " in listed
-        assert name in SCHEMAS or name in ("lab", "schema", "completion", "mcp")
+        assert name in SCHEMAS or name in ("lab", "schema", "completion", "skill", "mcp")
     assert "..." not in listed.partition("Commands:")[2].partition("Examples:")[0], "no sentence is cut short"
 
 

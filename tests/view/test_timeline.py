@@ -60,7 +60,7 @@ def test_the_text_says_what_the_record_says():
     assert "level propagated, listed" in text
     words = " ".join(text.split())
     for lane in timeline.lanes:
-        assert f"{lane.name} {format_seconds(lane.busy)}" in words
+        assert f"{lane.name} busy {format_seconds(lane.busy)}" in words
     for each in timeline.exposed:
         assert format_seconds(each.seconds) in words
     for note in timeline.notes:
