@@ -129,23 +129,6 @@ def slice_text(cut: Layout, place: int) -> str:
     return f"[{text}]" if cut.holds[place] else "nothing"
 
 
-@document.register
-def of_tree(tree: TreeBytes) -> Document:
-    """Many arrays.
-
-    >>> from shardviz.layouts import TreeLeaf, add_up, layout
-    >>> from shardviz.paint import text
-    >>> mesh = {"data": 2, "model": 2}
-    >>> w, b = layout((8, 4), ("data", "model"), mesh), layout((4,), (), mesh)
-    >>> print(text(add_up([TreeLeaf.of("w", w, "float32"), TreeLeaf.of("b", b, "int8")])))
-    name  per device  ways  type and shape  spec                shard
-    w           32 B     4  float32 [8, 4]  P('data', 'model')  [4, 2]
-    b            4 B     1  int8 [4]        P(None)             [4]
-    2 arrays, 132 B in all; 36 B on each of 4 devices (1.09 copies of each byte on average)
-    """
-    return Document(blocks=tree_blocks(tree), mesh=all_axes(leaf.layout for leaf in tree.leaves))
-
-
 def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, ...]:
     """The arrays in a table, and their total, which names the leaves left out."""
     leaves = list(tree.leaves)
