@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
+import msgspec
 import pytest
 import yaml
 
 import shardviz as sv
 from shardviz.cli import main
 from shardviz.cli.comment import MARK, changed
+from shardviz.cli.schemas import CommentData, schema_of
 from tests.cli.conftest import committed, git
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,7 +182,9 @@ def reports(tmp_path_factory) -> dict[str, sv.Report]:
 def test_what_is_below_the_threshold_is_not_told(reports):
     whole, sharded = reports["whole"], reports["sharded"]
     assert changed("train", whole, whole, threshold=0.0) is None
-    change, _ = changed("train", sharded, whole, threshold=0.5)
+    change, text = changed("train", sharded, whole, threshold=0.5)
+    answer = json.loads(msgspec.json.encode(CommentData(steps=(change,), markdown=text)))
+    jsonschema.validate(answer, schema_of("comment"))
     assert [a.name for a in change.amounts] == ["step", "arguments", "operand bytes"]
     change, _ = changed("train", sharded, whole, threshold=2.0)
     assert [a.name for a in change.amounts] == ["arguments"]  # 7 times as much; less is never less than −100 %
