@@ -12,7 +12,6 @@ from typing import Any
 
 from shardviz.cli.base import base_of
 from shardviz.cli.frame import Answer
-from shardviz.cli.judging import read_report
 from shardviz.cli.schemas import Changed, CommentData, StepChange
 from shardviz.cli.steps import project, step_of, wanted
 from shardviz.errors import ShardvizError, TargetError
@@ -37,10 +36,9 @@ _Pair = tuple[str, Any, Any, str | None]
 """A step's name, its two reports, and the machine that both are timed on."""
 
 
-def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str, **options: Any) -> Answer:
+def comment(names: tuple[str, ...], base: str, threshold: str, **options: Any) -> Answer:
     least = _share(threshold)
-    pairs = _of_files(names, base, head) if head else _of_revisions(names, base, options)
-    changes = [change for pair in pairs if (change := changed(*pair, threshold=least))]
+    changes = [change for pair in _pairs(names, base, options) if (change := changed(*pair, threshold=least))]
     text = "\n\n".join((MARK, *(markdown for _, markdown in changes))) if changes else ""
     return Answer(text, record=CommentData(steps=tuple(change for change, _ in changes), markdown=text))
 
@@ -55,15 +53,7 @@ def _share(text: str) -> float:
     return share
 
 
-def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[_Pair]:
-    """The step's name and the reports of two files."""
-    if names:
-        raise ShardvizError(f"STEP {' '.join(names)!r}: with --head, both files say of which step they are")
-    (before, machine), (after, other) = read_report("--base", base), read_report("--head", head)
-    yield after.program, before, after, machine if machine == other else None
-
-
-def _of_revisions(names: Sequence[str], base: str, options: Mapping[str, Any]) -> Iterator[_Pair]:
+def _pairs(names: Sequence[str], base: str, options: Mapping[str, Any]) -> Iterator[_Pair]:
     """The steps' names, each with its report of the base, or why there is none, and of the working tree."""
     of = project()
     steps = wanted(names, options, of)

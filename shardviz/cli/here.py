@@ -10,7 +10,7 @@ import click.shell_completion
 
 from shardviz.cli.doctor import examine
 from shardviz.cli.frame import DONE, FAILED, Answer, cli
-from shardviz.cli.schemas import SCHEMAS, DoctorData, SkillData, TargetsData, schema_of
+from shardviz.cli.schemas import SCHEMAS, DoctorData, TargetsData, schema_of
 from shardviz.compiler.targets import targets as statuses
 
 
@@ -38,7 +38,7 @@ def completion(shell: str) -> Answer:
 
 
 def skill() -> Answer:
-    return Answer(guide().rstrip(), record=SkillData(text=guide()))
+    return Answer(guide().rstrip())
 
 
 def guide() -> str:

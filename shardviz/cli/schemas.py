@@ -300,13 +300,6 @@ class DoctorData(msgspec.Struct, kw_only=True):
     text: str
 
 
-class SkillData(msgspec.Struct, kw_only=True):
-    """`shardviz skill --json`: the guide, in Markdown."""
-
-    shardviz_skill: int = SCHEMA_VERSION
-    text: str
-
-
 SCHEMAS: dict[str, tuple[type, ...]] = {
     "report": (ReportRecord, ReportMore),
     "compare": (ComparisonData,),
@@ -321,7 +314,6 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "reshard": (ReshardData,),
     "targets": (TargetsData,),
     "doctor": (DoctorData,),
-    "skill": (SkillData,),
 }
 """Verb → what its JSON holds; of several, all their fields, and for `why` one of the two."""
 

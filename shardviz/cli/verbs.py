@@ -63,8 +63,7 @@ verb(
     "comment",
     "comment",
     STEPS,
-    click.option("--base", required=True, metavar="REVISION|FILE", help="What to compare with: main, or base.json."),
-    click.option("--head", metavar="FILE", help="A report as JSON in the place of the working tree's."),
+    click.option("--base", required=True, metavar="REVISION", help="What to compare with, such as main."),
     click.option("--threshold", default="1%", metavar="SHARE", help="The least change that is told: 1%."),
     *OPTIONS,
     help="""
@@ -75,7 +74,6 @@ It is Markdown. Nothing is printed where nothing changes by the threshold.
     examples="""
 shardviz comment --base main                    # all steps of pyproject.toml
 shardviz comment train --base origin/main --threshold 5%
-shardviz comment --base base.json --head head.json
 """,
 )
 verb(

@@ -218,7 +218,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
             return plan.with_rules([*plan.rules, changes.rule(pattern, spec)])
         case e.MakeRule(pattern, name):  # it goes before what was said of each argument that it catches
             spec = now.bound.in_specs[changes.named(now.report.arguments, name, "argument").name]
-            others = caught(plan, pattern, program)
+            others = program.rules_table(plan.with_rules([(pattern, None)])).rows[0].wins
             return plan.with_rules([changes.rule(pattern, spec.canonical()), *plan.rules]).without_spec(*others)
         case e.SetRule(place, pattern, spec):
             change = lambda rules: rules.__setitem__(place, changes.changed_rule(rules[place], pattern, spec))  # noqa: E731
@@ -293,11 +293,6 @@ def twins(now: Snapshot, name: str, layers: bool = False) -> tuple[Role, ...]:
     """An argument's twins that are sharded alike, as (`argument` or `output`, name): all, or those of other layers
     alone."""
     return tuple(kin(now.report, now.logical.found).twins(name, now.bound, layers))
-
-
-def caught(plan: Plan, pattern: str, program: Program) -> tuple[str, ...]:
-    """The tree paths of the arguments that a rule of this pattern would catch."""
-    return program.rules_table(plan.with_rules([(pattern, None)])).rows[0].wins
 
 
 def _gone(now: Snapshot, step: UndoStep, ask: Answers, always: bool = False) -> Applied:

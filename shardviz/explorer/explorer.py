@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError
-from shardviz.explorer import apply as applying
 from shardviz.explorer.apply import Answers, ChoreEffect, Compile, Effect, apply, internal, refused
 from shardviz.explorer.background import Background
 from shardviz.explorer.cards import Deck, Results
@@ -179,12 +178,6 @@ class ExplorerState:
         """Takes the cards of a saved explorer, which `deck` makes, given what tells what is known of a plan. The card
         that is open has the present plan. A `ShardvizError` where one of the plans does not fit the program."""
         self.loop.inbox.run(lambda: self.put(deck=deck(lambda plan: self.asking.results(plan, self.now.machine))))
-
-    # What can be asked without a change.
-
-    def caught(self, pattern: str) -> tuple[str, ...]:
-        """The tree paths of the arguments that a rule of this pattern would catch."""
-        return applying.caught(self.plan, pattern, self.program)
 
     # How what is known is replaced: as a whole, and told once.
 

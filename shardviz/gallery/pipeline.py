@@ -29,18 +29,17 @@ def block(x: Any, p: dict[str, Any]) -> Any:
     return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
 
 
-def stage_forward(layers: dict[str, Any], x: Any, *, unroll: bool = False) -> Any:
+def stage_forward(layers: dict[str, Any], x: Any) -> Any:
     """All layers of one stage on one microbatch; activations are recomputed on the way back."""
-    return jax.lax.scan(lambda x, p: (jax.checkpoint(block)(x, p), None), x, layers, unroll=unroll)[0]
+    return jax.lax.scan(lambda x, p: (jax.checkpoint(block)(x, p), None), x, layers)[0]
 
 
-def pipeline_forward(layers: dict[str, Any], x: Any, *, unroll: bool = False) -> Any:
+def pipeline_forward(layers: dict[str, Any], x: Any) -> Any:
     """One device's part of the pipeline, inside a `shard_map` over `stage`.
 
     Args:
         layers: the weights of this device's stage: layers x ...
         x: all microbatches: microbatches x examples x features; only the first stage reads them.
-        unroll: write turns and layers out one after the other.
 
     Returns:
         What came out of the last stage on its device, as `x`; zeros on the others.
@@ -54,19 +53,19 @@ def pipeline_forward(layers: dict[str, Any], x: Any, *, unroll: bool = False) ->
 
     def turn(state: Any, t: Any) -> tuple[Any, Any]:
         fresh = jax.lax.dynamic_index_in_dim(x, jnp.minimum(t, count - 1), keepdims=False)
-        out = stage_forward(layers, jnp.where(stage == 0, fresh, state), unroll=unroll)
+        out = stage_forward(layers, jnp.where(stage == 0, fresh, state))
         return jax.lax.ppermute(out, "stage", onward), out
 
-    _, outs = jax.lax.scan(turn, jnp.zeros_like(x[0]), jnp.arange(count + stages - 1), unroll=unroll)
+    _, outs = jax.lax.scan(turn, jnp.zeros_like(x[0]), jnp.arange(count + stages - 1))
     return jnp.where(stage == stages - 1, outs[stages - 1 :], 0)
 
 
-def loss_fn(params: dict[str, Any], x: Any, y: Any, *, unroll: bool = False) -> Any:
+def loss_fn(params: dict[str, Any], x: Any, y: Any) -> Any:
     """The mean squared error of what the last stage gives."""
 
     @partial(jax.shard_map, in_specs=(P("stage"), P(None, "data"), P(None, "data")), out_specs=P())
     def local(layers: dict[str, Any], x: Any, y: Any) -> Any:
-        out = pipeline_forward(layers, x, unroll=unroll)
+        out = pipeline_forward(layers, x)
         last = jax.lax.axis_index("stage") == jax.lax.axis_size("stage") - 1
         loss = jnp.where(last, jnp.mean((out - y).astype(jnp.float32) ** 2), 0.0)
         return jax.lax.pmean(jax.lax.psum(loss, "stage"), "data")
@@ -74,14 +73,14 @@ def loss_fn(params: dict[str, Any], x: Any, y: Any, *, unroll: bool = False) -> 
     return local(params, x, y)
 
 
-def train_step(params: dict[str, Any], x: Any, y: Any, *, unroll: bool = False) -> tuple[Any, Any]:
+def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
     """One step of gradient descent: the new parameters and the loss."""
-    loss, grads = jax.value_and_grad(loss_fn)(params, x, y, unroll=unroll)
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
     return jax.tree.map(lambda p, g: p - (1e-3 * g).astype(p.dtype), params, grads), loss
 
 
 def step_flops(
-    *, layers: int, d_model: int, d_ff: int, microbatches: int, batch: int, stages: int, unroll: bool = False
+    *, layers: int, d_model: int, d_ff: int, microbatches: int, batch: int, stages: int
 ) -> tuple[float, float]:
     """FLOPs of a step's matrix products, and those that the model needs.
 
@@ -90,16 +89,10 @@ def step_flops(
         flops       = 11 product (microbatches + stages - 1) / microbatches
 
     Two of the three products are done again for the backward pass (no gradient needs what the third gives), and every
-    stage works in every turn, in those of the bubble for nothing. Unrolled, it is
-
-        2 product / layers x stages / microbatches
-
-    less: the compiler sees that nobody needs the gradient of what the first turn begins with, for which each stage's
-    first layer does two products. In a loop every turn is like every other.
+    stage works in every turn, in those of the bubble for nothing.
     """
     product = 2.0 * batch * d_model * d_ff * layers
-    flops = 11 * product * (microbatches + stages - 1) / microbatches
-    return flops - unroll * 2 * product / layers * stages / microbatches, 9 * product
+    return 11 * product * (microbatches + stages - 1) / microbatches, 9 * product
 
 
 def pipeline(
@@ -110,7 +103,6 @@ def pipeline(
     microbatches: int = 16,
     batch: int = 8192,
     dtype: Any = jnp.bfloat16,
-    unroll: bool = False,
     mesh: Any = None,
 ) -> Example:
     """A train step of gated feed-forward layers in a pipeline over `stage`, replicated over `data`.
@@ -121,7 +113,6 @@ def pipeline(
         microbatches: parts that the batch is split into, one after the other.
         batch: examples in a step.
         dtype: element type of everything.
-        unroll: write turns and layers out one after the other instead of looping over them.
         mesh: a mesh with axes `data` and `stage`; `stage=8,data=4` if not given.
 
     Raises:
@@ -139,7 +130,7 @@ def pipeline(
     x = jax.ShapeDtypeStruct((microbatches, batch // microbatches, d_model), dtype)
     rows = P(None, "data")
     return Example(
-        partial(train_step, unroll=True) if unroll else train_step,
+        train_step,
         (params, x, x),
         mesh,
         (specs, rows, rows),
@@ -154,6 +145,5 @@ def pipeline(
             microbatches=microbatches,
             batch=batch,
             stages=mesh["stage"],
-            unroll=unroll,
         ),
     )

@@ -10,7 +10,6 @@ as one device's part, and no all-gather of the sequence anywhere.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import jax
@@ -21,13 +20,12 @@ from shardviz.errors import ShardvizError
 from shardviz.gallery.example import Example, fitted, mesh_over
 
 
-def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq", unroll: bool = False) -> Any:
+def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq") -> Any:
     """Causal attention of one device's queries to the whole sequence, inside a `shard_map` over `axis`.
 
     Args:
         q, k, v: this device's part: batch x length x heads x features.
         axis: the mesh axis that shards the sequence.
-        unroll: write the turns out one after the other.
 
     Returns:
         This device's part of the result, as `q`.
@@ -52,25 +50,25 @@ def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq", unroll: bool = 
     start = jnp.full_like(q.transpose(0, 2, 1, 3)[..., 0], -1e30, jnp.float32)  # as varied over the mesh as q is
     zero = jnp.zeros_like(q.transpose(0, 2, 1, 3), jnp.float32)
     begin = (k, v, start, zero[..., 0], zero)
-    (_, _, _, total, out), _ = jax.lax.scan(jax.checkpoint(turn), begin, jnp.arange(size), unroll=unroll)
+    (_, _, _, total, out), _ = jax.lax.scan(jax.checkpoint(turn), begin, jnp.arange(size))
     return (out / total[..., None]).transpose(0, 2, 1, 3).astype(q.dtype)
 
 
-def attention_layer(p: dict[str, Any], x: Any, *, unroll: bool = False) -> Any:
+def attention_layer(p: dict[str, Any], x: Any) -> Any:
     """Projections, which the compiler shards, around the ring, which is written by hand."""
     q, k, v = (jnp.einsum("btd,dhk->bthk", x, p[name]) for name in ("wq", "wk", "wv"))
-    ring = jax.shard_map(partial(ring_attention, unroll=unroll), in_specs=P("data", "seq"), out_specs=P("data", "seq"))
+    ring = jax.shard_map(ring_attention, in_specs=P("data", "seq"), out_specs=P("data", "seq"))
     return jnp.einsum("bthk,hkd->btd", ring(q, k, v), p["wo"])
 
 
-def loss_fn(params: dict[str, Any], x: Any, y: Any, *, unroll: bool = False) -> Any:
+def loss_fn(params: dict[str, Any], x: Any, y: Any) -> Any:
     """The mean squared error of the layer added to its input."""
-    return jnp.mean((x + attention_layer(params, x, unroll=unroll) - y).astype(jnp.float32) ** 2)
+    return jnp.mean((x + attention_layer(params, x) - y).astype(jnp.float32) ** 2)
 
 
-def train_step(params: dict[str, Any], x: Any, y: Any, *, unroll: bool = False) -> tuple[Any, Any]:
+def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
     """One step of gradient descent: the new parameters and the loss."""
-    loss, grads = jax.value_and_grad(loss_fn)(params, x, y, unroll=unroll)
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
     return jax.tree.map(lambda p, g: p - (1e-3 * g).astype(p.dtype), params, grads), loss
 
 
@@ -97,7 +95,6 @@ def ring(
     heads: int = 32,
     head_dim: int = 128,
     dtype: Any = jnp.bfloat16,
-    unroll: bool = False,
     mesh: Any = None,
 ) -> Example:
     """A train step of one attention layer on sequences sharded over the mesh axis `seq`.
@@ -107,7 +104,6 @@ def ring(
         length: tokens in a sequence.
         heads, head_dim: attention heads, and features of each.
         dtype: element type of everything.
-        unroll: write the ring's turns out one after the other instead of looping over them.
         mesh: a mesh with axes `data` and `seq`; `data=2,seq=8` if not given.
 
     Returns:
@@ -129,7 +125,7 @@ def ring(
     x = jax.ShapeDtypeStruct((batch, length, d), dtype)
     rows = P("data", "seq")
     return Example(
-        partial(train_step, unroll=True) if unroll else train_step,
+        train_step,
         (params, x, x),
         mesh,
         (specs, rows, rows),

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from shardviz.layouts.layout import Layout, itemsize
-from shardviz.visible import Visible
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +42,8 @@ class TreeLeaf:
         return 0.0 if self.dtype is None else self.layout.bytes_per_device(self.dtype)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TreeBytes(Visible):
+@dataclass(frozen=True, eq=False)
+class TreeBytes:
     """The bytes of a tree of arrays on each device (those of the first leaf in its mesh order, then those of later
     ones), padding included; arrays whose type is not known count nothing."""
 

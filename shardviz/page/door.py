@@ -36,7 +36,7 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 _TRAITS: dict[str, Any] = {
     "query": Query,
-    **dict.fromkeys(("trying", "wants"), Text),
+    "wants": Text,
     "reading": str,  # what is too long to be read is told beside it
     **dict.fromkeys(("selected", "selected_at", "tab"), Text),
     "device": Whole,

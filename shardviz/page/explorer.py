@@ -26,7 +26,7 @@ from shardviz.notation import Spec
 from shardviz.notation.bounds import MOST_PASTED
 from shardviz.page import door
 from shardviz.page.delivered import Delivered
-from shardviz.page.inputs import cuts_view, dimensions_view, kin_view, tree_view, trial_view
+from shardviz.page.inputs import cuts_view, dimensions_view, kin_view, tree_view
 from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.page.stills import VIEW, Stills, still_html
 from shardviz.page.targets import company_view, machine_view, targets_view
@@ -242,7 +242,6 @@ class Explorer(Delivered):
     dimensions = shown(lambda e: dimensions_view(e.state), {"plan", "report", "logical"})
     cuts = shown(lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"})
     out_cuts = shown(lambda e: cuts_view(e.state, "output"), {"plan", "report", "changed"})
-    trial = shown(lambda e: trial_view(e.state, e.trying), {"trying"})
     cards = shown(_cards, {"report", "cost", "deck", "machine"})
     offers = shown(_offers, {"offers", "deck"})
     most = shown(_most, {"report", "cost", "deck", "machine", "remedies", "tab"})
@@ -299,7 +298,6 @@ class Explorer(Delivered):
     selected_at = traitlets.Unicode().tag(sync=True)
     query = traitlets.Dict().tag(sync=True)
     reading = traitlets.Unicode().tag(sync=True)
-    trying = traitlets.Unicode().tag(sync=True, echo_update=False)
     wants = traitlets.Unicode().tag(sync=True)
     tab = traitlets.Unicode("source").tag(sync=True)
     device = traitlets.Int(-1).tag(sync=True)
@@ -318,7 +316,7 @@ class Explorer(Delivered):
         self._stills = Stills(self, state)
         self.observe(
             lambda change: self._draw({change["name"]}),
-            ["query", "reading", "trying", "tab", "device", "opened", "span"],
+            ["query", "reading", "tab", "device", "opened", "span"],
         )
         self.observe(self._on_wants, "wants")
         self.observe(self._on_selected, "selected")

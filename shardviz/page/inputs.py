@@ -23,7 +23,6 @@ from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.view.document import Piece, words
 
-MOST_CAUGHT = 12
 _NAMED = 2  # ways in which arrays are cut otherwise, of which the arrays are named
 _LITTLE = 0.01  # of a dimension's bytes: what is less and cut otherwise, such as a norm's scale, is said quietly
 
@@ -164,13 +163,3 @@ def _but(cut: Cut) -> list[Piece]:
         end = ";" if n < len(ways) else ""
         pieces += [words(names, selects=("value", members[0].path)), words(f": {way}{end}")]
     return [*pieces, words(f"{len(ways) - _NAMED} more")] if len(ways) > _NAMED else pieces
-
-
-def trial_view(state: ExplorerState, text: str) -> Json:
-    """What a rule of a pattern would catch, while it is typed."""
-    pattern = text.strip()
-    if not pattern:
-        return {}
-    caught = state.caught(pattern)
-    count = plural(len(caught), "array") if caught else "nothing"
-    return {"pattern": text, "count": len(caught), "said": f"catches {count}", "names": list(caught[:MOST_CAUGHT])}

@@ -38,7 +38,6 @@ from shardviz.view.document import (
     Section,
     Table,
     joined,
-    plain,
 )
 from shardviz.view.picture import Grid, Head, Picture, Role
 
@@ -69,7 +68,7 @@ _ONE_LINE = 60  # characters; longer names and texts may take several lines
 @dataclass(frozen=True)
 class Look:
     """Where the HTML goes to: the axes' colours, and what draws a Picture on a page of its own, which no sanitizer
-    sees. There cells also carry their heads, for narrow screens, and rows not shown at first can be unfolded."""
+    sees. There rows not shown at first can be unfolded."""
 
     colours: Colours
     draw: Callable[[Picture], str] | None = None
@@ -264,7 +263,7 @@ def _rows(rows: Sequence[Row], table: Table, look: Look, title: str = "") -> str
 
 
 def _row(row: Row, table: Table, line: str, look: Look) -> str:
-    cells = "".join(_cell(cell, column, look) for cell, column in zip(row.cells, table.columns, strict=True))
+    cells = "".join(_cell(cell, column, look.colours) for cell, column in zip(row.cells, table.columns, strict=True))
     below = ""
     if row.detail and table.folds != "always":
         content = _blocks(row.detail, look)
@@ -272,18 +271,14 @@ def _row(row: Row, table: Table, line: str, look: Look) -> str:
     return f"{line}{cells}</tr>{below}"
 
 
-def _cell(cell: Inline, column: Column, look: Look) -> str:
+def _cell(cell: Inline, column: Column, colours: Colours) -> str:
     pieces = (cell,) if isinstance(cell, Piece) else cell
     style = f"padding:3px 8px;vertical-align:top;text-align:{'right' if column.right else 'left'}"
     style += f";{_SANS_FACE}" if column.wrap else ";white-space:nowrap"
     tip = "; ".join(dict.fromkeys(piece.tip for piece in pieces if piece.tip))
-    more = ""
-    if look.page:  # the head of a cell, for narrow screens where no head stands above it
-        more = f' data-head="{escape(told(column.title))}"' if column.title and plain(cell) else ""
-        more = " data-bar" if any(piece.kind == "bar" for piece in pieces) else more
-    more += f' title="{escape(steerless(tip))}"' if tip else ""
-    content = _inline(cell, look.colours, inside=not column.wrap)
-    return f'<td{_ALIGN if column.right else ""} style="{style}"{more}>{content}</td>'
+    title = f' title="{escape(steerless(tip))}"' if tip else ""
+    content = _inline(cell, colours, inside=not column.wrap)
+    return f'<td{_ALIGN if column.right else ""} style="{style}"{title}>{content}</td>'
 
 
 def _head(column: Column) -> str:

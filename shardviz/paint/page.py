@@ -1,4 +1,4 @@
-"""A Document as one HTML file with nothing outside it: no script, no network, light and dark, on paper, on a phone.
+"""A Document as one HTML file with nothing outside it: no script, no network, light and dark, on paper.
 
 The blocks are painted by `html_of`, Pictures by `inline_of`.
 
@@ -42,19 +42,6 @@ figure>svg{max-width:none;display:block}
 .beside>div{min-width:0}
 .theme{float:right;font:12px system-ui,sans-serif;opacity:.75;cursor:pointer;padding:4px 0 4px 12px}
 footer{font:12px system-ui,sans-serif;opacity:.75;margin-top:28px}
-@media screen and (max-width:720px){
-main{padding:10px 12px 32px}
-figure>svg{max-width:max(100%,640px);height:auto}
-.table table,.table tbody,.table caption{display:block}
-.table thead{display:none}
-.table tr{display:flex;flex-wrap:wrap;gap:0 14px;padding:4px 0}
-.table td{padding:1px 0!important;text-align:left!important;white-space:normal!important;min-width:0;max-width:100%}
-.table td span{white-space:normal!important}
-.table td:first-child,.table td[data-bar]{flex:1 0 100%}
-.table table:not(:has(thead)) :is(td:first-child,td[data-bar]){flex:0 0 auto}
-.table td:empty{display:none}
-.table td[data-head]::before{content:attr(data-head) " ";font:11px system-ui,sans-serif;opacity:.7}
-}
 @media print{
 :root,:root:has(#theme:checked){color-scheme:light}
 main{max-width:none;padding:0}
@@ -63,7 +50,6 @@ main{max-width:none;padding:0}
 .table :is(th,td,span,div){white-space:normal!important;overflow-wrap:break-word}
 .table td:not(:last-child){max-width:300px}
 .table :is(th,td){padding:1px 5px 1px 0!important}
-.table td[data-bar]{min-width:60px}
 .table table{max-width:100%}
 summary{list-style:none}
 pre{white-space:pre-wrap!important;overflow:visible!important;max-height:none!important}

@@ -106,7 +106,7 @@ def figure_lines(of: Picture | Listing, width: int | None) -> str:
         if lines is None and of.coarser is not None and 4 * across < width:
             few = of.coarser(_ROWS // min(count, len(of.grids)), across, count)
             drawn, lines = few, None if few is drawn else _grids(few, width)
-    lines = _listed(drawn, width) if lines is None else lines
+    lines = _wrapped(of.alt, width) if lines is None else lines
     return "\n".join([*lines, *[""] * bool(drawn.notes), *(line for note in drawn.notes for line in wrap(note, width))])
 
 
@@ -143,16 +143,6 @@ def _box(grid: Grid, width: int) -> list[str] | None:
         head = f" {pad(grid.rows[r], margin - 2, 'right')} " if margin else ""
         lines.append(f"{head}│" + "".join(f" {pad(pad(text, inner, 'right'), wide, 'middle')} │" for text in row))
     return [line.rstrip() for line in [*lines, f"{indent}└{'┴'.join([rule] * across)}┘"]]
-
-
-def _listed(of: Picture, width: int) -> list[str]:
-    """What the cells say, one below the other."""
-    lines = []
-    for grid in of.grids:
-        for r, c in grid.cells:
-            names = [side[n] for side, n in ((grid.rows, r), (grid.columns, c)) if side]
-            lines += wrap(": ".join(filter(None, [", ".join(names), grid.texts[r][c]])), width, "    ")
-    return lines
 
 
 def paragraph_lines(block: Paragraph, width: int | None) -> list[str]:

@@ -38,7 +38,6 @@ from shardviz.view.document import (
     words,
     wrapped,
 )
-from shardviz.view.report import CPU_CAUTION, CPU_DETAIL
 from shardviz.view.step_cost import (
     BOUND_WORDS,
     FIT_TONES,
@@ -255,10 +254,7 @@ def memory_pieces(results: Results) -> Iterator[Piece]:
         yield words(f"{format_bytes(plan.set_aside)} by the {plan.target} compiler's plan")
         return
     size, unknown = total_bytes(on_device(report.arguments))
-    planned = (
-        "" if plan is None else f"{format_bytes(plan.set_aside)} by the CPU compiler's plan. {CPU_CAUTION} {CPU_DETAIL}"
-    )
-    yield words(f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments", tip=planned)
+    yield words(f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments")
 
 
 def _room(results: Results) -> Iterator[Part]:

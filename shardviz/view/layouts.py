@@ -27,7 +27,6 @@ from shardviz.view.document import (
     Document,
     Piece,
     axes,
-    code,
     device_ranges,
     document,
     nbytes,
@@ -46,7 +45,6 @@ MOST_LEAVES = 60
 """Rows of a tree's table; of more arrays the heaviest are shown."""
 
 _MOST_AMOUNTS = 4
-_MOST_SLICES = 16
 _MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts share a row
 
 
@@ -114,31 +112,14 @@ def all_axes(layouts: Iterable[Layout]) -> DeviceMesh:
 
 @document.register
 def of_layout(cut: Layout) -> Document:
-    """Where an array's slices are: a row for each slice, and the devices that hold it.
+    """An array and its sharding in a sentence; `show` draws it.
 
     >>> from shardviz.layouts import layout
     >>> layout((8, 4), ("data", None), {"data": 2, "model": 2})
-    array [8, 4] sharded as P('data', None) on data=2,model=2: shard [4, 4], 2 slices on 4 devices
-    <BLANKLINE>
-    slice       devices
-    [0:4, 0:4]      0-1
-    [4:8, 0:4]      2-3
+    array [8, 4] sharded as P('data', None) on data=2,model=2: shard [4, 4]
     """
-    held = np.flatnonzero(cut.holds)
-    bounds = np.stack([cut.starts, cut.stops], axis=2)[held]
-    slices, where = np.unique(bounds, axis=0, return_inverse=True)
-    ids = cut.device_ids[held]
-    rows = table(
-        enumerate(slices.tolist()),
-        ("slice", lambda each: code(f"[{', '.join(f'{start}:{stop}' for start, stop in each[1])}]")),
-        (right("devices"), lambda each: device_ranges(ids[where.ravel() == each[0]].tolist())),
-        most=_MOST_SLICES,
-        kept=_MOST_SLICES,
-        noun="slice",
-    )
-    shard = f"shard {format_shape(cut.shard_shape)}, {plural(len(slices), 'slice')}"
-    text = f"array {format_shape(cut.shape)} sharded as {spec_words(cut)} on {cut.mesh}: {shard} on "
-    return Document(title=words(text + plural(len(ids), "device")), blocks=(rows,), mesh=cut.mesh)
+    text = f"array {format_shape(cut.shape)} sharded as {spec_words(cut)} on {cut.mesh}: "
+    return Document(title=words(f"{text}shard {format_shape(cut.shard_shape)}"), mesh=cut.mesh)
 
 
 def slice_text(cut: Layout, place: int) -> str:
@@ -146,23 +127,6 @@ def slice_text(cut: Layout, place: int) -> str:
     index = zip(cut.index(int(cut.device_ids[place])), cut.shape, strict=True)
     text = ", ".join(":" if part == slice(0, size) else f"{part.start}:{part.stop}" for part, size in index)
     return f"[{text}]" if cut.holds[place] else "nothing"
-
-
-@document.register
-def of_tree(tree: TreeBytes) -> Document:
-    """Many arrays.
-
-    >>> from shardviz.layouts import TreeLeaf, add_up, layout
-    >>> from shardviz.paint import text
-    >>> mesh = {"data": 2, "model": 2}
-    >>> w, b = layout((8, 4), ("data", "model"), mesh), layout((4,), (), mesh)
-    >>> print(text(add_up([TreeLeaf.of("w", w, "float32"), TreeLeaf.of("b", b, "int8")])))
-    name  per device  ways  type and shape  spec                shard
-    w           32 B     4  float32 [8, 4]  P('data', 'model')  [4, 2]
-    b            4 B     1  int8 [4]        P(None)             [4]
-    2 arrays, 132 B in all; 36 B on each of 4 devices (1.09 copies of each byte on average)
-    """
-    return Document(blocks=tree_blocks(tree), mesh=all_axes(leaf.layout for leaf in tree.leaves))
 
 
 def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, ...]:

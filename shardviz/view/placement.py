@@ -188,14 +188,13 @@ def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[Paragrap
 
 
 def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Section:
-    """The orders that the devices can have, the collectives' time in each, and what the present order changes."""
+    """The orders that the devices can have, and the collectives' time in each."""
     options = orders(cost) if options is None else options
     heads = (Column("order", wrap=True), Column("collectives in a step", right=True), Column(""))
     rows = tuple(_order(option, options[0]) for option in options)
     choices = Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
-    changes = () if options[0].now else _changes(options[0], cost)
     lead = placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
-    return section("Order of the devices", choices, *changes, lead=lead, name="order")
+    return section("Order of the devices", choices, lead=lead, name="order")
 
 
 def orders_pane(cost: StepCost, options: Sequence[Order]) -> Document:
@@ -215,15 +214,3 @@ def _order(order: Order, jax: Order) -> Row:
 
 def _name(key: str | tuple[str, str]) -> str:
     return f"{key[0]} and {key[1]} exchanged" if isinstance(key, tuple) else _NAMES[key]
-
-
-def _changes(jax: Order, cost: StepCost) -> tuple[Table, ...]:
-    """What each axis rides on now, and in the order that mesh_utils would choose, where they differ."""
-    before = {path.name: str(path) for path in Placement.of(jax.mesh, cost.machine).paths}
-
-    def rides(path: AxisPath) -> tuple[Piece, ...]:
-        return words(str(path), strong=True), words(f"– by mesh_utils: {before[path.name]}", quiet=True)
-
-    paths = [path for path in cost.placement.paths if before[path.name] != str(path)]
-    heads = ("axis", lambda path: axes((path.name,))), (wrapped("links now"), rides)
-    return (table(paths, *heads, noun="axis", name="order-changes"),) if paths else ()

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shardviz.ask.presets import Preset, Presets
-from shardviz.costs.footprint import LESS, MORE
 from shardviz.costs.step_cost import StepCost
 from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, format_times, plural
 from shardviz.study.answer import Floor, Found, Search, WhyNot
@@ -271,11 +270,6 @@ def _memory_more(mend: Mend) -> Inline:
 
 
 _MOST_FRONT, _MOST_REASONS = 8, 8
-_ESTIMATED = (
-    "Memory is an estimate of what must fit into a device's HBM, before a compiler plans it: for 19 of 20 "
-    f"of 179 plans of many programs, a TPU's compiler took {1 - LESS:.1f} to {1 + MORE:.1f} times the estimate. What "
-    "a TPU keeps in its chip's fast memory (VMEM) is not counted."
-)
 
 
 @document.register
@@ -311,7 +305,7 @@ def search_document(search: Search) -> Document:
         None if best is None else _offers(search),
         notes("" if best is None or search.floor is None else _floor(search.floor, best), search.note),
         section("Why this plan", *_why_nots(search.why_not)) if search.why_not else None,
-        section("Faster or smaller: the front", front, *notes(_ESTIMATED)) if len(search.front) > 1 else None,
+        section("Faster or smaller: the front", front) if len(search.front) > 1 else None,
         notes(left_out if large else ""),
         section("What was dropped", fallen) if search.fallen else None,
         title=title,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from shardviz.judge.report import Report
 from shardviz.records import Alive, Cost, Finding, Findings, Frame, LevelDifference, Memory, Suggestion
-from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, format_times, plural
+from shardviz.records.amounts import format_bytes, format_flops, format_times, plural
 from shardviz.records.options import options_text
 from shardviz.records.paths import segments
 from shardviz.records.report import Constrained, host_bytes, values_of
@@ -130,7 +130,6 @@ def differences_section(differences: Sequence[LevelDifference]) -> Section:
 _MARKS = {"error": "✗", "warning": "⚠", "note": "ℹ"}
 TONES = {"error": "bad", "warning": "warn"}
 _MOST_TRIED = 3
-_UNITS = {"seconds": format_seconds, "bytes": format_bytes, "flops": format_flops}
 
 
 @document.register
@@ -143,27 +142,10 @@ def findings_document(findings: Findings) -> Document:
 
 @document.register
 def finding_document(finding: Finding) -> Document:
-    """A finding with all its numbers."""
-
-    def amount(item: tuple[str, float]) -> str:
-        name, number = item
-        if name.startswith("share"):
-            return f"{number:.2%}"
-        whole = (lambda n: f"{n:,.0f}") if number == int(number) else format_number
-        return next((form for unit, form in _UNITS.items() if name.endswith(unit)), whole)(number)
-
-    numbers = table(
-        finding.numbers.items(),
-        ("", lambda item: item[0].replace("_", " ")),
-        (right(), amount),
-        caption="in numbers",
-    )
-    return Document.of(
-        _detail(finding, most=len(finding.mends)),
-        numbers if finding.numbers else None,
-        title=(_severity(finding), words(finding.text, strong=True)),
-        lead=((code(finding.rule, quiet=True), *_where(finding, ())),),
-    )
+    """A finding with all that could be tried."""
+    title = (_severity(finding), words(finding.text, strong=True))
+    lead = ((code(finding.rule, quiet=True), *_where(finding, ())),)
+    return Document(title=title, lead=lead, blocks=_detail(finding, most=len(finding.mends)))
 
 
 def counted(findings: Iterable[Finding]) -> str:

@@ -24,7 +24,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardviz.errors import ShardvizError, SpecError
-from shardviz.judge.report import Report
 from shardviz.kept import cached_property
 from shardviz.layouts import Layout, Moves, TreeBytes, TreeLeaf, add_up, itemsize, layout
 from shardviz.layouts.layout import is_plain
@@ -141,14 +140,13 @@ def show(
 
     Args:
         array_or_shape: a shape such as `(8192, 4096)`; a `records.Value`; anything with `.shape` and `.sharding` (a
-            `jax.Array`, a `jax.ShapeDtypeStruct`), or a traced value; a pytree of these, such as a model's parameters;
-            or a `Report`, which is the tree of its arguments.
+            `jax.Array`, a `jax.ShapeDtypeStruct`), or a traced value; or a pytree of these, such as a model's
+            parameters.
         spec: a PartitionSpec, a tuple such as `("data", None)`, any `jax.sharding.Sharding`, or whatever else `layout`
             reads; overrides the array's own. For a tree: one for all leaves, or a tree of them (or of its top).
         mesh: a mesh in any form that `DeviceMesh.of` reads; overrides the array's own.
         after: of one array, the sharding that it changes to, as `spec`; what moves is shown too.
-        leaf: of a tree, the name of the leaf whose shard map is drawn, the heaviest if None; of a report, the name of
-            any argument, output or intermediate.
+        leaf: of a tree, the name of the leaf whose shard map is drawn, the heaviest if None.
         dtype: of a shape, the element type, for bytes; overrides an array's own.
 
     Returns:
@@ -166,8 +164,6 @@ def show(
         >>> print(sv.show((8, 6), ("data", None), {"data": 2}).text().splitlines()[0])
         [8, 6] P('data', None) · shard [4, 6] · mesh data=2, 2 devices
     """
-    if isinstance(array_or_shape, Report):
-        return _report(array_or_shape, spec, after, leaf)
     if _is_array(array_or_shape) or _is_shape(array_or_shape):
         return _one(array_or_shape, spec, mesh, after, dtype)
     names, leaves, specs = _flatten(array_or_shape, spec)
@@ -195,31 +191,11 @@ def show(
             read_one(array, specs[names.index(leaf)], mesh, name=leaf)  # says who decides
         have = ", ".join(repr(shown.title) for shown in every[:6]) + (", ..." if len(every) > 6 else "")
         raise ShardvizError(f"show(leaf={leaf!r}): no leaf has this name; they are {have}")
-    return _tree(every, left_out, chosen)
-
-
-def _tree(leaves: Sequence[Shown], left_out: Sequence[str], chosen: Shown | None) -> ShownTree:
-    """A tree of which one leaf is drawn, the one that weighs most on a device if none is chosen."""
-    tree = ShownTree(tuple(leaves), chosen or leaves[0], tuple(left_out))
+    tree = ShownTree(tuple(every), chosen or every[0], tuple(left_out))
     if chosen is not None:
         return tree
-    weights = [leaf.per_device for leaf in tree.bytes.leaves]
-    return replace(tree, chosen=leaves[weights.index(max(weights))])
-
-
-def _report(report: Report, spec: Any, after: Any, leaf: str | None) -> Shown | ShownTree | ShownChange:
-    """A report's arguments as a tree, with the value called `leaf` drawn; that value alone with `spec` or `after`."""
-    if leaf is not None and (spec is not None or after is not None):
-        return _one(report.value(leaf), spec, report.mesh, after, None)
-    if spec is not None or after is not None:
-        raise ShardvizError("show(report): spec and after are for one value; name it, such as leaf=\"params['w']\"")
-    rows = {value.name: read_known(value, None, report.mesh) for value in report.arguments}
-    chosen = None if leaf is None else read_one(report.value(leaf), None, report.mesh)
-    if every := [shown for shown in rows.values() if shown is not None]:
-        return _tree(every, [name for name, shown in rows.items() if shown is None], chosen)
-    if chosen is None:
-        raise ShardvizError(f"show(report): {report.program} has no argument whose sharding is known; name a value")
-    return chosen
+    weights = [each.per_device for each in tree.bytes.leaves]
+    return replace(tree, chosen=every[weights.index(max(weights))])
 
 
 def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any) -> Shown | ShownChange:
@@ -340,7 +316,7 @@ def _own(array: Any) -> tuple[Any, Any, str, str]:
     if isinstance(array, Value):
         own = array.spec if array.spec is not None else array.sharding.get("hlo") or array.sharding.get("sdy")
         own = (array.spec or Spec()) if array.manual else own
-        lack = "a report's value does not carry its mesh; show(report, leaf=...) has it, and so has report.mesh"
+        lack = "a report's value does not carry its mesh, which is report.mesh"
         return own, None, lack, "" if own is not None else _A_REPORT
     if hasattr(array, "aval") and not hasattr(array, "sharding"):
         array = array.aval  # a traced value

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.costs.timeline import Critical, Event, HeldMemory, Lane, Timeline
+from shardviz.costs.timeline import Critical, Event, HeldMemory, Timeline
 from shardviz.costs.timing import HOST
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS
 from shardviz.notation import axis_name
@@ -32,7 +32,6 @@ from shardviz.view.document import (
     document,
     line,
     moved,
-    nbytes,
     notes,
     right,
     seconds,
@@ -58,7 +57,7 @@ def timeline_document(timeline: Timeline) -> Document:
         words("a step"),
     )
     lead = words(f"based on {timeline.rests_on}", quiet=True)
-    figure = Figure(of=timeline_picture(timeline), caption="Lanes", brief=True, name="timeline-lanes")
+    figure = Figure(of=timeline_picture(timeline), caption="Lanes", name="timeline-lanes")
     return Document(title=title, lead=(lead,), blocks=(figure, *timeline_tables(timeline)), mesh=timeline.mesh)
 
 
@@ -68,7 +67,6 @@ def timeline_tables(timeline: Timeline) -> tuple[Block, ...]:
         section("What the chip does", _spent(timeline)),
         *_critical(timeline),
         *_exposed(timeline),
-        section("Lanes", _lanes(timeline)),
         _memory(timeline),
         *((section("What is not known", *notes(*timeline.notes)),) if timeline.notes else ()),
     )
@@ -104,52 +102,16 @@ def _spent(timeline: Timeline) -> Table:
     )
 
 
-def _lanes(timeline: Timeline) -> Table:
-    def name(lane: Lane) -> Inline:
-        if not lane.axis:
-            return words(lane.name)
-        return (words("ICI"), axes((lane.axis,)), words(lane.name.removeprefix(f"ICI {lane.axis}").strip()))
-
-    return table(
-        timeline.lanes,
-        ("lane", name),
-        (right("busy"), lambda lane: seconds(lane.busy)),
-        (right("share"), lambda lane: _share(timeline, lane.busy)),
-        (right("waiting"), lambda lane: seconds(lane.waiting)),
-        noun="lane",
-        folds="never",
-        name="timeline-busy",
-    )
-
-
 def _memory(timeline: Timeline) -> Section:
-    """The main memory in use: for the whole step, at the peak, and at the end."""
+    """The main memory in use at the peak."""
     memory, title = timeline.memory, "Memory over the step"
     if memory is None:
         return section(title, lead=MEMORY_NOT_KNOWN)
-    most = max(memory.peak, memory.usable or 0.0) or 1.0
     at = memory.peak_begin
-    there = next(
-        (e for e in timeline.events if e.lane in (COMPUTE, WAITS) and e.begin <= at < e.begin + e.seconds), None
-    )
-    moments = (
-        (memory.standing, "the whole step", None),
-        (memory.peak, f"the peak, first at {format_seconds(at)}", there and there.source),
-        (memory.bytes[-1], "at the end", None),
-    )
-    held = table(
-        moments,
-        (right("in use"), lambda it: nbytes(it[0], strong=it[0] == memory.peak)),
-        (right("share"), lambda it: f"{it[0] / memory.usable:.1%}" if memory.usable else ""),
-        ("", lambda it: bar([Part(share=it[0] / most, role="work")])),
-        ("when", lambda it: it[1]),
-        ("line", lambda it: "" if it[2] is None else line(it[2], timeline.source)),
-        noun="moment",
-        folds="never",
-        name="timeline-memory",
-    )
-    lead = words(f"{memory_words(memory)}; {memory.rests_on}", quiet=True)
-    return section(title, held, *notes(*memory.beside), lead=lead)
+    during = (e for e in timeline.events if e.lane in (COMPUTE, WAITS) and e.begin <= at < e.begin + e.seconds)
+    source = next((event.source for event in during), None)
+    peak = words(f"at the peak, first after {format_seconds(at)}"), *(() if source is None else (line(source),))
+    return section(title, *notes(memory.rests_on, *memory.beside), lead=(words(memory_words(memory)), *peak))
 
 
 MEMORY_NOT_KNOWN = "not known: the report has no buffer assignment, or an older shardviz wrote it"

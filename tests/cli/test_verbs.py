@@ -35,7 +35,6 @@ MLP = ("report", "mlp", *POD, *QUICK)
 RIGHT = {
     "report": ("report", *TRAIN),
     "check": ("check", *TRAIN, "--forbid", "any inside loop"),
-    "comment": ("comment", "--base", "old.json", "--head", "new.json"),
     "compare": ("compare", "old.json", "new.json"),
     "why": ("why", "train", "params['up']"),
     "mends": ("mends", *TRAIN, "--findings", "1"),
@@ -50,7 +49,8 @@ RIGHT = {
     "schema": ("schema", "report"),
     "completion": ("completion", "bash"),
 }
-"""Verb → right input. `lab` and `mcp` serve until they are ended: test_lab_and_doctor.py, tests/ship/test_mcp.py."""
+"""Verb → right input. `lab` and `mcp` serve until they are ended: test_lab_and_doctor.py, tests/ship/test_mcp.py;
+`comment` wants a repository of git: tests/ship/test_comment.py."""
 WRONG = [
     (("why", "mlp"), "STEP: which one?"),
     (("why", "mlp", "a", "b"), "expected [STEP] VALUE, not 3 words"),
@@ -105,8 +105,8 @@ MORE = {
     "why an axis that is not there": ("why", "train", "params['down']", "--axis", "data"),
     "reshard one array": ("reshard", ARRAY, "P('data', None)", "P(None, 'data')", "--mesh", "data=8", *POD),
 }
-AS_IT_IS = ("comment", "skill", "schema", "completion", "targets", "doctor")
-"""What prints Markdown, JSON, a script or a list, which are as wide as they are."""
+AS_IT_IS = ("skill", "schema", "completion", "targets", "doctor")
+"""What prints JSON, Markdown, a script or a list, which are as wide as they are."""
 ASKS_THE_PERSON = ("report", "check", "why", "mends", "search", "sweep", "timeline", "reshard")
 """What runs code of the person before it answers."""
 
@@ -139,7 +139,7 @@ def files(folder) -> set[str]:
 
 
 def test_every_verb_stands_in_the_tables():
-    assert {*RIGHT, "lab", "mcp"} == {*cli.commands} == {words[0] for words, _ in WRONG}
+    assert {*RIGHT, "comment", "lab", "mcp"} == {*cli.commands} == {words[0] for words, _ in WRONG}
 
 
 @pytest.mark.parametrize("words", (RIGHT | MORE).values(), ids=RIGHT | MORE)
@@ -315,7 +315,7 @@ def test_every_verb_helps_with_examples_and_has_a_schema(run):
         ran = run(name, "--help")
         assert ran.code == 0 and ran.out.startswith(f"Usage: shardviz {name}")
         assert f"shardviz {name}" in (verb.epilog or "") and f"\n  {name} " in listed
-        assert name in SCHEMAS or name in ("lab", "schema", "completion", "mcp")
+        assert name in SCHEMAS or name in ("lab", "schema", "completion", "skill", "mcp")
     assert "..." not in listed.partition("Commands:")[2].partition("Examples:")[0], "no sentence is cut short"
 
 

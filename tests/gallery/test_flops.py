@@ -18,13 +18,11 @@ def dot_flops(module):
     return counted.dot_flops, counted.unknown_loops
 
 
-MESHES = {"data": 2, "stage": 4}
-
 LOOPED = {
     "llama": lambda **how: sv.gallery.llama("8b", batch=8, length=128, layers=3, mesh="data=2,model=4", **how),
-    "ring": lambda **how: sv.gallery.ring(mesh={"data": 2, "seq": 4}, length=1024, heads=4, **how),
-    "pipeline": lambda **how: sv.gallery.pipeline(
-        mesh=MESHES, layers=8, microbatches=4, batch=256, d_model=64, d_ff=256, **how
+    "ring": lambda: sv.gallery.ring(mesh={"data": 2, "seq": 4}, length=1024, heads=4),
+    "pipeline": lambda: sv.gallery.pipeline(
+        mesh={"data": 2, "stage": 4}, layers=8, microbatches=4, batch=256, d_model=64, d_ff=256
     ),
 }
 STRAIGHT = {
@@ -41,7 +39,7 @@ STRAIGHT = {
 MODELS = {
     **STRAIGHT,
     **LOOPED,
-    **{f"{name}, unrolled": lambda make=make: make(unroll=True) for name, make in LOOPED.items()},
+    "llama, unrolled": lambda: LOOPED["llama"](unroll=True),
     "llama 70b": lambda: sv.gallery.llama("70b"),
     "llama 70b on 512": lambda: sv.gallery.llama("70b", mesh="data=64,model=8"),
     "llama 70b, 2 layers, unrolled": lambda: sv.gallery.llama("70b", layers=2, unroll=True),
@@ -67,17 +65,13 @@ def test_a_step_does_what_paper_says(name):
     assert flops_of(example.program.partition(example.plan)) == pytest.approx(example.flops, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", LOOPED)
-def test_what_is_unrolled_has_no_loop_and_costs_the_same(name):
+def test_what_is_unrolled_has_no_loop_and_costs_the_same():
     looped, unrolled = (
-        example.program.partition(example.plan) for example in (LOOPED[name](), LOOPED[name](unroll=True))
+        example.program.partition(example.plan) for example in (LOOPED["llama"](), LOOPED["llama"](unroll=True))
     )
     loops = [" while(" in report.stages["partitioned"] for report in (looped, unrolled)]
     assert loops == [True, False]
-    unused = 0.0
-    if name == "pipeline":  # of the first turn's first layer no one needs the gradient of the input
-        unused = 2 * 2 * (256 // 4) * 64 * 256 * MESHES["stage"]
-    assert flops_of(unrolled) == pytest.approx(flops_of(looped) - unused, rel=1e-9)
+    assert flops_of(unrolled) == pytest.approx(flops_of(looped), rel=1e-9)
     assert unrolled.program == looped.program == "train_step"
 
 

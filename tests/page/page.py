@@ -7,7 +7,7 @@ from shardviz.page import bundle
 from shardviz.page.explorer import VIEWS
 
 PARTS = tuple(VIEWS)
-ASKED = ("query", "tab", "reading", "trying", "wants", "device", "opened", "span")
+ASKED = ("query", "tab", "reading", "wants", "device", "opened", "span")
 TRAITS = (*PARTS, *ASKED, "selected_at", "comm_id", "stilled")
 
 MODEL = """const decoded = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));

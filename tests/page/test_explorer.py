@@ -144,7 +144,7 @@ def test_the_collectives_come_with_the_partitioned_report(explorer, program):
     assert kpi(explorer, "memory per device").endswith("of arguments")
     job.answer(program.compiled(plan))
     (memory,) = card(explorer, "memory per device")
-    assert memory["t"].endswith("of arguments") and "4.20 kB by the CPU compiler's plan" in memory["tip"]
+    assert memory.endswith("of arguments")
     assert explorer.status["level"] == "compiled"
 
 

@@ -52,7 +52,6 @@ def explorer(made):
         assert made.state.undo()
     assert [card.id for card in made.state.deck.cards] == [BASELINE]
     made.state.dismiss()
-    made.trying = ""
     return made
 
 
@@ -141,14 +140,10 @@ def test_a_plan_is_built_with_the_mouse(open_page, explorer):
     assert "params['layers'][1]['up']" in {n for n, s in cut(explorer).items() if "data" in s}
     assert "1 differ" in page.at(f"argument-{UP}").inner_text()
     page.click("undo")
-    # a rule of the selection, counted while it is typed
+    # a rule of the selection
     page.click(f"name-{UP}")
     page.click("make-rule-open")
-    assert "catches 6 arrays" in page.at("make-count").inner_text()
     page.at("make-pattern").fill("params.layers.*.up")
-    page.tab.wait_for_function("model.get('trying') === 'params.layers.*.up'")
-    page.answer()
-    assert "catches 3 arrays" in page.at("make-count").inner_text()
     page.click("make-rule")
     assert [rule.filter for rule in explorer.plan.rules] == ["params.layers.*.up"]
 

@@ -146,7 +146,7 @@ def test_inside_values_are_each_devices_own():
         (sine,) = [v for v in report.intermediates if v.op == "sin"]
         assert (sine.shape, sine.shard_shape, sine.bytes_per_device) == ((8, 4), (8, 4), 128)
         assert (sine.manual, sine.spec) == (("data", "model"), None)
-        shown = repr(sv.show(report, leaf=sine.name))
+        shown = repr(sv.show(sine, mesh=report.mesh))
         assert "manual: devices along data, model hold separate arrays" in " ".join(shown.split()), shown
         assert "per device over data, model" in paint.text(Document(blocks=(values_table([sine]),)))
         assert "per device over data, model" in paint.html(Document(blocks=(values_table([sine]),)))

@@ -165,7 +165,7 @@ def test_pictures_of_changed_reports_are_drawn_or_refused(texts):
             cost = sv.cost(found, "tpu v5e:8x8")
             if attempt < 24:
                 png_of(picture(cost))
-            picture(cost, "machine")
+            picture(cost)
         except ShardvizError:
             continue
 

@@ -46,31 +46,21 @@ def test_a_value_of_a_report():
     assert "params['wq'] bfloat16, 1.05 MB per device" in words(shown.html())
 
 
-def test_a_report_is_the_tree_of_its_arguments():
+def test_values_of_a_report_are_a_tree():
     r = report()
-    shown = show(r)
+    shown = show(list(r.arguments), mesh=r.mesh)
     assert isinstance(shown, ShownTree)
     assert [s.title for s in shown.leaves] == ["params['wq']", "x"] and shown.chosen.title == "params['wq']"
     assert shown.bytes.per_device.tolist() == [sum(v.bytes_per_device for v in r.arguments)] * 64
-    drawn = show(r, leaf="dot.1")
-    assert [s.title for s in drawn.leaves] == ["params['wq']", "x"] and drawn.chosen.layout.shard_shape == (32, 4096)
-    assert show(r, leaf="dot.1", after=()).moves.steps[0].kind == "all-gather"
-    assert show(r, leaf="x", spec=()).layout.replicas == 64
-    with pytest.raises(ShardvizError, match="no value 'nothing'"):
-        show(r, leaf="nothing")
-    with pytest.raises(ShardvizError, match="name it, such as leaf="):
-        show(r, after=())
+    assert show(r.value("dot.1"), mesh=r.mesh, after=()).moves.steps[0].kind == "all-gather"
+    assert show(r.value("x"), (), r.mesh).layout.replicas == 64
 
 
 def test_a_value_that_the_report_says_nothing_about():
-    r = dataclasses.replace(
-        report(), arguments=(Value(name="y", shape=(8,), dtype="float32", spec=None), value("x", (8,), "int8", ()))
-    )
-    assert show(r).left_out == ("y",)
+    r, unknown = report(), Value(name="y", shape=(8,), dtype="float32", spec=None)
+    assert show([unknown, value("x", (8,), "int8", ())], mesh=r.mesh).left_out == ("[0]",)
     with pytest.raises(SpecError, match=r"show\(y\): its sharding is not known yet: the report does not say"):
-        show(r, leaf="y")
-    with pytest.raises(ShardvizError, match="has no argument whose sharding is known"):
-        show(dataclasses.replace(r, arguments=()))
+        show(unknown, mesh=r.mesh)
 
 
 def test_a_value_inside_a_shard_map_is_an_array_of_each_device():

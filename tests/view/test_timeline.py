@@ -60,7 +60,7 @@ def test_the_text_says_what_the_record_says():
     assert "level propagated, listed" in text
     words = " ".join(text.split())
     for lane in timeline.lanes:
-        assert f"{lane.name} {format_seconds(lane.busy)}" in words
+        assert f"{lane.name} busy {format_seconds(lane.busy)}" in words
     for each in timeline.exposed:
         assert format_seconds(each.seconds) in words
     for note in timeline.notes:
@@ -154,7 +154,7 @@ def test_memory_is_drawn_below_the_lanes_on_their_axis():
     texts = [text for shape in drawn.shapes if isinstance(shape, Labels) for text in shape.texts]
     assert {"memory", "6.00 GB", f"{usable} usable"} <= set(texts)
     text = " ".join(timeline.text(100).split())
-    assert f"6.00 of {usable}" in text and "at the end" in text and "estimated at level propagated" in text
+    assert f"6.00 of {usable} at the peak" in text and "estimated at level propagated" in text
     small = dataclasses.replace(memory, bytes=tuple(size / 100 for size in memory.bytes))
     drawn = picture(dataclasses.replace(timeline, memory=small))
     assert not [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.tip == "usable memory"]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from shardviz.errors import ShardvizError
-from shardviz.layouts import TreeLeaf, add_up, layout
+from shardviz.layouts import layout
 from shardviz.paint import html, text
 from shardviz.records.amounts import format_number
-from shardviz.view.show import ShownTree, show
+from shardviz.view.show import Shown, ShownTree, show
 from tests.view.sanitizer import words
 
 jax = pytest.importorskip("jax")
@@ -72,11 +72,11 @@ def test_specs_are_one_for_all_or_a_tree_of_them():
 
 def test_devices_that_hold_different_amounts_are_said_apart():
     cuts = {"a": layout((8,), ("x",), {"x": 2}), "b": layout((8,), ("x",), {"x": 4})}
-    tree = add_up(TreeLeaf.of(name, cut, "int8") for name, cut in cuts.items())
-    for said in (text(tree), words(html(tree))):
+    leaves = tuple(Shown(cut, name, "int8") for name, cut in cuts.items())
+    for said in (text(ShownTree(leaves, leaves[0])), words(html(ShownTree(leaves, leaves[0])))):
         assert "6 B on each of the devices 0-1, 2 B on each of the devices 2-3" in said
-    many = add_up(TreeLeaf.of(str(n), layout((8 * n,), ("x",), {"x": n}), "int8") for n in range(1, 8))
-    assert "8 B to 56 B on 7 devices" in text(many)
+    many = tuple(Shown(layout((8 * n,), ("x",), {"x": n}), str(n), "int8") for n in range(1, 8))
+    assert "8 B to 56 B on 7 devices" in text(ShownTree(many, many[0]))
 
 
 def test_many_leaves_are_cut_to_the_heaviest():

@@ -47,7 +47,7 @@ export function Field({ value = "", enter, leave, escape, grab, answer, ...more 
 const PAUSE = 120; // milliseconds without a key before it is said what was typed
 
 /** What says a text when no other has come for a moment. @param {(text: string) => void} say */
-export function useLater(say) {
+function useLater(say) {
   const timer = useRef(/** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined));
   return (/** @type {string} */ text) => {
     clearTimeout(timer.current);

@@ -2,9 +2,9 @@
 // The rules: what the kernel tells of each, with fields to change them, buttons to move them, and a form for a new one.
 import { Pane } from "./panes.js";
 import { find } from "./dom.js";
-import { Field, Form, useLater } from "./fields.js";
+import { Field, Form } from "./fields.js";
 import { Refused, ui, useContextOf, useTraits } from "./parts.js";
-import { useLayoutEffect, useState } from "./vendor/preact.js";
+import { useState } from "./vendor/preact.js";
 
 /** @import { Edit } from "./types.d.ts" */
 
@@ -57,34 +57,17 @@ export function Rules() {
 function NewRule() {
   const ctx = useTraits("rules");
   const count = ctx.get("rules").fields?.length ?? 0;
-  const [pattern, type] = useState("");
-  const oninput = (/** @type {any} */ { target }) => type(target.value);
-  useLayoutEffect(() => type(""), [count]);
   const fields = [
-    { "data-testid": "rule-new-filter", placeholder: "*kernel", "aria-label": "pattern of the new rule", oninput },
+    { "data-testid": "rule-new-filter", placeholder: "*kernel", "aria-label": "pattern of the new rule" },
     { "data-testid": "rule-new-spec", placeholder: "P('data', 'model')", "aria-label": "spec of the new rule" },
   ];
   const add = (/** @type {string} */ filter, /** @type {string} */ spec) =>
     filter.trim() ? ctx.edit({ op: "add_rule", pattern: filter, spec }) : find(ctx.root, "rule-new-filter")?.focus();
   return ui`<${Form} key=${count} class="sv-rulenew" fields=${fields} between=${ui`<span class="sv-soft">→</span>`}
-        take=${add} id="rule-add" words="add rule"><${Count} of=${pattern} id="rule-new-count" /><//>`;
+        take=${add} id="rule-add" words="add rule" />`;
 }
 
-/** What a pattern catches, while it is typed. @param {{ of: string, id: string }} props */
-function Count({ of, id }) {
-  const ctx = useTraits("trial");
-  const { pattern, said = "", names = [], count = 0 } = ctx.get("trial");
-  const fresh = Boolean(pattern) && pattern === of;
-  const attempt = useLater((text) => ctx.set("trying", text));
-  useLayoutEffect(() => {
-    if (!fresh && of.trim()) attempt(of);
-  }, [of]);
-  return ui`<span class="sv-soft sv-count" data-testid=${id} role="status"
-        title=${fresh ? [...names, ...(count > names.length ? ["…"] : [])].join("\n") : ""}>
-      ${fresh ? said : of.trim() ? "…" : ""}</span>`;
-}
-
-/** What makes a rule of an array: a pattern, what it catches, and a button that adds it with the array's spec. @param {{ name: string }} props */
+/** What makes a rule of an array: a pattern, and a button that adds it with the array's spec. @param {{ name: string }} props */
 export function RuleMaker({ name }) {
   const ctx = useTraits("constraints");
   const { patterns: own = [] } = ctx.get("constraints");
@@ -93,7 +76,6 @@ export function RuleMaker({ name }) {
   const [pattern, type] = useState("");
   const begin = () => {
     type(patterns[0]);
-    ctx.set("trying", patterns[0]);
     show(true);
   };
   const title = "one rule for all arrays like this one, with the spec that it has now";
@@ -119,5 +101,5 @@ export function RuleMaker({ name }) {
   );
   return ui`<div class="sv-rulemaker">
       <${Form} class="sv-makerow" fields=${[field]} take=${make} id="make-rule" words="add rule" button="sv-do" />
-      <div><${Count} of=${pattern} id="make-count" />${" · "}${offered}</div></div>`;
+      <div>${offered}</div></div>`;
 }

@@ -106,14 +106,6 @@ export interface Dimensions {
   rows: DimensionRow[];
 }
 
-/** What a rule would catch that is being typed. */
-export interface Trial {
-  pattern?: string;
-  count?: number;
-  said?: string;
-  names?: string[];
-}
-
 export type What = "inputs" | "outputs";
 
 /** A row of a tree as the page has it: a branch, or an array, which has a shape and a place among the arrays. */
@@ -459,11 +451,8 @@ export interface Traits {
   out_cuts: Cuts;
   kin: Kin;
   dimensions: Dimensions;
-  trial: Trial;
   /** What the page asks the kernel to find out. */
   wants: string;
-  /** The pattern of a rule that is being typed. */
-  trying: string;
   status: Status;
   head: Told & { verdict: Document };
   /** A row a card, which selects it; the ids of the one that is open, and of the one that the others are compared with. */
