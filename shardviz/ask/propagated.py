@@ -49,8 +49,7 @@ def report_of(
         diagnostics=rows.notes(lowered, arguments, bound.mesh, cost, target.platform)
         + diagnose.reshards_left(reading.reshards_left)
         + diagnose.unforeseen(reading.unforeseen)
-        + diagnose.without_options(bound.options)
-        + diagnose.unused_arguments(arguments),
+        + diagnose.without_options(bound.options),
         source=rows.source(intermediates, (*reading.collectives, *cost.work)),
         versions=rows.versions(),
         residuals=residuals(propagated, lowered, bound),

@@ -73,8 +73,7 @@ class CompileReading:
             diagnostics=diagnose.compiler_warnings(job.stderr, before, mesh, self._names)
             + rows.notes(self.lowered, arguments, mesh, cost, self.resolved.lowered_for.platform)
             + diagnose.simulated(self.resolved.missing)
-            + diagnose.without_options([o for o in self.bound.options if o not in self.options])
-            + diagnose.unused_arguments(arguments),
+            + diagnose.without_options([o for o in self.bound.options if o not in self.options]),
             source=rows.source(values, (*collectives, *cost.work)),
             stages={"before": texts["before"], "partitioned": texts["partitioned"]},
             timings={"partition": waited, "read": time.perf_counter() - start},

@@ -20,7 +20,7 @@ from shardviz.records.groups import grouped
 RESHARDS = ("all-gather", "all-to-all", "collective-permute")
 _PASSES = frozenset((*RESHARDS, "convert", "copy", "bitcast"))
 _NAMES = {"dot": "dot_general", "rev": "reverse", "conv_general_dilated": "convolution"}
-_SHARDYS = frozenset(("asked", "undone", "again", "stack", "sliced", "loop-invariant", "accumulated"))
+_SHARDYS = frozenset(("asked", "undone", "stack", "sliced", "loop-invariant", "accumulated"))
 
 
 def made_by(op: HloOperation) -> str:

@@ -1,6 +1,6 @@
 """What a person should look at: a function a rule, from what was found to `Finding`s; a file a theme."""
 
-from shardviz.diagnose.arguments import large_constants, unused_arguments
+from shardviz.diagnose.arguments import large_constants
 from shardviz.diagnose.compiled import compiler_warnings, does_not_fit
 from shardviz.diagnose.findings import RULES, findings
 from shardviz.diagnose.levels import (
@@ -33,6 +33,5 @@ __all__ = [
     "unforeseen",
     "unknown_flops",
     "unknown_loops",
-    "unused_arguments",
     "without_options",
 ]

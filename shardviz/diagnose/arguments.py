@@ -1,8 +1,7 @@
-"""Rules about what a program is given: arguments that no result needs, and arrays written into it.
+"""Rules about what a program is given: arrays written into it.
 
 | rule | what it says |
 |---|---|
-| `unused-arguments` | no result needs them: JAX leaves them out of the program |
 | `large-constant` | the function closes over arrays, which are written into the program, whole on every device |
 """
 
@@ -11,28 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from shardviz.diagnose.case import and_others, at_line, by_hand, nbytes, noted, severity, total_bytes
+from shardviz.diagnose.case import and_others, at_line, by_hand, severity, total_bytes
 from shardviz.layouts import itemsize
 from shardviz.records import Finding, Frame, Value
 from shardviz.records.amounts import format_bytes, plural
 
-_WORTH_SAYING = 0.01, 2**20
-_MOST_NAMES = 5
-
-
-def unused_arguments(arguments: Sequence[Value]) -> tuple[Finding, ...]:
-    """A note where arguments that no result needs take a MiB of a device, and a hundredth of all arguments' bytes."""
-    unused = sorted((v for v in arguments if v.unused and not v.on_host), key=lambda v: -nbytes(v))
-    share, least = _WORTH_SAYING
-    if not unused or total_bytes(unused) < max(least, share * total_bytes(arguments)):
-        return ()
-    names = ", ".join(v.name for v in unused[:_MOST_NAMES]) + (", ..." if len(unused) > _MOST_NAMES else "")
-    message = (
-        f"no result needs {names}: JAX drops unused arguments from the program (keep_unused=False), so the program "
-        f"does not count their {format_bytes(total_bytes(unused))} a device; arrays that you keep on the devices still "
-        "take that memory. Do not pass them, or drop the references to them"
-    )
-    return noted("unused-arguments", message, value=unused[0].name)
+_LEAST = 2**20
 
 
 def large_constants(
@@ -42,7 +25,7 @@ def large_constants(
     bytes."""
     rows = [(math.prod(shape) * itemsize(dtype), shape, dtype, source) for shape, dtype, source in held]
     total = float(sum(size for size, *_ in rows))
-    if total < _WORTH_SAYING[1] or devices < 2:
+    if total < _LEAST or devices < 2:
         return ()
     _, shape, dtype, source = max(rows, key=lambda row: row[0])
     others = and_others(rows)

@@ -194,18 +194,13 @@ class Case(Keeping):
         runs = self.runs_as(c)
         return bool(runs) and all((r.collective.count or 2) < (c.count or 2) for r in runs)
 
-    def seconds_of(self, flops: float, dtype: str = "") -> float | None:
-        """How long one device takes for FLOPs of matrix products; None where no machine is known."""
-        if self.cost is None:
-            return None
-        chip = self.cost.machine.chip
-        rate = chip.flops(dtype if dtype and chip.rate_of(dtype) else self.cost.dtype)
-        return flops * chip.devices_per_chip / rate
-
     def flop_seconds(self, products: Iterable[Product]) -> float | None:
         """How long one device takes for products in a step; None where no machine is known."""
-        times = [self.seconds_of(p.step_flops, p.dtype) for p in products]
-        return None if self.cost is None else sum(t or 0.0 for t in times)
+        if self.cost is None:
+            return None
+        chip, usual = self.cost.machine.chip, self.cost.dtype
+        rates = ((p, chip.flops(p.dtype if p.dtype and chip.rate_of(p.dtype) else usual)) for p in products)
+        return sum(p.step_flops * chip.devices_per_chip / rate for p, rate in rates)
 
     @property
     def counts_products(self) -> bool:

@@ -166,28 +166,24 @@ def gathered_results(case: Case) -> Iterator[Finding]:
 
 
 def gradients_unlike(case: Case) -> Iterator[Finding]:
-    """Gradients that come out cut otherwise than their parameters."""
+    """Gradients that come out with more bytes than their parameters, or cut along other dimensions, as one finding."""
     least = 0.01 * case.argument_bytes
-    unlike = [(a, r) for a, r in _otherwise(case, gradients=True) if max(nbytes(a), nbytes(r)) >= least]
-    for larger in (True, False):
-        rows = [(a, r) for a, r in unlike if (nbytes(r) >= nbytes(a)) is larger]
-        if not rows:
-            continue
-        argument, result = max(rows, key=lambda pair: nbytes(pair[1]))
-        one, other = (total_bytes(side) for side in zip(*rows, strict=True))
-        asked = _as_arguments(rows, f"ask for {len(rows)} gradients as their parameters are sharded")
-        yield Finding(
-            f"gradient-unlike:{result.name}",
-            severity(other - one >= 0.05 * case.argument_bytes),
-            f"The gradient of {argument.name}{and_others(rows)} comes out as {result.spec}, {format_bytes(other)} on "
-            f"each device, but {argument.name} itself is sharded as {argument.spec}, {format_bytes(one)}.",
-            why="the optimizer combines parameter and gradient element by element, so one of them is resharded "
-            "first; ZeRO does so on purpose, with gradients sharded further",
-            value=result.name,
-            axes=tuple(dict.fromkeys((*(argument.spec or Spec()).axes, *(result.spec or Spec()).axes))),
-            numbers={"bytes": other, "saved_bytes": max(0.0, other - one)},
-            mends=asked if larger else (),
-        )
+    rows = [(a, r) for a, r in _otherwise(case, gradients=True) if nbytes(r) >= max(least, nbytes(a))]
+    if not rows:
+        return
+    argument, result = max(rows, key=lambda pair: nbytes(pair[1]))
+    one, other = (total_bytes(side) for side in zip(*rows, strict=True))
+    yield Finding(
+        f"gradient-unlike:{result.name}",
+        severity(other - one >= 0.05 * case.argument_bytes),
+        f"The gradient of {argument.name}{and_others(rows)} comes out as {result.spec}, {format_bytes(other)} on "
+        f"each device, but {argument.name} itself is sharded as {argument.spec}, {format_bytes(one)}.",
+        why="the optimizer combines parameter and gradient element by element, so one of them is resharded first",
+        value=result.name,
+        axes=tuple(dict.fromkeys((*(argument.spec or Spec()).axes, *(result.spec or Spec()).axes))),
+        numbers={"bytes": other, "saved_bytes": max(0.0, other - one)},
+        mends=_as_arguments(rows, f"ask for {len(rows)} gradients as their parameters are sharded"),
+    )
 
 
 def donated(case: Case) -> Iterator[Finding]:

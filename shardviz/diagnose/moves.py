@@ -8,7 +8,6 @@
 | `operands-unlike` | an argument is sharded unlike what it is added to, so that an array is resharded |
 | `halo` | a convolution runs along a sharded dimension of images, where the batch could be sharded |
 | `there-and-back` | an array is resharded and back again, with nothing done in between |
-| `moved-again` | the same array is gathered twice |
 | `along-the-cut` | a reshape, pad, roll or concatenate runs along a sharded dimension |
 | `update-gathers` | an update in place gathers the array that it updates |
 """
@@ -142,41 +141,6 @@ def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _
     )
 
 
-def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if "again" not in c.facts:
-        return None
-    first = next(
-        (o for o in case.report.collectives if o is not c and _same_array(o, c) and "again" not in o.facts), None
-    )
-    if first is not None and _made_one(case, first, c):
-        return None
-    where = f" (first for {first.source.short})" if first is not None and first.source is not None else ""
-    return _Diagnosis(
-        f"{case.what(c)} is gathered over {quoted_axes(c.axes or ())} a second time in the same pass{where}",
-        "two places need it replicated, and each gathers it for itself; a constraint where it is computed serves both",
-        case.constrained(c, c.after) or (by_hand(c.source, _once(case, c)),),
-    )
-
-
-def _once(case: Case, c: Collective) -> str:
-    name = case.value_name(c)
-    what = name if case.is_argument(name) else "it"
-    return f"gather {what} once, by a with_sharding_constraint to {c.after} before both places"
-
-
-def _made_one(case: Case, first: Collective, c: Collective) -> bool:
-    """Whether the target's compiler is known to have made one collective, no larger, of both."""
-    return any(
-        first.name in run.stands_for and run.collective.operand_bytes <= max(first.operand_bytes, c.operand_bytes)
-        for run in case.runs_as(c)
-    )
-
-
-def _same_array(one: Collective, other: Collective) -> bool:
-    key = lambda c: (c.kind, c.axes, c.operand, c.made_by, c.phase, c.dtype, c.before)  # noqa: E731
-    return key(one) == key(other)
-
-
 def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if c.kind not in ("all-to-all", "collective-permute", "all-gather") or "asked" in c.facts or "undone" in c.facts:
         return None
@@ -283,7 +247,6 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis 
     "gathered-each-run": _each_run,
     "stack-gathered": _stack,
     "there-and-back": _there_and_back,
-    "moved-again": _again,
     "along-the-cut": _along,
     "update-gathers": _update,
     "summed-each-run": _summed_each_run,

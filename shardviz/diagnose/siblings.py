@@ -229,34 +229,30 @@ def _trees(values: tuple[Value, ...]) -> list[list[Value]]:
 
 
 def unlike_parameter(case: Case) -> Iterator[Finding]:
-    """An optimizer's state that is cut otherwise than its parameters: one finding of what holds more than they, and a
-    note of what holds less."""
-    rows = _unlike(case)
-    for further in (False, True):  # ZeRO shards the state further than the parameters
-        some = [row for row in rows if (_saved(case, row) < 0) is further]
-        if not some:
-            continue
-        group = _RecutGroup(case, some)
-        own, _, parameter = group.first
-        assert parameter is not None
-        as_now = f"as {own.spec}, but its parameter {parameter.name} as {parameter.spec}"
-        theirs = format_bytes(total_bytes(row.value for row in some) - group.saved)
-        text = f"{group.what} sharded {as_now}: {group.held} on each device against {theirs}."
-        if len(some) > 1:
-            text = (
-                f"{group.what} sharded unlike their parameters, {group.held} on each device against {theirs}: "
-                f"{own.name} {as_now}."
-            )
-        moves = _resharded(case, some)
-        more = {n: moves[n] for n in ("seconds", "share") if n in moves} | {"moved_bytes": moves["bytes"]}
-        yield group.finding(
-            "unlike-parameter",
-            text + (f" This communicates {moved_words(moves)}." if moves["bytes"] else ""),
-            grave=not (group.saved or further),
-            **more,
-            why="an optimizer combines the two element by element, so each step reshards one of them; ZeRO does so "
-            "on purpose, with the optimizer's state sharded further",
+    """An optimizer's state that holds more than its parameters, or is cut along other dimensions, as one finding."""
+    rows = [row for row in _unlike(case) if _saved(case, row) >= 0]  # ZeRO shards the state further
+    if not rows:
+        return
+    group = _RecutGroup(case, rows)
+    own, _, parameter = group.first
+    assert parameter is not None
+    as_now = f"as {own.spec}, but its parameter {parameter.name} as {parameter.spec}"
+    theirs = format_bytes(total_bytes(row.value for row in rows) - group.saved)
+    text = f"{group.what} sharded {as_now}: {group.held} on each device against {theirs}."
+    if len(rows) > 1:
+        text = (
+            f"{group.what} sharded unlike their parameters, {group.held} on each device against {theirs}: "
+            f"{own.name} {as_now}."
         )
+    moves = _resharded(case, rows)
+    more = {n: moves[n] for n in ("seconds", "share") if n in moves} | {"moved_bytes": moves["bytes"]}
+    yield group.finding(
+        "unlike-parameter",
+        text + (f" This communicates {moved_words(moves)}." if moves["bytes"] else ""),
+        grave=not group.saved,
+        **more,
+        why="an optimizer combines the two element by element, so each step reshards one of them",
+    )
 
 
 def _resharded(case: Case, rows: Sequence[_Recut]) -> dict[str, float]:

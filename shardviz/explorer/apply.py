@@ -452,7 +452,7 @@ def refused(
     """What is known once an edit was refused: why, at which `place`, `subject` and `dimension` (see `Snapshot.error`),
     and the ways on from the plan that was `wanted`."""
     axis = subject if place == "mesh" else None
-    ways = () if wanted is None else ways_on(ask.program, wanted, now.bound, axis or "")
+    ways = () if wanted is None else ways_on(ask.program, wanted, now.bound)
     named = getattr(error, "argument", None)
     words = _told(error, place, error.__cause__) | {
         "message": str(error),

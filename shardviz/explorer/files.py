@@ -12,7 +12,7 @@ what the program has otherwise, which is done to the program again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,29 +29,16 @@ from shardviz.notation import Spec
 from shardviz.program.intermediates import Constrain
 from shardviz.program.plan import Plan
 from shardviz.program.rules import Rules
-from shardviz.records import Value
-from shardviz.records.amounts import format_shape
 from shardviz.records.report import PlanRecord
 
 if TYPE_CHECKING:
     from shardviz.ask.program import Program
 
 SCHEMA_VERSION = 1
-_MOST = 6
-
 _MOST_RULES, _MOST_PATTERN = 1_000, 1_000
 
 _Name = Annotated[str, Meta(max_length=10_000)]
 _Pattern = Annotated[str, Meta(max_length=_MOST_PATTERN)]
-
-
-class _SavedArray(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.dtype} {format_shape(self.shape)}"
 
 
 class _SavedPlan(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,8 +61,6 @@ class _SavedCard(msgspec.Struct, forbid_unknown_fields=True):
 class _SessionFile(msgspec.Struct, forbid_unknown_fields=True):
     shardviz_session: int
     program: str
-    arguments: tuple[_SavedArray, ...]
-    outputs: tuple[_SavedArray, ...]
     target: _Name
     cards: Annotated[tuple[_SavedCard, ...], Meta(min_length=1, max_length=MOST_CARDS)]
     at: str
@@ -88,12 +73,10 @@ class _SessionFile(msgspec.Struct, forbid_unknown_fields=True):
 
 def session_json(state: ExplorerState) -> str:
     """An explorer's cards, machine and selection as JSON text."""
-    deck, report = state.deck, state.report
+    deck = state.deck
     file = _SessionFile(
         shardviz_session=SCHEMA_VERSION,
         program=state.program.name,
-        arguments=_arrays(report.arguments),
-        outputs=_arrays(report.outputs),
         target=state.target,
         cards=tuple(
             _SavedCard(c.id, c.name, _plan(c.plan, c.results.bound, state.program), c.note) for c in deck.cards
@@ -106,10 +89,6 @@ def session_json(state: ExplorerState) -> str:
         model_flops=deck.now.results.whole.model_flops,
     )
     return msgspec.json.encode(file).decode()
-
-
-def _arrays(values: Iterable[Value]) -> tuple[_SavedArray, ...]:
-    return tuple(_SavedArray(v.name, v.dtype, tuple(v.shape)) for v in values)
 
 
 def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _SavedPlan:
@@ -127,12 +106,11 @@ def read_session(
     path: str | os.PathLike[str], program: Program, target: str | Machine | None = None, **options: Any
 ) -> ExplorerState:
     """The explorer that was saved in a file. `target` is another machine than the saved one, `options` are
-    `ExplorerState`'s. A `ShardvizError` for a file that is none, damaged or of another program; a `TargetError` or
-    `MeshError` where the machine does not fit."""
+    `ExplorerState`'s. A `ShardvizError` for a file that is none, or damaged; a `SpecError` where a plan does not fit
+    the program; a `TargetError` or `MeshError` where the machine does not."""
     file = _read(path_of(path))
     plans = {card.id: _plan_of(card.plan) for card in file.cards}
     machine = read(file.target if target is None else target, plans[file.at].mesh)
-    _check_same(file, program, plans[file.at])
     rates: dict[str, Any] = {"tokens": file.tokens, "model_flops": file.model_flops}
     state = ExplorerState(program, plans[file.at], target=machine, **(rates | options))
 
@@ -185,25 +163,3 @@ def _plan_of(kept: _SavedPlan) -> Plan:
         options=bound.options,
     )
     return plan.with_memory(bound.in_memory).with_memory(bound.out_memory, output=True)
-
-
-def _check_same(file: _SessionFile, program: Program, plan: Plan) -> None:
-    """Raises where the arguments are others than those that the plans are for."""
-    report = program.propagate(Plan(plan.mesh, variant=plan.variant))
-    for what, kept, values in (
-        ("argument", file.arguments, report.arguments),
-        ("output", file.outputs, report.outputs),
-    ):
-        ours, theirs = {a.name: a for a in kept}, {a.name: a for a in _arrays(values)}
-        differences = [
-            f"{n} was {ours[n]} and is {theirs[n]}" for n in ours if n in theirs and str(ours[n]) != str(theirs[n])
-        ]
-        differences += [f"{n} is not there" for n in ours if n not in theirs]
-        differences += [f"{n} is new" for n in theirs if n not in ours]
-        if differences:
-            more = f", and {len(differences) - _MOST} more" if len(differences) > _MOST else ""
-            raise ShardvizError(
-                f"this session is of another program than {program.name}: it was saved of {excerpt(file.program)}, "
-                f"whose {what}s differ: {'; '.join(map(excerpt, differences[:_MOST]))}{more}. Open it with that "
-                "program"
-            )

@@ -1,4 +1,4 @@
-"""Collectives of two reports matched by meaning: which appeared, vanished, grew, moved to another line.
+"""Collectives of two reports matched by meaning: which appeared, vanished, grew, shrank.
 
 A collective is known by what it does and where (kind, mesh axes, element type, phase, the text of its source line), not
 by its name or place in HLO, which change with every version of a compiler.
@@ -15,7 +15,7 @@ by its name or place in HLO, which change with every version of a compiler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -64,8 +64,7 @@ class CollectiveChange:
 
     Attributes:
         of: the name of the report that is compared with the baseline.
-        what: `appeared`, `vanished`, `grew`, `shrank` (by operand bytes, then by runs), `moved` (to another line),
-            `other axes`, `other kind`, `other type` (of elements) or `other phase`.
+        what: `appeared`, `vanished`, `grew` or `shrank` (by operand bytes, then by runs).
         before, after: the sums in the baseline and in the other report; None where it has none.
     """
 
@@ -92,16 +91,6 @@ class CollectiveChange:
         return total.collectives[0].source
 
 
-_RELAXED: tuple[tuple[str, Callable[[Meaning], Any]], ...] = (
-    ("other phase", lambda m: m._replace(phase="")),
-    ("other type", lambda m: m._replace(phase="", dtype="")),
-    ("other kind", lambda m: m._replace(phase="", dtype="", kind="")),
-    ("other axes", lambda m: m._replace(phase="", dtype="", axes=None)),
-    ("moved", lambda m: m._replace(phase="", place=SourceLine("", ""))),
-)
-"""In which two collectives may differ and still be one that has changed, what is most alike first."""
-
-
 def match_collectives(
     before: Iterable[Collective],
     after: Iterable[Collective],
@@ -114,29 +103,22 @@ def match_collectives(
     the second, `lines_before` and `lines_after` are the sources' lines. Bytes and runs add up to the totals'
     difference; swapped reports give swapped changes."""
     olds, news = _by_meaning(before, lines_before), _by_meaning(after, lines_after)
+    changes: dict[Meaning, CollectiveChange] = {}
+    for meaning in dict.fromkeys((*olds, *news)):
+        old, new = olds.get(meaning), news.get(meaning)
+        if old is not None and new is not None:
+            if _moves(old) == _moves(new):
+                continue
+            what = "grew" if _size(new) > _size(old) else "shrank"
+        else:
+            what = "appeared" if old is None else "vanished"
+        changes[meaning] = CollectiveChange(of=of, what=what, before=old, after=new)
 
-    def size(total: CollectiveTotal) -> tuple[float, ...]:
-        return total.bytes + total.unknown_bytes, total.runs, total.unknown
+    def weight(meaning: Meaning) -> tuple[Any, ...]:
+        totals = filter(None, (changes[meaning].before, changes[meaning].after))
+        return -abs(changes[meaning].bytes), -max(t.bytes + t.unknown_bytes for t in totals), _order(meaning)
 
-    def weight(change: CollectiveChange) -> tuple[Any, ...]:
-        totals = [t for t in (change.before, change.after) if t is not None]
-        most = max(t.bytes + t.unknown_bytes for t in totals)
-        return -abs(change.bytes), -most, min(_order(t.key) for t in totals if isinstance(t.key, Meaning))
-
-    grew = {m: "grew" if size(news[m]) > size(olds[m]) else "shrank" for m in olds.keys() & news.keys()}
-    changes = [
-        CollectiveChange(of=of, what=grew[m], before=olds[m], after=news[m])
-        for m in olds.keys() & news.keys()
-        if _moves(olds[m]) != _moves(news[m])
-    ]
-    gone = {m: t for m, t in olds.items() if m not in news}
-    come = {m: t for m, t in news.items() if m not in olds}
-    for what, of_meaning in _RELAXED:
-        for old, new in _pairs(gone, come, of_meaning, alike=what == "moved"):
-            changes.append(CollectiveChange(of=of, what=what, before=gone.pop(old), after=come.pop(new)))
-    changes += [CollectiveChange(of=of, what="vanished", before=total, after=None) for total in gone.values()]
-    changes += [CollectiveChange(of=of, what="appeared", before=None, after=total) for total in come.values()]
-    return tuple(sorted(changes, key=weight))
+    return tuple(changes[meaning] for meaning in sorted(changes, key=weight))
 
 
 def _by_meaning(collectives: Iterable[Collective], lines: SourceText) -> dict[Meaning, CollectiveTotal]:
@@ -148,29 +130,8 @@ def _moves(total: CollectiveTotal) -> tuple[float, ...]:
     return total.runs, total.bytes, total.unknown, total.unknown_bytes
 
 
-def _pairs(
-    gone: Mapping[Meaning, CollectiveTotal],
-    come: Mapping[Meaning, CollectiveTotal],
-    of: Callable[[Meaning], Any],
-    *,
-    alike: bool,
-) -> list[tuple[Meaning, Meaning]]:
-    """Which of those that are gone has which of those that have come in its place, the nearest in bytes first: both
-    have in common what `of` tells, and move the same where they must be `alike`."""
-    candidates = [
-        (abs(olds.bytes - news.bytes), sorted((_order(old), _order(new))), old, new)
-        for old, olds in gone.items()
-        for new, news in come.items()
-        if of(old) == of(new) and (not alike or _moves(olds) == _moves(news))
-    ]
-    candidates.sort(key=lambda each: each[:2])
-    taken: set[Meaning] = set()
-    pairs = []
-    for *_, old, new in candidates:
-        if old not in taken and new not in taken:
-            taken |= {old, new}
-            pairs.append((old, new))
-    return pairs
+def _size(total: CollectiveTotal) -> tuple[float, ...]:
+    return total.bytes + total.unknown_bytes, total.runs, total.unknown
 
 
 def _order(meaning: Meaning) -> tuple[Any, ...]:

@@ -128,8 +128,8 @@ def open(
         The `Explorer`.
 
     Raises:
-        ShardvizError: if the file cannot be read, is no session or damaged, or of another program; the message says
-            which arguments differ.
+        ShardvizError: if the file cannot be read, is no session or damaged.
+        SpecError: if a plan does not fit the program; the message names the argument.
         TargetError, MeshError: if the machine is not known here, or has another number of devices than the mesh.
 
     Examples:

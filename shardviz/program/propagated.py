@@ -47,7 +47,7 @@ from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, attributes_of, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.unforeseen import Unforeseen, dims_crossed, partial_cut
-from shardviz.program.uses import is_reshard, is_slice, moved_axes, root_of, surroundings
+from shardviz.program.uses import is_reshard, is_slice, moved_axes, surroundings
 from shardviz.records import Collective, Factor, Product, Value, WorkTally
 from shardviz.records.kernels import Array, KernelFacts
 from shardviz.records.phases import phase
@@ -118,7 +118,6 @@ class PropagatedReading(Walker):
         self.shown: list[int] = []  # which of them have a sharding, or lie in a shard_map
         self.collectives: list[Collective] = []  # what Shardy would put in, per-device bytes
         self.products: list[Product] = []
-        self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
         self.reshards_left = 0  # that Shardy did not turn into collectives
         self.unforeseen: list[Unforeseen] = []  # what Shardy leaves to XLA's partitioner
         self._fields, self._size = cache(self._fields_of), cache(self._size_of)  # most values are sharded as others are
@@ -428,7 +427,7 @@ class PropagatedReading(Walker):
         details = {}
         if not self.brief:
             details = {"before": before, "after": after, "array": result.shape}
-            details |= self._stands(op, tuple(spans), stands_in, first is not result)
+            details |= self._stands(op)
         for axes in spans:
             self._add(
                 kind,
@@ -476,16 +475,11 @@ class PropagatedReading(Walker):
                 read_by=("reduce",),
             )
 
-    def _stands(
-        self, op: MlirOperation, spans: tuple[tuple[Axis, ...], ...], phase: str, joined: bool
-    ) -> dict[str, Any]:
-        """Between which operations a collective stands; one `joined` with the same before it moves nothing again."""
+    def _stands(self, op: MlirOperation) -> dict[str, Any]:
+        """Between which operations a collective stands."""
         stands = surroundings(self.graph, op, self.around.calls, self.around.manual, self._same)
-        moved = root_of(op), op.kind, spans, phase
-        facts = ("asked",) if self.place(op).op == "sharding_constraint" else ()
-        facts += ("again",) if moved in self.moved and op.kind == "all-gather" and not joined else ()
-        self.moved.add(moved)
-        return stands | {"facts": stands["facts"] + facts}
+        asked = ("asked",) if self.place(op).op == "sharding_constraint" else ()
+        return stands | {"facts": stands["facts"] + asked}
 
     def _sums(self, op: MlirOperation, axes: tuple[Axis, ...]) -> list[tuple[Axis, ...]]:
         """The axes of each all-reduce that the partitioner makes of one sum over several axes. It makes one for each

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from shardviz.graph import Block, GraphValue, Operation, Origins
-from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers, root
+from shardviz.graph import Block, Operation, Origins
+from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers
 from shardviz.notation import Axis, Spec
 from shardviz.notation.sdy import axis_lists
 from shardviz.program.graph import COLLECTIVES, MlirGraph, MlirOperation
@@ -112,11 +112,6 @@ def _adds_to_a_total(reader: Reader) -> bool:
             return block is caller.blocks[1] and number == total.index
         total, result = caller.operands[total.index], caller.results[number]
     return False
-
-
-def root_of(op: MlirOperation) -> GraphValue:
-    """The value that a collective moves, looked up past operations that only pass it on."""
-    return root(op.operands[0], lambda each: each.name in _MOVES)
 
 
 def moved_axes(op: MlirOperation, attribute: str) -> tuple[Axis, ...]:

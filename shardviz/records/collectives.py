@@ -65,9 +65,9 @@ class Collective:
         facts: what is so of it: `loop-invariant` (it stands in a loop that gives it the same operand each time),
             `stack` (only slices of its result are read, one in each run of a loop), `sliced` (only a part of its result
             is read), `undone` (the reshards that follow bring back the sharding before it), `asked` (a sharding
-            constraint of the program asks for it), `again` (the same array was moved over the same axes before, in the
-            same phase), `accumulated` (a loop adds what it gives to a total in each run, and reads that nowhere else),
-            `windowed` (it is part of a product that XLA computes piece by piece, while the next piece is on its way).
+            constraint of the program asks for it), `accumulated` (a loop adds what it gives to a total in each run, and
+            reads that nowhere else), `windowed` (it is part of a product that XLA computes piece by piece, while the
+            next piece is on its way).
     """
 
     kind: str

@@ -186,8 +186,6 @@ def _decided(decision: str, choice: Choice, than: Choice | None = None) -> str:
     """What a choice decides; where it is given for another's, all in which they differ."""
     if decision == "mesh":
         return choice.text.split(";")[0]
-    if decision == "device order":
-        return choice.order_text
     if decision == "state":
         return (
             ", ".join(f"{part} by {' and '.join(axes)}" for part in PARTS if (axes := choice.by(part))) or "state whole"

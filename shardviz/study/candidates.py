@@ -22,9 +22,6 @@ from typing import Any
 
 from shardviz.ask.parts import Parts
 from shardviz.costs.machine import Machine
-from shardviz.costs.orders import ROW_MAJOR, exchanged, reordered
-from shardviz.costs.placement import placement
-from shardviz.errors import ShardvizError
 from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
@@ -33,7 +30,6 @@ from shardviz.program.plan import Plan
 from shardviz.program.trace import Argument
 
 MOST_AXES = 3
-Order = str | tuple[str, str]
 _NAMES = ("data", "model", "fsdp", "expert", "tensor")
 PARAMETERS, OPTIMIZER = "parameters", "optimizer state"
 PARTS = (PARAMETERS, OPTIMIZER)
@@ -48,14 +44,11 @@ class Choice:
         cuts: (logical dimension, the axes that cut it), in the order in which they were decided; then of `PARTS` of the
             state (the part, the axes that cut its arrays along their largest free dimension).
         based: what no decision touches is as in the plan that is to be improved.
-        order: how the devices stand in the mesh: as JAX's `mesh_utils` has them (empty), counted through
-            (`row-major`), or as if two axes stood in each other's place.
     """
 
     mesh: tuple[tuple[str, int], ...]
     cuts: tuple[tuple[str, tuple[str, ...]], ...] = ()
     based: bool = False
-    order: Order = ""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -83,16 +76,7 @@ class Choice:
         mesh = ",".join(f"{name}={size}" for name, size in self.mesh if size > 1) or "one device"
         sizes = self.sizes
         cuts = [(what, tuple(a for a in axes if sizes[a] > 1)) for what, axes in self.cuts]
-        order = [self.order_text] if self.order else []
-        return "; ".join([mesh, *order, *(f"{what} by {' and '.join(axes)}" for what, axes in cuts if axes)])
-
-    @property
-    def order_text(self) -> str:
-        """`devices as if data and model changed places`."""
-        if isinstance(self.order, str):
-            usual = "devices as they were given" if self.based else "devices in JAX's usual order"
-            return "devices counted through" if self.order else usual
-        return f"devices as if {' and '.join(self.order)} changed places"
+        return "; ".join([mesh, *(f"{what} by {' and '.join(axes)}" for what, axes in cuts if axes)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +104,6 @@ class Space(Parts):
     specs: Mapping[str, Spec] = field(default_factory=dict)
     cuts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
-    _placements: dict[Any, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -288,7 +271,6 @@ class Space(Parts):
             for dimension in free:
                 if axis in choice.by(dimension.name) or self.divides(dimension, choice, axis):
                     yield dimension.name, _toggled(choice, axis, dimension.name)
-        yield from (("device order", each) for each in self._reordered(choice))
         yield from (("mesh", each) for each in self._shapes(choice))
         for axis in choice.axes:
             holds = [d for d in free if axis in choice.by(d.name)]
@@ -325,7 +307,7 @@ class Space(Parts):
     def named(self, choice: Choice) -> Choice:
         """The choice with the axes that the search has invented called by what they cut: `data` the batch, `model` what
         lies between the layers' products, `fsdp` the state alone where there is a `data`."""
-        if self.mesh is not None or self.required or self.sizes or self.cutting or choice.based or choice.order:
+        if self.mesh is not None or self.required or self.sizes or self.cutting or choice.based:
             return choice
         if self.base is not None:
             return choice
@@ -354,52 +336,25 @@ class Space(Parts):
             for prime in _primes(sizes[give]):
                 new = sizes | {give: sizes[give] // prime, take: sizes[take] * prime}
                 if self._allowed(new):
-                    yield replace(choice, mesh=tuple((n, new[n]) for n, _ in choice.mesh), order="")
+                    yield replace(choice, mesh=tuple((n, new[n]) for n, _ in choice.mesh))
         if self.required:  # without, axes are known by their places alone, and the sizes have all orders
             for one, two in itertools.combinations(range(len(choice.mesh)), 2):
                 if choice.mesh[one][1] > 1 and choice.mesh[two][1] > 1:
                     order = list(choice.mesh)
                     order[one], order[two] = order[two], order[one]
-                    yield replace(choice, mesh=tuple(order), order="")
-
-    def _reordered(self, choice: Choice) -> Iterator[Choice]:
-        """The same decisions with the devices in other orders, as far as these are others on the machine."""
-        if self.mesh is not None or not choice.axes:
-            return
-        orders: list[Order] = ["", ROW_MAJOR, *itertools.combinations(choice.axes, 2)]
-        standing = {self._placed(choice), ()}
-        for order in orders:
-            other = replace(choice, order=order)
-            if (place := self._placed(other)) not in standing:
-                standing.add(place)
-                yield other
-
-    def _placed(self, choice: Choice) -> tuple[int, ...]:
-        """The devices in a choice's order; nothing for an order that the machine does not have."""
-        key = choice.mesh, choice.order, choice.based
-        if key not in self._placements:
-            try:
-                self._placements[key] = placement(self._mesh(choice, bare=True), self.machine).order
-            except ShardvizError:  # slices that are no blocks of the mesh
-                self._placements[key] = ()
-        return self._placements[key]
+                    yield replace(choice, mesh=tuple(order))
 
     def _mesh(self, choice: Choice, bare: bool) -> DeviceMesh:
         """The mesh of a choice; see `plan`."""
         if self.mesh is not None:
             return self.mesh
-        wide = lambda mesh: [axis for axis in mesh.shape.items() if axis[1] > 1]  # noqa: E731
-        sizes = choice.sizes
-        shape = {name: size for name, size in sizes.items() if not bare or size > 1 or name in self.required}
+        shape = {n: size for n, size in choice.sizes.items() if not bare or size > 1 or n in self.required}
         mesh = DeviceMesh.of(shape or dict(choice.mesh[:1]))
-        if not choice.order:
-            base = self.base.mesh if choice.based and self.base is not None else mesh
-            if wide(base) != wide(mesh):
-                return mesh
-            return replace(mesh, device_ids=base.device_ids, slice_ids=base.slice_ids, in_order=base.in_order)
-        if isinstance(choice.order, str):
-            return reordered(mesh, choice.order)
-        return exchanged(mesh, self.machine, *choice.order)
+        wide = lambda mesh: [axis for axis in mesh.shape.items() if axis[1] > 1]  # noqa: E731
+        base = None if self.base is None or not choice.based else self.base.mesh
+        if base is None or wide(base) != wide(mesh):
+            return mesh
+        return replace(mesh, device_ids=base.device_ids, slice_ids=base.slice_ids, in_order=base.in_order)
 
     def plan(self, choice: Choice, *, bare: bool = False) -> Plan:
         """The plan of a choice; `bare`: without axes of one device that the program does not ask for. With them all

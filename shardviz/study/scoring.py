@@ -7,15 +7,12 @@ not built.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from shardviz.ask.program import Program, sketch
 from shardviz.costs import Machine
-from shardviz.costs.orders import MESH_UTILS, reordered
 from shardviz.costs.step_cost import Needs, StepCost, cost_of, flops_by_dtype
 from shardviz.errors import ShardvizError
-from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
@@ -105,29 +102,9 @@ class Scorer:
     machine: Machine
     lowered_for: LowerFor
 
-    def __post_init__(self) -> None:
-        self._last: tuple[Plan, Report] | None = None
-
-    def __reduce__(self) -> Any:
-        return Scorer, (self.program, self.machine, self.lowered_for)
-
     def __call__(self, plan: Plan) -> Score:
         """The score of a plan. Raises ShardvizError if the plan does not fit the program, or Shardy refuses it."""
-        return score_of(cost_of(self._sketch(plan), self.machine, tokens=False))
-
-    def _sketch(self, plan: Plan) -> Report:
-        """What costs of a plan. In which order its devices stand changes nothing but how long what moves takes."""
-        mesh = plan.mesh
-        if mesh.slice_ids or not (mesh.device_ids or mesh.in_order):
-            report = sketch(self.program, plan, self.lowered_for)
-            self._last = plan, report
-            return report
-        usual = plan.with_mesh(reordered(mesh, MESH_UTILS))
-        if self._last is None or self._last[0] != usual:
-            self._sketch(usual)
-        assert self._last is not None
-        _, report = self._last
-        return replace(report, plan=replace(report.plan, mesh=mesh))
+        return score_of(cost_of(sketch(self.program, plan, self.lowered_for), self.machine, tokens=False))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,7 +98,7 @@ def search(
         plan: a plan that is to be improved; the search begins with it, and what it does not decide stays as it is. None
             for what the function brings along (`in_shardings`, say), where that is for as many devices.
         mesh: the one mesh that is wanted; None for every factorisation of the machine's devices into up to three
-            axes, with the devices in several orders: `mesh_utils`'s own, counted through, two axes' places exchanged.
+            axes, with the devices in `mesh_utils`'s own order, or the given plan's.
         pins: what must stay: an argument's tree path → its spec; the name of a logical dimension
             (`program.dimensions`) → the axes that cut it, None for none; the name of a mesh axis → its size.
         executor: where candidates are scored: any `concurrent.futures.Executor`, or a `dask.distributed` client; None

@@ -8,10 +8,9 @@ from functools import partial
 
 from shardviz.judge.changes import CollectiveChange
 from shardviz.judge.comparison import Amount, Comparison, ValueChange
-from shardviz.records import Value
+from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_change, format_count, format_flops, format_seconds, plural
 from shardviz.records.options import options_text
-from shardviz.records.sums import CollectiveTotal
 from shardviz.view.document import (
     Document,
     Inline,
@@ -37,17 +36,6 @@ from shardviz.view.document import (
 
 _MOST_SPECS, _MOST_COLLECTIVES = 24, 24
 _TITLES = {"work": "Matrix products", "collectives": "Collectives", "memory": "Memory", "step": "Step"}
-_WHAT = {
-    "appeared": "appeared",
-    "vanished": "vanished",
-    "grew": "grew",
-    "shrank": "shrank",
-    "moved": "moved to another line",
-    "other axes": "over other axes",
-    "other kind": "of another kind",
-    "other type": "of another element type",
-    "other phase": "in another phase",
-}
 _FORMATS = {
     "FLOP": format_flops,
     "bytes": format_bytes,
@@ -183,45 +171,34 @@ def nbytes_difference(amount: float) -> Piece:
 
 
 def _collectives_section(comparison: Comparison) -> Section:
-    def sides(change: CollectiveChange) -> list[CollectiveTotal]:
-        return [total for total in (change.before, change.after) if total is not None]
-
-    def each(change: CollectiveChange, what: str) -> str:
-        return " → ".join(dict.fromkeys(getattr(total.collectives[0], what) for total in sides(change)))
-
-    def over(change: CollectiveChange) -> Iterator[Piece]:
-        for n, over in enumerate(dict.fromkeys(total.axes for total in sides(change))):
-            yield from (words("→"),) * bool(n)
-            yield axes(over)
+    def one(change: CollectiveChange) -> Collective:
+        total = change.after or change.before
+        assert total is not None
+        return total.collectives[0]
 
     def both(change: CollectiveChange, what: str) -> str:
         """`1 → 3`, or one text where both are the same; a dash where a side has none."""
         texts = ["–" if total is None else getattr(total, what) for total in (change.before, change.after)]
         return " → ".join(dict.fromkeys(texts))
 
-    def lines(change: CollectiveChange) -> tuple[Piece, ...]:
-        moved = dict.fromkeys(total.collectives[0].source for total in sides(change))
-        frames = moved if change.what == "moved" else [change.source]
-        return tuple(line(frame, comparison.source) for frame in frames)
-
     def what(change: CollectiveChange) -> Piece:
         tone = "bad" if change.bytes > 0 else "good" if change.bytes < 0 else ""
-        return words(_WHAT[change.what], strong=True, tone=tone)
+        return words(change.what, strong=True, tone=tone)
 
     rows = table(
         comparison.collectives,
         ("in", lambda change: code(change.of)) if len(comparison.names) > 2 else None,
         ("what", what),
-        ("collective", lambda change: (words(each(change, "kind")), words(each(change, "dtype"), quiet=True))),
-        ("over", over),
+        ("collective", lambda change: (words(one(change).kind), words(one(change).dtype, quiet=True))),
+        ("over", lambda change: axes(one(change).axes)),
         (right("runs"), lambda change: both(change, "runs_text")),
         (right("operand bytes"), lambda change: both(change, "bytes_text")),
         (right("difference"), lambda change: nbytes_difference(change.bytes)),
-        ("line", lines),
+        ("line", lambda change: line(change.source, comparison.source)),
         most=_MOST_COLLECTIVES,
         noun="change",
         name="collectives",
     )
     counts = Counter(change.what for change in comparison.collectives)
-    lead = ", ".join(f"{counts[what]} {_WHAT[what]}" for what in _WHAT if counts[what])
+    lead = ", ".join(f"{counts[what]} {what}" for what in ("appeared", "vanished", "grew", "shrank") if counts[what])
     return section("Collectives", rows, lead=lead)

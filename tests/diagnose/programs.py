@@ -260,11 +260,6 @@ def even_rows(x):
     return jnp.tanh(x)
 
 
-def both_ways(x, w):
-    y = jnp.tanh(x @ w)
-    return y @ w.T  # here
-
-
 def attends(cache, q):
     new = jax.lax.dynamic_update_slice(cache, q, (0, 5, 0, 0))
     return new, jnp.einsum("bqhd,bshd->bhqs", q, new)
@@ -348,7 +343,6 @@ FIRES: dict[str, tuple[Case, Case]] = {
     ),
     "along-the-cut": versus(Case(uneven_reshape, (s(8, 24),), (P("data", "model"),)), fn=even_reshape),
     "along-the-cut/concatenate": versus(Case(appended, (s(8, 16),), (P("model"),)), fn=appended_elsewhere),
-    "moved-again": versus(Case(both_ways, (BATCH, s(16, 16)), (P("data"), P("data"))), specs=(P("data"), P())),
     "large-constant": versus(
         Case(looks_up, (s(64, 512),), (P("data"),)),
         fn=is_given,

