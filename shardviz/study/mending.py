@@ -8,7 +8,8 @@ propagation and the cost model, in tens of milliseconds. What makes the step no 
 less memory in as short a step, or makes it fit, or takes away what a warning says that an array holds; the best of the
 rest go through XLA's partitioner, and what that finds is what is said. What saves less time than a level is off by is
 no mend there, unless it saves memory. For memory the target's compiler is asked, if that is there: where the plan does
-not fit, where the change saves hardly any time, and where it costs time against a finding of what an array holds.
+not fit, where the change saves hardly any time, and where it costs time against a finding of what an array holds; and
+about a change that saves much and that no warning names.
 
 Where the process has other things to do in between, what traces the function is tried in a worker: nobody waits for it,
 and whatever the function locks is locked there.
@@ -58,6 +59,8 @@ _MOST = 0.5
 _UNFORESEEN = 0.1
 """By which share a step without one of the function's constraints may be longer before the partitioner is asked."""
 _EQUAL = 1e-6
+_MUCH, _TARGETED = 0.2, 2
+"""From which share of the step on a mend that no warning names goes through the target's compiler, and how many do."""
 
 
 class Wanted(TypedDict, total=False):
@@ -228,7 +231,8 @@ class Mending(Trying[Mends]):
         self._target = "cpu" if machine is None else machine.text
         resolved = resolve_target(self._target, report.mesh)
         self._judge = Judge(machine, resolved.lowered_for)
-        self._compiler = not resolved.missing
+        self._compiler, self._targeted = not resolved.missing, 0
+        self._changes: dict[Plan, tuple[Judged, Change]] = {}
         self._proposals = Proposals(self.program, report, machine, plan, findings)
         self._mends: list[Mend] = []
         self._not_offered = self._proposals.not_offered
@@ -282,7 +286,7 @@ class Mending(Trying[Mends]):
         # what is wrong goes before what merely costs most, which is tried while the partitioner is at work
         yield from self._tell([c for c in changes if c.finding is not None], base)
         yield from self._tell([c for c in changes if c.finding is None], base)
-        while not self.stopped and self._due:
+        while not self.stopped and (self._due or self._goes_on()):
             yield Wait([f for _, change in self._due for f in self._awaited(change)])
             yield from self._confirmed(base)
         self._finished = not self.stopped
@@ -430,7 +434,25 @@ class Mending(Trying[Mends]):
             self._due.remove((judged, change))
             if (mend := self._confirm(change, judged, base)) is not None:
                 self._mends.append(mend)
+                self._changes[mend.plan] = judged, change
                 yield self.state
+
+    def _goes_on(self) -> bool:
+        """Asks the target's compiler about the mend that saves most, where that is much and no warning names it;
+        whether there is one to ask about."""
+        best = max(self._mends, key=lambda m: m.seconds or 0.0, default=None)
+        if best is None or best.level != "partitioned" or not self._compiler or self._targeted == _TARGETED:
+            return False
+        judged, change = self._changes[best.plan]
+        much = (best.seconds or 0.0) >= _MUCH * (best.step or 0.0) > 0
+        if not much or self._goes(change) or any(f.severity != "note" for f in best.findings):
+            return False
+        self._targeted += 1
+        self._mends.remove(best)
+        self._due.append((judged, change))
+        for each in (self.plan, change.plan):
+            self._ask(each, "compiled")
+        return True
 
     def _confirm(self, change: Change, judged: Judged, base: Judged) -> Mend | None:
         """The mend at the highest level that answers; None where that says that it is none."""

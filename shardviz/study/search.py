@@ -447,7 +447,10 @@ class Searching(Trying[Search]):
         if pool is None or self._over():
             return
         done = self.tried.keys() | self._refused.keys() | self._scores.keys()
-        tasks = {key: plan for key, plan in map(self._plan, choices) if key not in done}
+        tasks: dict[Any, Plan] = {}
+        for key, plan in map(self._plan, choices):
+            if key not in done:
+                tasks.setdefault(key, plan)  # the first of those that are alike is tried
         with contextlib.closing(answers(score_there, self._shared, tasks, pool)) as scores:
             for key, score in scores:
                 self._scores[key] = score.why if isinstance(score, Lost) else score

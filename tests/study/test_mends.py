@@ -63,6 +63,18 @@ def test_what_is_offered_helps_as_much_as_is_said(lame, tried):
         assert mend.difference.amount("operand bytes").after == pytest.approx(moved[1])
 
 
+@pytest.mark.tpu
+@pytest.mark.long
+def test_what_saves_much_and_no_warning_names_is_said_as_the_targets_compiler_says_it():
+    """Of a U-Net with nothing sharded over `data` the partitioner and the TPU's compiler say that the batch belongs
+    there."""
+    program = unet(256, 64)
+    plan = sv.Plan({"data": 4, "model": 2}, edits=channels(program))
+    first = sv.mends(program, program.partition(plan, TARGET), TARGET, plan=plan)[0]
+    before, after = (cost_of(program.compile(each, TARGET), TARGET).seconds for each in (plan, first.plan))
+    assert first.level == "compiled" and first.seconds == pytest.approx(before - after)
+
+
 @pytest.mark.long
 def test_a_saving_as_small_as_its_level_s_error_is_no_mend_before_the_targets_compiler_has_confirmed_it():
     """A TPU's compiler says of each kernel of a sampler that it is as quick whole as gathered where it is used."""

@@ -84,10 +84,10 @@ def every_rank(hunt: Searching):
 
 
 SMALL = {
-    "wide": (lambda: mlp(8192, 1024, 8192, 1024), FOUR, {}, 700),
-    "many rows": (lambda: mlp(65536, 512, 2048, 512), FOUR, {"y:1": None}, 200),
-    "three axes": (lambda: mlp(8192, 1024, 8192), "tpu v5p:2x2x2", {"y:1": None}, 1024),
-    "attention": (lambda: attention(8, 1024, 2048, 16), FOUR, {"k": None, "o:1": None}, 200),
+    "wide": (lambda: mlp(8192, 1024, 8192, 1024), FOUR, {}, 380),
+    "many rows": (lambda: mlp(65536, 512, 2048, 512), FOUR, {"y:1": None}, 130),
+    "three axes": (lambda: mlp(8192, 1024, 8192), "tpu v5p:2x2x2", {"y:1": None}, 290),
+    "attention": (lambda: attention(8, 1024, 2048, 16), FOUR, {"k": None, "o:1": None}, 100),
 }
 
 
