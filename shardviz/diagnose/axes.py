@@ -22,11 +22,11 @@ from shardviz.records.report import values_of
 
 
 def idle_axes(case: Case) -> Iterator[Finding]:
-    """Each mesh axis that cuts nothing and over which nothing moves: its devices repeat each other's work."""
+    """Each mesh axis that shards nothing and over which nothing moves: its devices repeat each other's work."""
     report = case.report
     unread = any(v.spec is None and not v.manual for v in values_of(report))
     if unread or any(c.axes is None for c in report.collectives):
-        return  # something is cut or moves in a way that no axes say
+        return  # something is sharded or moves in a way that no axes say
     for axis, size in report.mesh.shape.items():
         if size == 1 or axis in case.used_axes:
             continue

@@ -103,13 +103,13 @@ class Case(Keeping):
         return None if c.after is None else _whole(c.shape, c.after, self.report.mesh)
 
     def left(self, c: Collective) -> float:
-        """Bytes of the array that a device holds after a collective, or after the change of cuts that it is part of."""
+        """Bytes of the array that a device holds after a collective, or after the resharding that it is part of."""
         if c.array is None or c.after is None:
             return c.result_bytes
         return self.shard_bytes(c.array, c.dtype, c.after)
 
     def shard_bytes(self, shape: tuple[int, ...], dtype: str, spec: Spec) -> float:
-        """Bytes on one device of an array that is cut by a spec."""
+        """Bytes on one device of an array that is sharded by a spec."""
         return float(math.prod(shard_shape(shape, spec, self.report.mesh)) * itemsize(dtype))
 
     def value_of(self, c: Collective) -> Value | None:
@@ -137,8 +137,8 @@ class Case(Keeping):
         """To constrain what a collective moves to a spec; an argument is given it, where `argument` says so.
 
         Where a constraint of the function asks for the move, to change that one. None where the array is not known, or
-        is a slice or another shape of it, which the spec does not fit; none for a spec that cuts by a part of a mesh
-        axis, which no PartitionSpec says.
+        is a slice or another shape of it, which the spec does not fit; none for a spec that shards along a part of a
+        mesh axis, which no PartitionSpec says.
         """
         value = self.value_of(c)
         if spec is None or any(not isinstance(axis, str) for axis in spec.axes):
@@ -158,7 +158,7 @@ class Case(Keeping):
         return Suggestion(kind="constrain", target=value.name, spec=spec, source=source, called=called)
 
     def elsewhere(self, c: Collective) -> tuple[Suggestion, ...]:
-        """To cut the argument that a collective moves along another dimension than the one that it goes along."""
+        """To shard the argument that a collective moves along another dimension than the one that it goes along."""
         value = self.value_of(c)
         if value is None or value.spec is None or not self.is_argument(value.name):
             return ()
@@ -215,7 +215,7 @@ class Case(Keeping):
 
     @cached_property
     def used_axes(self) -> frozenset[str]:
-        """The mesh axes that cut a value, that a `shard_map` is manual over, or that a collective spans."""
+        """The mesh axes that shard a value, that a `shard_map` is manual over, or that a collective spans."""
         used = {axis_name(a) for v in values_of(self.report) for a in (*(v.spec.axes if v.spec else ()), *v.manual)}
         return frozenset(used | {axis_name(a) for c in self.report.collectives for a in c.axes or ()})
 

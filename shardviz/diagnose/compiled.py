@@ -31,7 +31,7 @@ _GIVEN_UP = re.compile(
 )
 _RULE = "involuntary-rematerialisation"
 _TRIED = "fake_parameter"
-"""What the partitioner calls an array that it only tries out, to see which way to cut a product costs less."""
+"""What the partitioner calls an array that it only tries out, to see which way to shard a product costs less."""
 _PARAMETER = re.compile(r"parameter\((\d{1,6})\)")
 
 
@@ -58,7 +58,7 @@ def _given_up(
     mesh: DeviceMesh | None,
     arguments: Sequence[str],
 ) -> Finding:
-    """One warning as a finding: which array, from which cut to which, and its line."""
+    """One warning as a finding: which array, from which sharding to which, and its line."""
     name, shape, source = match["name"], None, None
     if made is not None and module is not None:
         shape = made[1].shape

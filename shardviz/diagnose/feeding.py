@@ -1,10 +1,10 @@
-"""Rules about results and the arguments that they belong to: how they are cut, and whether they take their memory.
+"""Rules about results and the arguments that they belong to: how they are sharded, and whether they take their memory.
 
 | rule | what it says |
 |---|---|
-| `comes-back-otherwise` | a new value comes out cut otherwise than its argument: the step compiles twice |
+| `comes-back-otherwise` | a new value comes out sharded otherwise than its argument: the step compiles twice |
 | `result-gathered` | the plan asks for results replicated that the program computes sharded |
-| `gradient-unlike` | a gradient comes out cut otherwise than its parameter |
+| `gradient-unlike` | a gradient comes out sharded otherwise than its parameter |
 | `not-donated` | a result takes new memory though the argument whose place it takes is not needed any more |
 | `donation-copied` | a donated argument's new value is filled beside it by a loop, and copied in the end |
 | `donation-unused` | an argument is donated, and no result can take its memory |
@@ -48,7 +48,7 @@ def _pairs(case: Case, gradients: bool) -> list[tuple[Value, Value]]:
 
 
 def comes_back_otherwise(case: Case) -> Iterator[Finding]:
-    """Results that come out cut otherwise than the argument whose place they take, all as one finding."""
+    """Results that come out sharded otherwise than the argument whose place they take, all as one finding."""
     wrong = _otherwise(case)
     if not wrong:
         return
@@ -104,7 +104,7 @@ def _as_returned(case: Case, wrong: Sequence[tuple[Value, Value]]) -> Iterator[S
 
 
 def _otherwise(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
-    """(Argument, its new value, or its gradient), where the two are not cut alike."""
+    """(Argument, its new value, or its gradient), where the two are not sharded alike."""
     mesh = case.report.mesh
     return [
         (a, r)
@@ -114,7 +114,7 @@ def _otherwise(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]
 
 
 def _moved_out(case: Case, results: Iterable[Value]) -> list[Collective]:
-    """The collectives that bring results into the cut that the plan asks for."""
+    """The collectives that bring results into the sharding that the plan asks for."""
     last = [c for c in case.report.collectives if c.kind != "all-reduce" and ("return" in c.read_by or not c.source)]
     moved = []
     for v in results:
@@ -128,7 +128,7 @@ def _moved_out(case: Case, results: Iterable[Value]) -> list[Collective]:
 def gathered_results(case: Case) -> Iterator[Finding]:
     """Results that the plan asks for replicated along axes by which the program computes them sharded, as one finding.
 
-    Not those that take an argument's place: they are cut as it is (ZeRO gathers the parameters on purpose), or
+    Not those that take an argument's place: they are sharded as it is (ZeRO gathers the parameters on purpose), or
     come back otherwise.
     """
     mesh, state = case.report.mesh, {v.becomes for v in case.report.arguments}
@@ -166,7 +166,8 @@ def gathered_results(case: Case) -> Iterator[Finding]:
 
 
 def gradients_unlike(case: Case) -> Iterator[Finding]:
-    """Gradients that come out with more bytes than their parameters, or cut along other dimensions, as one finding."""
+    """Gradients that come out with more bytes than their parameters, or sharded along other dimensions, as one
+    finding."""
     least = 0.01 * case.argument_bytes
     rows = [(a, r) for a, r in _otherwise(case, gradients=True) if nbytes(r) >= max(least, nbytes(a))]
     if not rows:

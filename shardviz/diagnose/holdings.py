@@ -2,9 +2,9 @@
 
 | rule | what it says |
 |---|---|
-| `kept-whole` | what is kept for the backward pass lies whole along an axis that could cut it |
-| `whole-activation` | what is made inside lies whole along the axes that cut the batch |
-| `padded` | a dimension of what is made inside does not divide by its cut, so that devices hold padding |
+| `kept-whole` | what is kept for the backward pass lies whole along an axis that could shard it |
+| `whole-activation` | what is made inside lies whole along the axes that shard the batch |
+| `padded` | a dimension of what is made inside does not divide by its axes, so that devices hold padding |
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KEPT = 0.1
 
 
 def whole_activation(case: Case) -> Iterator[Finding]:
-    """What the forward pass makes of the whole batch on every device, though the batch comes in cut.
+    """What the forward pass makes of the whole batch on every device, though the batch comes in sharded.
 
     One finding for each batch, with the largest such array, if that is a twentieth of what a device holds, or more.
     """
@@ -87,7 +87,7 @@ def whole_activation(case: Case) -> Iterator[Finding]:
 
 
 def _first(v: Value) -> set[str]:
-    """The axes that cut the first dimension."""
+    """The axes that shard the first dimension."""
     return {axis_name(a) for a in v.spec.dims[0]} if v.spec is not None and v.spec.dims else set()
 
 
@@ -100,7 +100,7 @@ def _by_batch(spec: Spec | None, axes: tuple[Axis, ...]) -> Spec:
 
 
 def padded(case: Case) -> Iterator[Finding]:
-    """Dimensions of what is made inside that do not divide by what cuts them, each size and cut once.
+    """Dimensions of what is made inside that do not divide by what shards them, each size and its axes once.
 
     A warning where a tenth or more of a large array is padding; nothing where that is less than a hundredth.
     """

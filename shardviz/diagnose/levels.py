@@ -13,7 +13,7 @@
 | `simulated-devices` | the target cannot be compiled for here, so simulated CPU devices stood in for it |
 
 Levels may differ, and neither is wrong. Shardy decides the shardings, XLA how to get from one to the next, and XLA may
-choose another collective, put several into one, or cut a product in another way. `level_differences` lists it.
+choose another collective, put several into one, or shard a product in another way. `level_differences` lists it.
 """
 
 from __future__ import annotations

@@ -75,14 +75,14 @@ def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
 
 
 def _gathers(c: Collective) -> bool:
-    """Whether it, or the change of cuts that it is a part of, leaves each device with more of the array."""
+    """Whether it, or the resharding that it is a part of, leaves each device with more of the array."""
     if c.before is None or c.after is None:
         return c.kind == "all-gather"
     return not {axis_name(a) for a in c.before.axes} <= {axis_name(a) for a in c.after.axes}
 
 
 def _gathered(c: Collective) -> tuple[Axis, ...]:
-    """The axes that cut the array before and do not after."""
+    """The axes that shard the array before and do not after."""
     if c.before is None or c.after is None:
         return c.axes or ()
     after = {axis_name(a) for a in c.after.axes}

@@ -79,7 +79,8 @@ def unfitting(case: Case) -> Iterator[Finding]:
 
 
 class _Fault(NamedTuple):
-    """Why a product's operands do not fit: the axes that say so, and the argument that had better be cut otherwise."""
+    """Why a product's operands do not fit: the axes that say so, and the argument that had better be sharded
+    otherwise."""
 
     axes: tuple[tuple[Axis, ...], ...]
     argument: str = ""
@@ -148,9 +149,9 @@ def _batched_apart(p: Product, case: Case) -> _Fault | None:
 
 
 def _summed_by_one(p: Product, case: Case) -> _Fault | None:
-    """Only a weight is cut along what is summed over; the other operand is the same on all devices along the axes.
+    """Only a weight is sharded along what is summed over; the other operand is the same on all devices along the axes.
 
-    Not where further axes cut that dimension of the weight: FSDP gathers it over all of them.
+    Not where further axes shard that dimension of the weight: FSDP gathers it over all of them.
     """
     if len(p.factors) != 2 or p.phase != "forward" or bool(p.left_axes) is bool(p.right_axes):
         return None
@@ -162,7 +163,7 @@ def _summed_by_one(p: Product, case: Case) -> _Fault | None:
 
 
 def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
-    """Both operands are cut by the same axes, one where it is summed over, the weight elsewhere.
+    """Both operands are sharded by the same axes, one where it is summed over, the weight elsewhere.
 
     To gather what is summed over is no fault where that is less than to sum the result: its all-reduce moves it twice.
     Nor where another product has it gathered all the same, as that of the queries beside fewer keys and values.
@@ -177,7 +178,7 @@ def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
 
 
 class _Crossed(NamedTuple):
-    """A product of the forward pass of which axes cut one operand where it is summed over, and a weight elsewhere."""
+    """A product of the forward pass of which axes shard one operand where it is summed over, and a weight elsewhere."""
 
     axes: tuple[Axis, ...]
     weight: str
@@ -218,7 +219,7 @@ def _dims(v: Value) -> tuple[tuple[Axis, ...], ...]:
 
 
 def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """A weight's spec with its axes on another dimension, in exchange for what cuts that."""
+    """A weight's spec with its axes on another dimension, in exchange for what shards that."""
     names = {axis_name(a) for a in axes[0]}
     if v.spec is None or (moved := moved_off(v, names, case.report.mesh)) is None:
         return None
@@ -231,7 +232,7 @@ def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Sp
 
 
 def _alone(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """The same, with nothing that cut the other dimension: a weight that is not gathered; None where nothing did."""
+    """The same, with nothing that shards the other dimension: a weight that is not gathered; None where nothing did."""
     exchanged = _along_another(v, axes, case)
     if v.spec is None or exchanged is None:
         return None
@@ -264,7 +265,7 @@ class _Kind(NamedTuple):
         instead: another one, that takes more memory and may take less time.
         sums: its result's all-reduce counts.
         constrains: what is moved may be constrained instead.
-        alike: the arguments that had better be cut so with those of the products.
+        alike: the arguments that had better be sharded so with those of the products.
     """
 
     rule: str

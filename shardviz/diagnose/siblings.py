@@ -2,11 +2,11 @@
 
 | rule | what it says |
 |---|---|
-| `less-cut` | arguments lie whole along an axis that cuts most of what stands beside them |
-| `unlike-parameter` | an optimizer's state is cut otherwise than its parameters |
+| `less-cut` | arguments lie whole along an axis that shards most of what stands beside them |
+| `unlike-parameter` | an optimizer's state is sharded otherwise than its parameters |
 | `read-in-slices` | arguments lie whole along an axis, and each device reads only its own slice of them |
 | `steps-along` | a loop steps along the dimension by which arguments are sharded |
-| `not-divided` | an argument cannot be cut over an axis since no dimension divides; the size that would |
+| `not-divided` | an argument cannot be sharded over an axis since no dimension divides; the size that would |
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _SHARE = 0.05
 
 
 def less_cut(case: Case) -> Iterator[Finding]:
-    """Arguments that lie whole along axes over which most bytes of their tree are cut, those of a tree as one finding.
+    """Arguments that lie whole along axes over which most bytes of their tree are sharded, those of a tree as one
+    finding.
 
     A warning where cutting them saves a twentieth of all arguments' bytes and a hundredth of the machine's; nothing
     where it saves less than a hundredth of the arguments'.
@@ -48,7 +49,7 @@ def less_cut(case: Case) -> Iterator[Finding]:
 
 
 def _uncut(case: Case) -> Iterator[tuple[Value, list[str]]]:
-    """Arguments, and the axes over which most bytes of their tree are cut and they are not."""
+    """Arguments, and the axes over which most bytes of their tree are sharded and they are not."""
     mesh, otherwise = case.report.mesh, {row.value.name for row in _unlike(case)}
     for values in _trees(case.arguments):
         sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
@@ -62,8 +63,8 @@ def _uncut(case: Case) -> Iterator[tuple[Value, list[str]]]:
 
 
 def _unlike_siblings(case: Case) -> list[list[_Recut]]:
-    """The arguments that had better be cut as most of their tree, in the slices that the program reads where it reads
-    slices; by trees."""
+    """The arguments that had better be sharded as most of their tree, in the slices that the program reads where it
+    reads slices; by trees."""
     return case.once("siblings", lambda: list(_trees_of_siblings(case)))
 
 
@@ -82,7 +83,7 @@ def _trees_of_siblings(case: Case) -> Iterator[list[_Recut]]:
 
 
 def _can_be(case: Case, v: Value, spec: Spec) -> bool:
-    """Whether an argument can have a spec, and no loop steps along what it cuts."""
+    """Whether an argument can have a spec, and no loop steps along what it shards."""
     return divides(v, spec, case.report.mesh) and not (v.scanned and any(spec.dims[:1]))
 
 
@@ -118,7 +119,7 @@ def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
 
 @dataclass(frozen=True)
 class _RecutGroup(Keeping):
-    """Arguments that had better be cut otherwise, said as one finding and mended by one change."""
+    """Arguments that had better be sharded otherwise, said as one finding and mended by one change."""
 
     case: Case
     rows: Sequence[_Recut]
@@ -161,7 +162,7 @@ class _RecutGroup(Keeping):
 
     @property
     def more_axes(self) -> tuple[str, ...]:
-        """The axes by which the other specs cut, and those of now do not."""
+        """The axes by which the other specs shard, and those of now do not."""
         more = (axis_name(a) for v, spec, _ in self.rows for a in spec.axes if v.spec is None or a not in v.spec.axes)
         return tuple(dict.fromkeys(more))
 
@@ -229,7 +230,8 @@ def _trees(values: tuple[Value, ...]) -> list[list[Value]]:
 
 
 def unlike_parameter(case: Case) -> Iterator[Finding]:
-    """An optimizer's state that holds more than its parameters, or is cut along other dimensions, as one finding."""
+    """An optimizer's state that holds more than its parameters, or is sharded along other dimensions, as one
+    finding."""
     rows = [row for row in _unlike(case) if _saved(case, row) >= 0]  # ZeRO shards the state further
     if not rows:
         return
@@ -268,8 +270,8 @@ def _resharded(case: Case, rows: Sequence[_Recut]) -> dict[str, float]:
 
 
 def _unlike(case: Case) -> list[_Recut]:
-    """The arrays of an optimizer's state that are cut otherwise than their parameters, where that is a hundredth of all
-    arguments' bytes."""
+    """The arrays of an optimizer's state that are sharded otherwise than their parameters, where that is a hundredth
+    of all arguments' bytes."""
     return case.once("unlike", lambda: _unlike_parameters(case))
 
 

@@ -1,4 +1,4 @@
-"""How an array could be cut further: the specs that rules suggest."""
+"""How an array could be sharded further: the specs that rules suggest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
 
 
 def cut_further(value: Value, axis: str, mesh: DeviceMesh) -> Suggestion | None:
-    """The suggestion to cut an argument over one axis more; None where no dimension divides."""
+    """The suggestion to shard an argument over one axis more; None where no dimension divides."""
     spec = further(value, axis, mesh)
     return None if spec is None else Suggestion(kind="argument", target=value.name, spec=spec)
 
@@ -68,7 +68,7 @@ def recut(v: Value, spec: Spec, mesh: DeviceMesh) -> Value:
 
 
 def moved_off(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
-    """The value's spec with axes on another dimension than the one that they cut; None where no other one divides."""
+    """The value's spec with axes on another dimension than the one that they shard; None where no other one divides."""
     names = [axis_name(a) for a in (v.spec.axes if v.spec is not None else ())]
     moved = [name for name in names if name in set(axes)]
     if v.spec is None or not moved or any(not isinstance(axis, str) for axis in v.spec.axes):

@@ -265,7 +265,7 @@ def _moved(now: Snapshot, edit: e.MoveAxis) -> Spec:
 
 
 def _recut(spec: Spec, dims: Iterable[Iterable[Axis]]) -> Spec:
-    """`spec` with other dimensions; an axis that cuts one is no `reduced` one any more."""
+    """`spec` with other dimensions; an axis that shards one is no `reduced` one any more."""
     cut = replace(spec, dims=tuple(map(tuple, dims)))
     return replace(cut, reduced=tuple(a for a in spec.reduced if axis_name(a) not in map(axis_name, cut.axes)))
 

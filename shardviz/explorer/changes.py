@@ -32,7 +32,7 @@ _MOST_TEXT = 1000
 @dataclass(frozen=True)
 class AxisChoice:
     """Whether a mesh axis may be put after the axes that shard a dimension now; the reason why not, and whether it may
-    be moved here from the dimension that it cuts now."""
+    be moved here from the dimension that it shards now."""
 
     axis: str
     legal: bool

@@ -40,7 +40,7 @@ class Logical:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """How a plan cuts a logical dimension: the axes in most of its arguments, major first, those that something else
+    """How a plan shards a logical dimension: the axes in most of its arguments, major first, those that something else
     shards and their share of the bytes; its arguments by the last part of their paths, each once; and which axes may be
     added."""
 
@@ -53,7 +53,7 @@ class Cut:
 
 
 def cuts(dimensions: Dimensions, bound: PlanRecord, arguments: Iterable[Value]) -> tuple[Cut, ...]:
-    """How a plan cuts each logical dimension that arguments have: the data's first; layers, which are seldom cut,
+    """How a plan shards each logical dimension that arguments have: the data's first; layers, which are seldom sharded,
     last."""
     values = {value.name: value for value in arguments}
     all_cuts = (_cut(each, bound, values) for each in dimensions if each.arguments)

@@ -66,7 +66,7 @@ class Selection:
 @dataclass(frozen=True)
 class Match:
     """A value of another report, by name; its place, from 1, among those alike, how many these are, and whether they
-    differ in how they are cut, so that it matters which it is."""
+    differ in how they are sharded, so that it matters which it is."""
 
     name: str
     place: int

@@ -69,7 +69,7 @@ def require(
         memory: a bound of what the program takes on one device, `<= 90 GB`.
         moved: a bound of the operand bytes that collectives move on one device in a step, `<= 300 GB`.
         sharded: `params >= 0.9`: the share of the bytes of the arguments under that name that lie in arrays which
-            at least one mesh axis cuts; or several such.
+            at least one mesh axis shards; or several such.
         target: the machine of `fits` and `step_time`; the report's own if not given.
 
     Raises:
@@ -154,7 +154,7 @@ def _moved(report: ReportRecord, limit: Limit) -> list[str]:
 
 
 def _sharded(report: ReportRecord, wanted: str) -> list[str]:
-    """`params >= 0.9`: the share of the bytes of arguments under a name that lie in arrays which some axis cuts."""
+    """`params >= 0.9`: the share of the bytes of arguments under a name that lie in arrays which some axis shards."""
     cut = next((place for place, letter in enumerate(wanted) if letter in "<>="), len(wanted))
     name, limit = wanted[:cut].strip(), limit_of(wanted[cut:] or ">= 1", "", "sharded")
     arrays = [v for v in report.arguments if under(v.name, name)]

@@ -1,8 +1,8 @@
-"""The left side as the page gets it: the trees of arguments and outputs, how each array is cut, twins, dimensions.
+"""The left side as the page gets it: the trees of arguments and outputs, how each array is sharded, twins, dimensions.
 
 A tree does not change while its program is explored, so it is sent once, and so are the twins. What changes with every
-edit, how the arrays are cut, is sent apart from it: few arrays of a program are cut in ways of their own, so every way
-is said once, and of each array only its number. So an edit of 5,000 arrays is some kilobytes.
+edit, how the arrays are sharded, is sent apart from it: few arrays of a program are sharded in ways of their own, so
+every way is said once, and of each array only its number. So an edit of 5,000 arrays is some kilobytes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.view.document import Piece, words
 
-_NAMED = 2  # ways in which arrays are cut otherwise, of which the arrays are named
-_LITTLE = 0.01  # of a dimension's bytes: what is less and cut otherwise, such as a norm's scale, is said quietly
+_NAMED = 2  # ways in which arrays are sharded otherwise, of which the arrays are named
+_LITTLE = 0.01  # of a dimension's bytes: what is less and sharded otherwise, such as a norm's scale, is said quietly
 
 
 def tree_view(values: Sequence[Value], deepest: int) -> Json:
@@ -46,8 +46,8 @@ def tree_view(values: Sequence[Value], deepest: int) -> Json:
 
 
 def cuts_view(state: ExplorerState, what: str) -> Json:
-    """How the arguments or outputs are cut: `kinds`, each said once; `at`, which it is of each array; `sums`, what each
-    branch has."""
+    """How the arguments or outputs are sharded: `kinds`, each said once; `at`, which it is of each array; `sums`, what
+    each branch has."""
     report, bound = state.report, state.bound
     values = report.arguments if what == "argument" else report.outputs
     specs: Mapping[str, Spec | None] = bound.in_specs if what == "argument" else bound.out_specs
@@ -112,7 +112,7 @@ def kin_view(state: ExplorerState) -> Json:
 
 
 def dimensions_view(state: ExplorerState) -> Json:
-    """The logical dimensions: what cuts each, which arrays disagree, what may be added; or why there are none yet."""
+    """The logical dimensions: what shards each, which arrays disagree, what may be added; or why there are none yet."""
     logical = state.logical
     rows = () if logical.found is None else cuts(logical.found, state.bound, state.report.arguments)
     now = "found" if logical.found is not None else "busy" if logical.busy else "failed" if logical.trouble else ""
@@ -153,7 +153,7 @@ def _way(axes: Axes) -> str:
 
 
 def _but(cut: Cut) -> list[Piece]:
-    """The arrays that are cut otherwise, those that are cut alike together, each name once; the first few."""
+    """The arrays that are sharded otherwise, those that are sharded alike together, each name once; the first few."""
     alike: dict[str, list[Member]] = {}
     for member, axes in cut.otherwise.items():
         alike.setdefault(_way(axes), []).append(member)

@@ -56,7 +56,7 @@ class Found:
 
     @property
     def text(self) -> str:
-        """What it cuts by what, in a line."""
+        """What it shards along what, in a line."""
         return self.tried.text
 
     @property

@@ -1,13 +1,13 @@
-"""What a search chooses among: mesh shapes, which axes cut which logical dimension, and which cut the state.
+"""What a search chooses among: mesh shapes, which axes shard which logical dimension, and which shard the state.
 
 A `Choice` is a mesh and what is decided on it:
 
     data=8,model=8 | batch: data | w1:2: model | parameters: data
 
-`Space.plan` makes the plan of a choice, in the way a person would write it: every member of a dimension is cut alike,
-as far as its size divides; state that nothing else cuts is cut along its largest free dimension (FSDP: ZeRO-3; of the
-optimizer's state alone: ZeRO-1); and what comes out in the place of an argument is cut as that argument is. Arrays
-that the person pinned, or that the given plan says and no decision touches, stay as they are.
+`Space.plan` makes the plan of a choice, in the way a person would write it: every member of a dimension is sharded
+alike, as far as its size divides; state that nothing else shards is sharded along its largest free dimension (FSDP:
+ZeRO-3; of the optimizer's state alone: ZeRO-1); and what comes out in the place of an argument is sharded as that
+argument is. Arrays that the person pinned, or that the given plan says and no decision touches, stay as they are.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Choice:
 
     Attributes:
         mesh: (axis, size), major to minor.
-        cuts: (logical dimension, the axes that cut it), in the order in which they were decided; then of `PARTS` of the
-            state (the part, the axes that cut its arrays along their largest free dimension).
+        cuts: (logical dimension, the axes that shard it), in the order in which they were decided; then of `PARTS` of
+            the state (the part, the axes that shard its arrays along their largest free dimension).
         based: what no decision touches is as in the plan that is to be improved.
     """
 
@@ -61,11 +61,11 @@ class Choice:
         return tuple(name for name, size in self.mesh if size > 1)
 
     def by(self, what: str) -> tuple[str, ...]:
-        """The axes that cut a dimension, or a part of the state."""
+        """The axes that shard a dimension, or a part of the state."""
         return dict(self.cuts).get(what, ())
 
     def cut(self, what: str, axes: Sequence[str]) -> Choice:
-        """With a dimension, or a part of the state, cut by these axes; none for no cut."""
+        """With a dimension, or a part of the state, sharded along these axes; none for none."""
         cuts = [*(pair for pair in self.cuts if pair[0] != what), *([(what, tuple(axes))] if axes else ())]
         cuts.sort(key=lambda pair: PARTS.index(pair[0]) if pair[0] in PARTS else -1)
         return replace(self, cuts=tuple(cuts))
@@ -87,7 +87,7 @@ class Space(Parts):
         machine: whose devices the meshes are of.
         required: axes that the program itself names, which every mesh has to have.
         follows: output → the argument whose place it takes.
-        base: the plan that is to be improved; None to begin with nothing cut.
+        base: the plan that is to be improved; None to begin with nothing sharded.
         base_specs: its argument specs, full-rank.
         mesh: the one mesh that is wanted; None for any.
         specs: tree path → spec of an argument that must stay.
@@ -137,13 +137,14 @@ class Space(Parts):
         return sum(wide), idle, max(sizes), sum(wide[1:-1]), [-size for size in sizes]
 
     def _allowed(self, shape: Mapping[str, int]) -> bool:
-        """Whether a mesh has the pinned axes: of the pinned sizes, and of more than one device where they must cut."""
+        """Whether a mesh has the pinned axes: of the pinned sizes, and of more than one device where they must
+        shard."""
         cutting = all(shape[axis] > 1 for axis in self.cutting)
         return cutting and all(shape[axis] == size for axis, size in self.sizes.items())
 
     @cached_property
     def cutting(self) -> tuple[str, ...]:
-        """The axes that pins have cut something."""
+        """The axes along which pins shard something."""
         by_cuts = [a for axes in self.cuts.values() for a in axes]
         return tuple(dict.fromkeys((*by_cuts, *(axis_name(a) for spec in self.specs.values() for a in spec.axes))))
 
@@ -153,12 +154,13 @@ class Space(Parts):
 
     @cached_property
     def mapped(self) -> dict[str, tuple[str, ...]]:
-        """The dimensions that the program's own `shard_map`s and `pmap`s cut into single elements, and by what."""
+        """The dimensions that the program's own `shard_map`s and `pmap`s shard into single elements, and by what."""
         return {d.name: d.mapped for d in self.dimensions if d.mapped and d.name not in self.cuts}
 
     @cached_property
     def taken(self) -> dict[str, tuple[str, ...]]:
-        """The dimensions that the program's own `shard_map`s take cut, and by what: then none moves on its way in."""
+        """The dimensions that the program's own `shard_map`s take sharded, and by what: then none moves on its way
+        in."""
         free = (d for d in self.dimensions if d.taken and d.name not in self.cuts)
         return {d.name: d.taken for d in free if set(d.taken) <= set(self.names)}
 
@@ -249,7 +251,7 @@ class Space(Parts):
         return choice
 
     def _tensor(self, choice: Choice, axes: Sequence[str]) -> Choice:
-        """What lies between the layers' products cut by these axes, once in an array."""
+        """What lies between the layers' products sharded along these axes, once in an array."""
         taken: set[str] = set()
         size = math.prod(choice.sizes[a] for a in axes)
         for dimension in self.inner:
@@ -279,7 +281,7 @@ class Space(Parts):
                     yield old.name, _toggled(_toggled(choice, axis, old.name), axis, new.name)
 
     def divides(self, dimension: Dimension, choice: Choice, axis: str) -> bool:
-        """Whether a dimension can be cut by one axis more, in one array at least; none that a loop or a window goes
+        """Whether a dimension can be sharded by one axis more, in one array at least; none that a loop or a window goes
         along, unless a `shard_map` takes it so."""
         if dimension.undivided and not (dimension.mapped or dimension.taken):
             return False
@@ -305,8 +307,8 @@ class Space(Parts):
         )
 
     def named(self, choice: Choice) -> Choice:
-        """The choice with the axes that the search has invented called by what they cut: `data` the batch, `model` what
-        lies between the layers' products, `fsdp` the state alone where there is a `data`."""
+        """The choice with the axes that the search has invented called by what they shard: `data` the batch, `model`
+        what lies between the layers' products, `fsdp` the state alone where there is a `data`."""
         if self.mesh is not None or self.required or self.sizes or self.cutting or choice.based:
             return choice
         if self.base is not None:
@@ -385,7 +387,8 @@ class Space(Parts):
     def _based(
         self, choice: Choice, now: dict[str, tuple[str, ...]], cuts: dict[str, list[tuple[str, ...]]]
     ) -> dict[str, tuple[str, ...]]:
-        """Writes the given plan's cuts, but for the dimensions of which something else is decided; what is decided."""
+        """Writes what the given plan shards, but for the dimensions of which something else is decided; what is
+        decided."""
         was = dict(self.given.cuts)
         changed = {name for name in was.keys() | now.keys() if was.get(name, ()) != now.get(name, ())}
         other = {m for name in changed for m in self.by_name[name].members}
@@ -402,7 +405,7 @@ class Space(Parts):
 
     @cached_property
     def kept(self) -> dict[str, tuple[int, ...]]:
-        """Tree path → dimensions of which it is pinned what cuts them, or along which a loop or a window goes."""
+        """Tree path → dimensions of which it is pinned what shards them, or along which a loop or a window goes."""
         kept: dict[str, tuple[int, ...]] = {}
         stepped = (d.name for d in self.dimensions if d.undivided)
         for name in dict.fromkeys((*self.cuts, *stepped)):
@@ -427,7 +430,8 @@ def _cut_free(
     sizes: Mapping[str, int],
     kept: Sequence[int] = (),
 ) -> None:
-    """Cuts an array along its largest dimension that nothing cuts and that divides, by the axes that it has not yet."""
+    """Shards an array along its largest dimension that nothing shards and that divides, by the axes that it has not
+    yet."""
     taken = {a for dim in dims for a in dim}
     left = tuple(a for a in axes if a not in taken and sizes[a] > 1)
     by = math.prod(sizes[a] for a in left)
@@ -436,7 +440,7 @@ def _cut_free(
         if left and not dims[place] and shape[place] % by == 0:
             dims[place] = left
             return
-    for place in places:  # behind what cuts it already
+    for place in places:  # behind what shards it already
         whole = by * math.prod(sizes[a] for a in dims[place])
         if left and shape[place] % whole == 0:
             dims[place] = (*dims[place], *left)

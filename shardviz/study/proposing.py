@@ -200,7 +200,8 @@ class Proposals:
             yield from self._padded(finding, what)
 
     def _padded(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
-        """A dimension made longer in all arrays that have it, cut as it is, and by the axes that did not divide it."""
+        """A dimension made longer in all arrays that have it, sharded as it is, and by the axes that did not divide
+        it."""
         member = f"{what.target}:{what.dimension}"
         having = [d for d in self.program.dimensions if member in map(str, d.members)]
         sizes = {v.name: v.shape for v in self.report.arguments}
@@ -237,7 +238,7 @@ class Proposals:
 
     @cached_property
     def _cuts(self) -> dict[str, Counter[tuple[Axis, ...]]]:
-        """Logical dimension → the axes that cut it in each array, by how many elements these have."""
+        """Logical dimension → the axes that shard it in each array, by how many elements these have."""
         sizes = {v.name: math.prod(v.shape) for v in self.report.arguments}
         cuts = {}
         for dimension in self.program.dimensions:
@@ -249,7 +250,7 @@ class Proposals:
         return cuts
 
     def _as_most_are(self) -> Iterator[Change]:
-        """Each logical dimension cut in all its arrays as it is in most of them."""
+        """Each logical dimension sharded in all its arrays as it is in most of them."""
         for dimension in self.program.dimensions:
             if len(cuts := self._cuts[dimension.name]) > 1:
                 for axes, _ in cuts.most_common(2):
@@ -354,7 +355,7 @@ class Proposals:
         return Change(plan=plan, action=f"{does} in {self._where(plan)}")
 
     def _where(self, plan: Plan) -> str:
-        """The arguments that a plan cuts otherwise, in words."""
+        """The arguments that a plan shards otherwise, in words."""
         try:
             bound = self.program.bind(plan)
         except ShardvizError:
@@ -365,7 +366,7 @@ class Proposals:
         return f"{names[0]} and {plural(len(names) - 1, 'more array')}"
 
     def _held(self) -> Iterator[Change]:
-        """The largest variables of the forward pass, held cut by the axes over which most is summed there."""
+        """The largest variables of the forward pass, held sharded along the axes over which most is summed there."""
         sums: Counter[tuple[str, ...]] = Counter()
         for c in self.report.collectives:
             if c.kind == "all-reduce" and c.axes and c.phase == "forward":
@@ -379,7 +380,7 @@ class Proposals:
                     yield Change(plan=plan, action=f"constrain {value.label} at {line} to {spec}")
 
     def _more_cut(self, value: Value, axes: Sequence[str]) -> Spec | None:
-        """A variable's spec with these axes on the first dimension that nothing cuts; None where that cannot be."""
+        """A variable's spec with these axes on the first dimension that nothing shards; None where that cannot be."""
         if not value.label or value.spec is None or value.source is None or value.manual:
             return None
         if phase(value.name_stack) != "forward" or set(axes) & set(map(axis_name, value.spec.axes)):

@@ -3,10 +3,10 @@
     search = sv.search(program, "tpu v5p:4x4x4", seconds=30)
     search.best.plan, search.best.report, search.why_not
 
-Candidates (`candidates`) are meshes and what their axes cut. Each is scored (`scoring`) by Shardy's propagation and the
-cost model. The search begins with the presets on every mesh shape (and the given plan), changes one decision after the
-other of the best as long as that helps, goes on with the next best, and then with random changes. The best candidates
-are compiled for the target, the best first, until enough of them fit; the compiled reports order them.
+Candidates (`candidates`) are meshes and what their axes shard. Each is scored (`scoring`) by Shardy's propagation and
+the cost model. The search begins with the presets on every mesh shape (and the given plan), changes one decision after
+the other of the best as long as that helps, goes on with the next best, and then with random changes. The best
+candidates are compiled for the target, the best first, until enough of them fit; the compiled reports order them.
 
 What falls out (refused by Shardy or the compiler, crashed, too large) is counted with the reason, and the search goes
 on. It can be watched (`stream=True`) and interrupted at any time; what was found until then is the answer.
@@ -100,7 +100,7 @@ def search(
         mesh: the one mesh that is wanted; None for every factorisation of the machine's devices into up to three
             axes, with the devices in `mesh_utils`'s own order, or the given plan's.
         pins: what must stay: an argument's tree path → its spec; the name of a logical dimension
-            (`program.dimensions`) → the axes that cut it, None for none; the name of a mesh axis → its size.
+            (`program.dimensions`) → the axes that shard it, None for none; the name of a mesh axis → its size.
         executor: where candidates are scored: any `concurrent.futures.Executor`, or a `dask.distributed` client; None
             for this process, and for workers of our own, one a core, where enough is left to score and cores are free.
         level: how far the best go: `propagated`, `partitioned` or `compiled` (by the target's own compiler).
