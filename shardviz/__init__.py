@@ -14,7 +14,7 @@ import sys
 try:
     import lazy_loader
 
-    from shardviz import visible
+    from shardviz import display
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"shardviz needs the package {error.name}, which is not installed here; `pip install shardviz`, or in a "
@@ -28,6 +28,6 @@ if "jax" in sys.modules:
     # It adds to the key by which JAX keeps what is compiled. Later, all that a person has compiled would be lost.
     importlib.import_module("jax.extend")
 
-visible.painted_in("shardviz.paint", "shardviz.page.exercise")
+display.painted_in("shardviz.paint", "shardviz.page.exercise")
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

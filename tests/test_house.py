@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from shardviz import visible
+from shardviz import display
 from tests.machine_paths import machine_paths
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -207,8 +207,8 @@ def test_display_alone_looks_upward():
     """What is looked up by type, and may stand above, are the painters of these media, registered where they stand."""
     importlib.import_module("shardviz.page.exercise")
     importlib.import_module("shardviz.paint")
-    assert {medium for medium, _ in visible._painters} == {"text", "html", "markdown", "plot", "file", "form"}
-    rooms = {room_of(painter.__module__) for painter in visible._painters.values()}
+    assert {medium for medium, _ in display._painters} == {"text", "html", "markdown", "plot", "file", "form"}
+    rooms = {room_of(painter.__module__) for painter in display._painters.values()}
     assert rooms == {"paint", "page"}
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from shardviz.caching import cached_property
 from shardviz.errors import ShardvizError, SpecError, excerpt
-from shardviz.kept import cached_property
 from shardviz.program import variants
 from shardviz.program.call import Call
 from shardviz.program.dimensions import Dimensions, dimensions

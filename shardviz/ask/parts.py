@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardviz.kept import cached_property
+from shardviz.caching import cached_property
 from shardviz.layouts import itemsize
 from shardviz.program.dimensions import Dimension, Dimensions, Member
 from shardviz.program.trace import Argument

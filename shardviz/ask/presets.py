@@ -56,6 +56,7 @@ from shardviz.ask.promises import (
 )
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, DeviceMesh, Spec
@@ -65,7 +66,6 @@ from shardviz.program.roles import Roles
 from shardviz.program.trace import Argument
 from shardviz.records.amounts import plural
 from shardviz.records.groups import grouped
-from shardviz.visible import Visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +106,12 @@ class Preset:
         return self.text + (f" ({' and '.join(self.also)}: the same step here)" if self.also else "")
 
 
-class Presets(dict[str, Plan], Visible):
+class Presets(dict[str, Plan], Displayed):
     """Name → plan, the shortest modelled step first where a target was given; `rows` has what was found of each, those
     that are not offered last, with the reason. Several names may be one row, which has them as `also`.
     """
 
-    __repr__ = Visible.__repr__
+    __repr__ = Displayed.__repr__
 
     def __init__(self, rows: Sequence[Preset]):
         offered = [row for row in rows if row.report is not None]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Concatenate, ParamSpec
 
 from shardviz.ask.parts import Parts, nbytes
+from shardviz.caching import cached_property
 from shardviz.judge.report import Report
-from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_name
 from shardviz.program.dimensions import Dimension

@@ -13,12 +13,12 @@ from typing import Any
 
 from shardviz.ask.rows import labelled
 from shardviz.ask.rows import source as lines_of
+from shardviz.caching import cached_property
 from shardviz.costs import Machine
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import compare
 from shardviz.judge.report import Report
-from shardviz.kept import cached_property
 from shardviz.notation.spec import axis_name
 from shardviz.program.causes import axis_why, causes_of
 from shardviz.program.graph import MlirGraph

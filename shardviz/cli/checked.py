@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from shardviz.caching import cached_property
 from shardviz.cli.answers import step_data
 from shardviz.cli.naming import collectives_of
 from shardviz.cli.schemas import CheckData, CheckedStep, ComparisonData, Failure
@@ -28,7 +29,6 @@ from shardviz.errors import ContractError, ShardvizError
 from shardviz.judge.changes import SourceLine
 from shardviz.judge.comparison import Comparison, compare
 from shardviz.judge.report import Report
-from shardviz.kept import cached_property
 from shardviz.records import Collective, Finding
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
 from shardviz.records.collectives import axes_words

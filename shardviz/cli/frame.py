@@ -40,9 +40,9 @@ PIPED_WIDTH = 100
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb found out: what is `shown` (text, a `Visible`, a `Document`); the `record` that `--json` prints (one
-    with a `to_json`, or a struct of `shardviz.cli.schemas`), where that is another; the exit code; and the `whole` that
-    `--out` writes, where that is more than what is shown."""
+    """What a verb found out: what is `shown` (text, a `Displayed`, a `Document`); the `record` that `--json` prints
+    (one with a `to_json`, or a struct of `shardviz.cli.schemas`), where that is another; the exit code; and the
+    `whole` that `--out` writes, where that is more than what is shown."""
 
     shown: Any
     record: Any = None

@@ -16,11 +16,11 @@ import jax.export
 
 from shardviz import _jax, processes
 from shardviz.ask.program import Program
+from shardviz.display import Displayed
 from shardviz.errors import ParseError, ShardvizError
 from shardviz.files import read_whole
 from shardviz.program.adapt.exported import call_of
 from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
-from shardviz.visible import Visible
 
 _TIMEOUT = 120.0
 _MEMORY = 4e9
@@ -28,7 +28,7 @@ _ROOM = 64  # no file of jax.export is shorter
 _ASK = "expected a file that jax.export.export(...)(...).serialize() gave"
 
 
-class LoadedExport(Visible):
+class LoadedExport(Displayed):
     """A function that `jax.export` wrote. It prints what it is; `program` makes it a `Program`.
 
     Attributes:

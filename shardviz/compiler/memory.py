@@ -37,10 +37,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from shardviz.caching import cached_property
 from shardviz.compiler.module import Instruction, Module
 from shardviz.compiler.shapes import HloShape, element
 from shardviz.errors import ParseError
-from shardviz.kept import cached_property
 from shardviz.records import Alive, HostMemory, Memory
 from shardviz.records.groups import grouped
 

@@ -26,10 +26,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from shardviz.caching import cached_property
 from shardviz.compiler.frames import TABLES, FrameTable, unescape
 from shardviz.compiler.shapes import HloShape, ShapeTree, leaves, parse_shape
 from shardviz.errors import ParseError, excerpt
-from shardviz.kept import cached_property
 from shardviz.notation.bounds import MOST_DIGITS
 from shardviz.records import Frame
 from shardviz.records.groups import grouped

@@ -6,10 +6,10 @@ The rule of the passes is that of `records.phases` and `graph.flow`. Where the n
 
 from __future__ import annotations
 
+from shardviz.caching import cached_property
 from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Computation, Instruction, Module
 from shardviz.graph import Block, Flow
-from shardviz.kept import cached_property
 from shardviz.records import Frame
 from shardviz.records.phases import is_differentiated, phase
 from shardviz.records.source import module_of

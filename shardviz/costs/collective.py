@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from shardviz.caching import cached_property
 from shardviz.compiler.collectives import parse_groups, parse_pairs
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, link_load, route
 from shardviz.costs.stages import BOOK, CollectiveStage, Term, stages
 from shardviz.errors import ShardvizError, TargetError
-from shardviz.kept import cached_property
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_text
 from shardviz.records import KINDS, Collective

@@ -49,11 +49,11 @@ from typing import Any
 
 import numpy as np
 
+from shardviz.caching import cached_property
 from shardviz.costs.chips import Chip, chips
 from shardviz.costs.chips import chip as named
 from shardviz.costs.cloud import CloudMachine, cloud_machine
 from shardviz.errors import TargetError, excerpt
-from shardviz.kept import cached_property
 from shardviz.notation.bounds import MOST_NAME, check_size
 
 _TEXT = re.compile(

@@ -32,15 +32,15 @@ from typing import Any
 
 import numpy as np
 
+from shardviz.caching import Memo
 from shardviz.costs.machine import Machine, machine_of, natural
 from shardviz.costs.routes import Route, route
+from shardviz.display import Displayed
 from shardviz.errors import MeshError, ShardvizError, TargetError
-from shardviz.kept import Keeping
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
 from shardviz.notation.tiling import digits, places
 from shardviz.records.report import ReportRecord
-from shardviz.visible import Visible
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class AxisPath:
 
 
 @dataclass(frozen=True, repr=False)
-class Placement(Keeping, Visible):
+class Placement(Memo, Displayed):
     """A mesh on a machine: for each place of the mesh, in row-major order, the place in the machine's list of devices.
     The order is the mesh's own (`chosen`), or what JAX's `mesh_utils` would choose."""
 
@@ -113,7 +113,7 @@ class Placement(Keeping, Visible):
 
 
 @dataclass(frozen=True, repr=False)
-class PlacedDevice(Visible):
+class PlacedDevice(Displayed):
     """One device of a mesh on a machine, by its place in the mesh, in row-major order."""
 
     placement: Placement

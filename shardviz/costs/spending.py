@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from shardviz.caching import Memo
 from shardviz.costs.step_cost import StepCost
 from shardviz.costs.timeline import Change, no_products, no_traffic
 from shardviz.costs.walk import Task
-from shardviz.kept import Keeping
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Frame
@@ -134,7 +134,7 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
     )
 
 
-class _Losses(Keeping):
+class _Losses(Memo):
     """What a step would lose without some of what it does: its schedule is walked again, once for each."""
 
     @classmethod

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from shardviz.caching import Memo, cached_property
 from shardviz.costs.accuracy import accuracy_of
 from shardviz.costs.batch import Batch, batch_of
 from shardviz.costs.collective import with_seconds
@@ -22,15 +23,14 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
 from shardviz.costs.step import Fit, StepTime, fits, step_time
 from shardviz.costs.timeline import TimedProgram, Timeline, timed_program, timeline_of
+from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError, TargetError
-from shardviz.kept import Keeping, cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
 from shardviz.records.groups import summed
 from shardviz.records.report import ReportRecord, host_bytes
 from shardviz.records.values import donated_bytes, on_device, take_donated, unused_bytes
-from shardviz.visible import Visible, paint
 
 _KEPT, _OTHERS = "kept for the backward pass", "results and temporaries"
 """The parts of what an estimate says that a step makes."""
@@ -88,7 +88,7 @@ class Needs:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class StepCost(Keeping, Visible):
+class StepCost(Memo, Displayed):
     """What a step costs on a machine.
 
     It shows itself: `print(cost)`, `cost.text(width)`, `cost.html()`, `cost.plot()`.

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from shardviz.caching import cached_property
 from shardviz.compiler import parse, schedule_of
 from shardviz.costs.footprint import alive_in, memory_of, span_words, zeros_of
 from shardviz.costs.machine import Machine
@@ -33,9 +34,9 @@ from shardviz.costs.placement import Placement, placed
 from shardviz.costs.timing import HOST, SLICES, Timing
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
+from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError
 from shardviz.files import write_whole
-from shardviz.kept import cached_property
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops
@@ -43,7 +44,6 @@ from shardviz.records.groups import summed
 from shardviz.records.report import ReportRecord, read_versioned
 from shardviz.records.schedule import Schedule
 from shardviz.records.values import SourceText, donated_bytes, on_device
-from shardviz.visible import Visible, paint
 
 SCHEMA_VERSION = 1
 _MOST_LINES = 12
@@ -158,7 +158,7 @@ class HeldMemory:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Timeline(Visible):
+class Timeline(Displayed):
     """A step as it would run on one device.
 
     It shows itself: `print(timeline)`, `timeline.html()`, `timeline.save("step.svg")`; a file that ends in
@@ -209,11 +209,11 @@ class Timeline(Visible):
         return paint("plot", self, ax, dark=dark)
 
     def save(self, path: str | os.PathLike[str], *, dark: bool = False) -> Path:
-        """Writes it to a file, as `Visible.save`; one that ends in `.trace.json` is in the Trace Event format.
+        """Writes it to a file, as `Displayed.save`; one that ends in `.trace.json` is in the Trace Event format.
 
         Args:
             path: the file.
-            dark: as `Visible.save`.
+            dark: as `Displayed.save`.
 
         Returns:
             The path.

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
+from shardviz.caching import Memo, cached_property
 from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.diagnose.specs import moved_off
 from shardviz.errors import MeshError, TargetError
-from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
@@ -26,7 +26,7 @@ from shardviz.records.values import on_device
 
 
 @dataclass(frozen=True)
-class Case(Keeping):
+class Case(Memo):
     """A report, and the machine whose seconds are wanted.
 
     Attributes:

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from shardviz.caching import Memo, cached_property
 from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along, suggest_specs
-from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
@@ -118,7 +118,7 @@ def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
 
 
 @dataclass(frozen=True)
-class _RecutGroup(Keeping):
+class _RecutGroup(Memo):
     """Arguments that had better be sharded otherwise, said as one finding and mended by one change."""
 
     case: Case

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from shardviz.caching import Memo, cached_property
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep
 from shardviz.judge.report import Report
-from shardviz.kept import Keeping, cached_property
 from shardviz.records.findings import Finding
 from shardviz.records.report import LEVELS, PlanRecord
 
@@ -38,7 +38,7 @@ _OF_A_MACHINE = "compiled"  # the level whose report is of one machine only
 
 
 @dataclass(frozen=True, eq=False)
-class Results(Keeping):
+class Results(Memo):
     """What is known of a plan, checked against the program, on a machine: its reports by level, `carried` from another
     machine where nothing has been answered for this one, and what a person says of a whole step."""
 

@@ -9,8 +9,8 @@ from typing import Any
 from jax.sharding import PartitionSpec
 
 from shardviz.ask import Program
+from shardviz.caching import cached_property
 from shardviz.errors import ShardvizError
-from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapt import adapt
 from shardviz.program.call import name_of

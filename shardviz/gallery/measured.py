@@ -30,12 +30,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardviz.ask import Program
+from shardviz.caching import cached_property
 from shardviz.costs.accuracy import Accuracy
 from shardviz.costs.machine import machine_of
 from shardviz.gallery.decoders import decoder_of
 from shardviz.gallery.example import Example
 from shardviz.gallery.steps import STEPS
-from shardviz.kept import cached_property
 from shardviz.program.plan import Plan
 from shardviz.records.report import ASKED
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import product
 from typing import Any
 
+from shardviz.caching import cached_property
 from shardviz.graph.operations import Block, Graph, GraphValue, Operation
 from shardviz.graph.origins import At
-from shardviz.kept import cached_property
 
 _ENTERED = frozenset(("while", "call", "conditional", "manual-computation", "named-computation"))
 Calls = tuple[Operation, ...]

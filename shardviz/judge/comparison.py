@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of, memory_parts
+from shardviz.display import Displayed
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.judge.changes import CollectiveChange, SourceLine, match_collectives, total_data
 from shardviz.judge.report import Report
@@ -24,7 +25,6 @@ from shardviz.records import CollectiveTotal, Value, sum_collectives
 from shardviz.records.collectives import axes_words
 from shardviz.records.options import Option
 from shardviz.records.values import SourceText
-from shardviz.visible import Visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Amount:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Comparison(Visible):
+class Comparison(Displayed):
     """What is different between a baseline and one or more other reports, all of one level.
 
     Attributes:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardviz import diagnose
+from shardviz.caching import cached_property
 from shardviz.judge.contracts import forbid, require
 from shardviz.judge.goldens import check_golden
-from shardviz.kept import cached_property
 from shardviz.records import Findings
 from shardviz.records.report import ReportRecord
 

@@ -26,17 +26,17 @@ from typing import Any
 
 import numpy as np
 
+from shardviz.display import Displayed
 from shardviz.errors import DtypeError, SpecError, excerpt
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.read import sharding as read_sharding
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import Axis, Spec, check_spec
 from shardviz.notation.tiling import digits
-from shardviz.visible import Visible
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Layout(Visible):
+class Layout(Displayed):
     """The slice of an array on every device of a mesh. Arrays over devices are in mesh order.
 
     Attributes:

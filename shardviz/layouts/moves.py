@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from shardviz.display import Displayed
 from shardviz.errors import MeshError, SpecError
 from shardviz.layouts.layout import Layout, itemsize
 from shardviz.notation.spec import Axis, Spec, axis_text
-from shardviz.visible import Visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class MoveStep:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Moves(Visible):
+class Moves(Displayed):
     """What moves between two shardings of the same array.
 
     Counts are of elements, integers, one a device, in the mesh order of `before`; padding is not counted. An element of

@@ -37,8 +37,8 @@ from typing import Any
 
 import numpy as np
 
+from shardviz.caching import cached_property
 from shardviz.errors import MeshError, ParseError, excerpt
-from shardviz.kept import cached_property
 from shardviz.notation.bounds import (
     MOST_AXES,
     MOST_CELLS,

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardviz.caching import cached_property
 from shardviz.errors import SpecError, excerpt
-from shardviz.kept import cached_property
 from shardviz.notation.bounds import MOST_NAME, MOST_NAMED, check_size
 from shardviz.notation.mesh import DeviceMesh
 

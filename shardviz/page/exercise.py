@@ -15,6 +15,7 @@ from typing import Any
 import anywidget
 import ipywidgets as w
 
+from shardviz.display import paints
 from shardviz.errors import ShardvizError
 from shardviz.notation import Spec
 from shardviz.page.delivered import is_watched, shell
@@ -23,7 +24,6 @@ from shardviz.page.stills import VIEW
 from shardviz.records.collectives import KINDS
 from shardviz.study.exercise import EQUAL, KEPT, Exercise
 from shardviz.study.puzzle import Puzzle
-from shardviz.visible import paints
 
 _ROWS = 3  # of collectives, at first
 _MOST_OUTPUTS = 12

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import traitlets
 
+from shardviz.display import bundle
 from shardviz.errors import ShardvizError
 from shardviz.explorer.edits import read
 from shardviz.explorer.explorer import ExplorerState
@@ -58,7 +59,6 @@ from shardviz.view.stages import MOST_ROWS, stages_shown
 from shardviz.view.timeline import timeline_pane
 from shardviz.view.values import found_value
 from shardviz.view.verdict import verdict_document
-from shardviz.visible import bundle
 
 if TYPE_CHECKING:
     from shardviz.ask import Program

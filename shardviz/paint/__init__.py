@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardviz.display import paints
 from shardviz.paint.html import html_of
 from shardviz.paint.json import Json, json_of
 from shardviz.paint.markdown import markdown_of
@@ -14,7 +15,6 @@ from shardviz.paint.saved import file
 from shardviz.paint.svg import svg_of
 from shardviz.paint.text import text_of
 from shardviz.view.subjects import document, picture
-from shardviz.visible import paints
 
 __all__ = ["file", "html", "json", "markdown", "plot", "svg", "text"]
 

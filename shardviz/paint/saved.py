@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.paint.json import json_of
 from shardviz.paint.markdown import markdown_of
@@ -19,13 +20,12 @@ from shardviz.paint.page import page_of
 from shardviz.paint.svg import svg_of
 from shardviz.paint.text import text_of
 from shardviz.view.subjects import document, picture
-from shardviz.visible import Visible
 
 TEXTS: dict[str, Callable[[Any], str]] = {
     ".html": lambda subject: page_of(document(subject), "made by shardviz; nothing here is live"),
     ".md": lambda subject: markdown_of(document(subject)) + "\n",
     ".txt": lambda subject: (
-        (subject.text() if isinstance(subject, Visible) else text_of(document(subject), 100)) + "\n"
+        (subject.text() if isinstance(subject, Displayed) else text_of(document(subject), 100)) + "\n"
     ),
     ".json": lambda subject: (
         (  # its own data where it has them, which `from_json` reads again; else its Document

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from shardviz.display import Displayed
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
 from shardviz.notation.spec import DEVICE_MEMORY, axes_size, memory_of, placed
@@ -26,7 +27,6 @@ from shardviz.program.trace import Argument, Traced
 from shardviz.program.trees import plain_path
 from shardviz.records import PlanRecord
 from shardviz.records.report import Constrained
-from shardviz.visible import Visible
 
 
 def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
@@ -271,7 +271,7 @@ class RuleRow:
 
 
 @dataclass(frozen=True, repr=False)
-class RulesTable(Visible):
+class RulesTable(Displayed):
     """For each rule what it catches, what it wins, and what no rule catches. Shows itself as text and HTML."""
 
     rows: tuple[RuleRow, ...]  # one a rule, in their order

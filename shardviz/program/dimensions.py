@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from shardviz import _jax
+from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.program.lower import Lowered
 from shardviz.program.propagate import PIPELINE, rehearse_module
@@ -29,7 +30,6 @@ from shardviz.program.seeding import BATCHED, KEPT, SCANNED, WINDOW, Group, Memb
 from shardviz.program.trace import Argument
 from shardviz.records.groups import grouped
 from shardviz.records.paths import label, segments
-from shardviz.visible import Visible
 
 _NUMBERS = re.compile(r"\d+")
 _ANY_LAYERS = frozenset(("kernel", "bias", "weight", "scale", "embedding", "w", "b"))  # what each layer has
@@ -83,11 +83,11 @@ class Dimension:
         return tuple(members.values())
 
 
-class Dimensions(tuple[Dimension, ...], Visible):
+class Dimensions(tuple[Dimension, ...], Displayed):
     """A program's logical dimensions, the one with the most members first; one is found by its name or its place."""
 
     __slots__ = ()
-    __repr__ = Visible.__repr__
+    __repr__ = Displayed.__repr__
 
     def named(self, name: str) -> Dimension:
         """The dimension of this name, or that has this member (`w1:1`).

@@ -22,8 +22,8 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz import _jax
+from shardviz.caching import cached_property
 from shardviz.graph import At, GraphValue
-from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation

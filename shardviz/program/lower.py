@@ -17,8 +17,8 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz import _jax
+from shardviz.caching import cached_property
 from shardviz.errors import TraceError
-from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import DEVICE_MEMORY

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import jax
 
+from shardviz.caching import cached_property
 from shardviz.errors import MeshError, ShardvizError, SpecError, excerpt
-from shardviz.kept import cached_property
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, memory_kind
 from shardviz.program.dimensions import Dimension, Dimensions, Member

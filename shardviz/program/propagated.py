@@ -22,6 +22,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
+from shardviz.caching import cached_property
 from shardviz.graph import At, Block, Flow, GraphValue, Origins
 from shardviz.graph.collectives import span
 from shardviz.graph.flops import (
@@ -35,7 +36,6 @@ from shardviz.graph.flops import (
 )
 from shardviz.graph.listed import ScheduleBuilder
 from shardviz.graph.uses import SAME_EACH_RUN, root
-from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec

@@ -16,8 +16,8 @@ from typing import Any
 import jax
 
 from shardviz import _jax
+from shardviz.caching import cached_property
 from shardviz.errors import ShardingTypeError, ShardvizError, TraceError, message_of
-from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Call
 from shardviz.program.contexts import Constraint

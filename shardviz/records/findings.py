@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
+from shardviz.display import Displayed, bundle, paint
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.notation import Axis, Spec
 from shardviz.records.amounts import format_count
 from shardviz.records.values import Frame
-from shardviz.visible import Visible, bundle, paint
 
 SEVERITIES = ("error", "warning", "note")
 """`error`: it does not run, or computes something else; `warning`: it costs, and can be changed; `note`: worth knowing.
@@ -151,10 +151,10 @@ class Finding:
         return grave, -numbers.get("seconds", 0.0), -numbers.get("bytes", 0.0), self.id
 
 
-class Findings(tuple[Finding, ...], Visible):
+class Findings(tuple[Finding, ...], Displayed):
     """All findings of a report, the gravest first: a tuple that shows itself, as text and in a notebook."""
 
-    __repr__ = Visible.__repr__
+    __repr__ = Displayed.__repr__
 
     def of(self, rule: str) -> Findings:
         """Those that a rule found."""

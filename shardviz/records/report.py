@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from shardviz.display import Displayed
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records.collectives import Collective, Collectives, TargetCollective
@@ -25,7 +26,6 @@ from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Memory, Residual, SourceText, Value
 from shardviz.records.variants import Variant
 from shardviz.records.work import Product
-from shardviz.visible import Visible
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ ASKED = LEVELS[1:]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ReportRecord(Visible):
+class ReportRecord(Displayed):
     """Everything found out about Program x Plan x Target at a level.
 
     Attributes:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shardviz.kept import cached_property
+from shardviz.caching import cached_property
 
 
 @dataclass(frozen=True)

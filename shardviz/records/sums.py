@@ -22,8 +22,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from shardviz.caching import cached_property
 from shardviz.errors import ShardvizError
-from shardviz.kept import cached_property
 from shardviz.notation import Axis
 from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, plural
 from shardviz.records.collectives import Collective, axes_words

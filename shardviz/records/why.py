@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records.collectives import Collective
 from shardviz.records.values import Frame, Value
-from shardviz.visible import Visible
 
 _LEADS = {"output": "output", "constraint": "the constraint at", "type": "the type at", "shard_map": "the shard_map at"}
 
@@ -260,7 +260,7 @@ class Need:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class WhyAnswer(Visible):
+class WhyAnswer(Displayed):
     """What every answer has: an answer for each mesh axis that was asked for, or that a collective moves along; where
     shardings compete; how often Shardy was run for it, and for how many seconds. It shows itself as text, HTML and
     Markdown."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from shardviz.costs.step_cost import StepCost
+from shardviz.display import Displayed
 from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.study.candidates import PARTS, Choice
 from shardviz.study.scoring import Floor, Score
-from shardviz.visible import Visible
 
 _Row = TypeVar("_Row")
 
@@ -95,7 +95,7 @@ class Fallen:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Search(Visible):
+class Search(Displayed):
     """What a search has found, at its end or while it goes on.
 
     Attributes:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardviz.ask.parts import Parts
+from shardviz.caching import cached_property
 from shardviz.costs.machine import Machine
-from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.dimensions import Dimension, Member

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 from shardviz.costs import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.visible import Visible
 
 # column → (its number, None where not known; whether the least is the best)
 _BEST: Mapping[str, tuple[Callable[[StepCost], float | None], bool]] = {
@@ -29,7 +29,7 @@ COLUMNS = tuple(_BEST)
 
 
 @dataclass(frozen=True, repr=False)
-class CostTable(Visible):
+class CostTable(Displayed):
     """What several plans or machines cost, side by side.
 
     Attributes:

@@ -18,11 +18,12 @@ from typing import Any
 
 from shardviz.ask.calls import program_and_plan
 from shardviz.ask.program import Program
+from shardviz.caching import cached_property
 from shardviz.costs.step_cost import cost_of
+from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.judge.comparison import Comparison, compare
 from shardviz.judge.report import Report
-from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.program.plan import Plan
@@ -33,7 +34,6 @@ from shardviz.records.groups import grouped, summed
 from shardviz.records.limits import amount_of
 from shardviz.records.report import ASKED
 from shardviz.records.why import CollectiveWhy, Why
-from shardviz.visible import Visible, paint
 
 ASKS = ("outputs", "collectives", "cheaper", "memory", "seconds")
 EQUAL = "equal"
@@ -46,7 +46,7 @@ _SAME = 0.01  # within which share two plans cost the same
 
 
 @dataclass(frozen=True, kw_only=True)
-class Graded(Visible):
+class Graded(Displayed):
     """One thing that was asked (an output's tree path, `all-reduce over model`, `the cheaper plan`), or that was
     answered and is not so: what was answered and what the compiler says, each empty for nothing; the points that it
     counts `of` those that it could (0 for what is too small to count); a verdict in a few words; and why it is so,
@@ -62,7 +62,7 @@ class Graded(Visible):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Result(Visible):
+class Result(Displayed):
     """What came of an answer.
 
     Attributes:
@@ -109,7 +109,7 @@ class Result(Visible):
 
 
 @dataclass(eq=False, repr=False)
-class Exercise(Visible):
+class Exercise(Displayed):
     """A question about a program under a plan; made by `sv.lessons.exercise`.
 
     Attributes:
@@ -478,7 +478,7 @@ def exercise(
 
 
 @dataclass(frozen=True, repr=False)
-class Scores(Visible):
+class Scores(Displayed):
     """What came of several exercises and puzzles.
 
     Attributes:

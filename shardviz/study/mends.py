@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 
 from shardviz.ask.program import Program
 from shardviz.costs.accuracy import STEP_ERROR
+from shardviz.display import Displayed
 from shardviz.judge.changes import CollectiveChange
 from shardviz.judge.comparison import Comparison
 from shardviz.program.plan import Plan
 from shardviz.records import Finding, Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
-from shardviz.visible import Visible
 
 NO_ROOM = "does-not-fit", "too-much"
 """The rules of findings that a plan does not fit."""
@@ -172,7 +172,7 @@ class NotOffered:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Mends(Visible):
+class Mends(Displayed):
     """The mends of a report, the one that saves most first; where the plan does not fit, most memory.
 
     Attributes:

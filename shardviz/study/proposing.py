@@ -18,12 +18,12 @@ from typing import Any
 
 from shardviz.ask.derived import checkpoint_words, checkpoints, constraint_words
 from shardviz.ask.program import Program
+from shardviz.caching import cached_property
 from shardviz.costs import Machine
 from shardviz.costs.orders import exchanged, reordered
 from shardviz.diagnose import findings
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.kept import cached_property
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axes_size, axis_name, axis_text
 from shardviz.program.dimensions import Dimension

@@ -18,18 +18,18 @@ from typing import Any
 
 from shardviz.ask.calls import program_and_plan
 from shardviz.ask.program import Program
+from shardviz.caching import cached_property
 from shardviz.compiler.targets import targets
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import Comparison, compare
 from shardviz.judge.report import Report
-from shardviz.kept import cached_property
 from shardviz.program.plan import Plan
 from shardviz.records import Findings
 from shardviz.records.report import ASKED
 from shardviz.study.exercise import answer_at
-from shardviz.visible import Visible, paint
 
 STARS = 3
 _SAME = 0.005  # within which share two amounts are the same
@@ -40,7 +40,7 @@ Idea = Plan | Callable[[Report], bool]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Attempt(Visible):
+class Attempt(Displayed):
     """What a plan is worth.
 
     Attributes:
@@ -105,7 +105,7 @@ class Attempt(Visible):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Solution(Visible):
+class Solution(Displayed):
     """Par's plan: it in Python, what its step costs, and what is different from the plan that the puzzle begins
     with."""
 
@@ -116,7 +116,7 @@ class Solution(Visible):
 
 
 @dataclass(eq=False, repr=False)
-class Puzzle(Visible):
+class Puzzle(Displayed):
     """A program for which a plan is wanted; made by `sv.lessons.puzzle`.
 
     Attributes:

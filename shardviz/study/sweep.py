@@ -22,12 +22,12 @@ from typing import Any, ClassVar
 
 from shardviz.ask.calls import program_and_plan
 from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.study.answer import pareto
 from shardviz.study.workers import WORTH as _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers, can_travel, cores
-from shardviz.visible import Visible, paint
 
 _ASKS: Mapping[str, Callable[..., Report]] = {
     "propagated": lambda program, plan, target: program.propagate(plan),
@@ -78,7 +78,7 @@ class SweepRow:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Sweep(Visible):
+class Sweep(Displayed):
     """What came of a sweep, as far as it went.
 
     Attributes:

@@ -39,8 +39,8 @@ import loky
 import psutil
 
 from shardviz import _jax
+from shardviz.caching import cached_property
 from shardviz.errors import ShardvizError
-from shardviz.kept import cached_property
 from shardviz.processes import starting
 from shardviz.program.contexts import Contexts
 

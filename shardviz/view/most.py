@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from shardviz.caching import cached_property
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import StepCost
 from shardviz.explorer.cards import Deck, Results, equal_level
 from shardviz.explorer.snapshot import Remedies
-from shardviz.kept import cached_property
 from shardviz.notation.spec import axis_name
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from shardviz.caching import cached_property
 from shardviz.errors import ShardvizError
-from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.view.document import shorten
 

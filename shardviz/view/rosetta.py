@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from shardviz import notation
+from shardviz.caching import cached_property
+from shardviz.display import Displayed
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.judge.report import Report
-from shardviz.kept import cached_property
 from shardviz.layouts import Layout, layout
 from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.notation import NotationRow as Said
@@ -45,7 +46,6 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.values import found_value
-from shardviz.visible import Visible
 
 NAMES = {
     "pspec": ("PartitionSpec", "in JAX programs"),
@@ -71,7 +71,7 @@ _MOST_MARKED = 4000  # characters of a text whose pieces are marked on the page
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ShownRosetta(Visible):
+class ShownRosetta(Displayed):
     """A sharding in every notation, as a table that shows itself."""
 
     _width: ClassVar[int | None] = 80

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardviz.kept import cached_property
+from shardviz.caching import cached_property
 from shardviz.layouts import Layout
 from shardviz.notation import Axis, DeviceMesh, axis_name
 from shardviz.notation.spec import KINDS, axis_size, axis_text

@@ -23,8 +23,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shardviz.caching import cached_property
+from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError, SpecError
-from shardviz.kept import cached_property
 from shardviz.layouts import Layout, Moves, TreeBytes, TreeLeaf, add_up, itemsize, layout
 from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh, Sharding, Spec
@@ -32,10 +33,9 @@ from shardviz.notation.read import sharding as read_sharding
 from shardviz.program.resharding import moves_between
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes
-from shardviz.visible import Visible, paint
 
 
-class Drawn(Visible):
+class Drawn(Displayed):
     """What has a figure too."""
 
     _width: ClassVar[int | None] = 80

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from shardviz.caching import cached_property
 from shardviz.compiler import Module, collectives, parse
-from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective
 from tests.truth import filled_once

@@ -17,7 +17,7 @@ from jax.lax import with_sharding_constraint as constrained
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.kept import cached_property
+from shardviz.caching import cached_property
 from tests.raw import array as s
 
 MESH = "data=2,model=4"

@@ -4,7 +4,7 @@ Plain data stand low in the house, and what paints them stands high. So nothing 
 register themselves by type (`paints`), and the package's `__init__`, the top of the house, says in which modules
 (`painted_in`); one is imported when it is first needed. This is the one way up in the house.
 
->>> class Word(Visible):
+>>> class Word(Displayed):
 ...     def text(self, width=80):
 ...         return "word"[:width]
 ...     def html(self):
@@ -63,7 +63,7 @@ def paint(medium: str, subject: Any, *args: Any, **kwargs: Any) -> Any:
     raise TypeError(f"nothing shows a {type(subject).__name__} as {medium}")
 
 
-class Visible:
+class Displayed:
     """Anything that a person may look at: painters know how by its type."""
 
     _width: ClassVar[int | None] = None

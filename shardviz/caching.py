@@ -36,7 +36,7 @@ _MOST = 4096
 _T = TypeVar("_T")
 
 
-class Keeping:
+class Memo:
     """An object that keeps what was found out about it, under names: to look it up elsewhere would take longer."""
 
     def once(self, name: Hashable, make: Callable[[], _T]) -> _T:
@@ -53,4 +53,4 @@ class Keeping:
         return {}
 
 
-__all__ = ["Keeping", "cached_property"]
+__all__ = ["Memo", "cached_property"]

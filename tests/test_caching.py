@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from shardviz.kept import Keeping, cached_property
+from shardviz.caching import Memo, cached_property
 
 
 class Found:
@@ -44,7 +44,7 @@ def test_it_stays_as_it_was_found_and_can_be_forgotten():
 
 
 def test_what_is_kept_under_a_name_is_made_once_nothing_included():
-    class Known(Keeping):
+    class Known(Memo):
         pass
 
     made: list[int] = []
