@@ -183,8 +183,9 @@ def _zero(subject: Subject) -> tuple[Promise, ...]:
 def _fsdp(subject: Subject, none: Plan) -> Any:
     axes = subject.mesh.names
     plan = _state_cut(subject, _copies(subject, none, axes), axes)
-    what = "parameters and optimizer state" if subject.roles.differentiated else "parameters"
-    text = f"{what} are sharded over all devices (ZeRO-3)"
+    trains = subject.roles.differentiated
+    what = "parameters and optimizer state" if trains else "parameters"
+    text = f"{what} are sharded over all devices" + ", as in ZeRO-3" * trains
     return plan, text, batch_is_sharded(subject, axes), are_sharded(what, subject.state, axes)
 
 
