@@ -1,11 +1,9 @@
-"""Rules about a compile: what its compiler complained of, whether the program fits, and whether it came to its end.
+"""Rules about a compile: what its compiler complained of, and whether the program fits.
 
 | rule | what it says |
 |---|---|
 | `involuntary-rematerialisation` | the partitioner gave up and gathered a whole array on every device |
 | `does-not-fit` | the program needs more memory than a device of the target has |
-| `not-finished` | the compile did not come to its end |
-| `not-stated` | it did, and its compiler does not say everything |
 """
 
 from __future__ import annotations

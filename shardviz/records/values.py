@@ -272,7 +272,7 @@ class Memory:
         peak: the most that is in use at once in main memory: what is held for the whole step (arguments, outputs,
             constants) and the most of the temporaries that are alive at one moment, a place that several share once.
             For TPUs and GPUs it is the peak of `Compiled.memory_analysis()`, unless more is alive at once in a TPU's
-            VMEM, which then stands there; for CPU the peak stated there leaves all temporaries out.
+            VMEM, which then stands there; for CPU the peak that it states leaves all temporaries out.
         target: the compiler whose plan it is.
         host: the same in the memory of the device's host, for the shards of one device; None where everything is in
             the device's own.

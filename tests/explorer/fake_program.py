@@ -128,7 +128,7 @@ class FakeProgram:
         axes = plan.mesh.names[:1]
         frame = Frame("model.py", 3, "step")
         move = collective("all-reduce", axes, 32768.0, count=4, shape=(64, 128), source=frame, phase="forward")
-        found = (Finding("levels-differ", "warning", "Shardy saw no all-reduce", source=frame),)
+        found = (Finding("halo", "warning", "Shardy saw no all-reduce", source=frame),)
         return replace(self.propagate(plan), level="partitioned", collectives=(move,), diagnostics=found)
 
     def compiled(self, plan: Plan) -> Report:

@@ -59,7 +59,7 @@ def crowded(program, plan, target="cpu"):
             Alive(name="params", bytes=int(1e9), kind="argument", dtype="bfloat16", shape=(1048576, 4096, 128)),
             Alive(name="fusion." + LONG, bytes=int(1e12), kind="temporary", **large),
         )
-        notes = tuple(Finding("levels-differ", "note", f"all-gather over {n}: {LONG}" * 2) for n in "ab")
+        notes = tuple(Finding("halo", "note", f"all-gather over {n}: {LONG}" * 2) for n in "ab")
         bad = (Finding("involuntary-rematerialisation", "warning", LONG * 3, source=frame, value=LONG),)
         report = replace(
             report,
@@ -243,7 +243,7 @@ def test_problems_come_before_notes(open_page, crowd):
 
 
 def test_no_problems_but_notes(open_page, program, plan):
-    notes = tuple(Finding("levels-differ", "note", f"note {i}") for i in range(6))
+    notes = tuple(Finding("halo", "note", f"note {i}") for i in range(6))
     program.compiled = lambda plan: replace(program.partitioned(plan), level="compiled", diagnostics=notes)
     page = open_page(answered(program, plan))
     assert page.at("tab-problems").get_attribute("title") == "0 findings · 6 notes"
