@@ -293,7 +293,7 @@ class Plan:
         for axis in wanted:
             if axis_name(axis) not in self.mesh.names:
                 have = ", ".join(map(repr, self.mesh.names))
-                raise SpecError(f"cut {name!r} by {axis!r}: the mesh has no such axis; it has {have}")
+                raise SpecError(f"shard {name!r} along {axis!r}: the mesh has no such axis; it has {have}")
         if isinstance(dimension, str):
             if prefer:
                 raise ShardvizError(

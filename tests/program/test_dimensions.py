@@ -303,7 +303,7 @@ def test_what_cannot_be_cut_is_said():
     program = sv.trace(matmul, *SHAPES)
     with pytest.raises(ShardvizError, match="there is no dimension 'ff'; there are"):
         program.propagate(sv.Plan({"a": 2}).with_dimension("ff", "a"))
-    with pytest.raises(SpecError, match=r"cut 'w:0' by 'q': the mesh has no such axis; it has 'a'"):
+    with pytest.raises(SpecError, match=r"shard 'w:0' along 'q': the mesh has no such axis; it has 'a'"):
         sv.Plan({"a": 2}).with_dimension("w:0", "q")
     with pytest.raises(ShardvizError, match=r"with_dimension\(3\): expected a logical dimension's name"):
         sv.Plan({"a": 2}).with_dimension(3, "a")
