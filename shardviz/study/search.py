@@ -199,8 +199,8 @@ def space_of(
     if not space.meshes:
         pinned = ", ".join(f"{what}: {wanted}" for what, wanted in pins.items())
         raise ShardvizError(
-            f"pins={{{pinned}}}: no mesh of {machine.size} devices has all of that; an axis that shards something is of "
-            "more than one device, and the sizes of all axes multiply to the devices"
+            f"pins={{{pinned}}}: no mesh of {machine.size} devices has all of that; an axis that shards something is "
+            "of more than one device, and the sizes of all axes multiply to the devices"
         )
     return space
 
