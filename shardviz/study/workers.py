@@ -13,6 +13,7 @@ task that kills that too is `Lost`, as is one whose answer cannot be read.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import os
@@ -46,6 +47,7 @@ from shardviz.program.contexts import Contexts
 
 _KEEPS = 8  # shared values of a worker
 _IDLE = 60.0  # seconds after which a worker without a task ends
+_REPLICATED = 30.0  # seconds that all of a cluster have to get a shared value at once
 _PACKAGES = ("jax", "jaxlib")
 
 WORTH = 8.0
@@ -238,8 +240,7 @@ def answers(
     object with `get_executor()`. Raises ShardvizError if it is none; Exception: what pickling a task, or a task,
     raises."""
     pool = executor_of(executor)
-    client: Any = getattr(pool, "_client", None)  # dask's: the value goes to all of its workers at once
-    value = client.scatter(shared, broadcast=True) if hasattr(client, "scatter") else shared
+    value = _at_cluster(shared, getattr(pool, "_client", None))
     # our own workers are given no more tasks than they are, so that it is known what one that dies was at
     most = pool.count if isinstance(pool, Workers) else len(tasks)
     waiting, running = deque(tasks), dict[Future[bytes], K]()
@@ -262,6 +263,22 @@ def answers(
     finally:
         for future in running:
             future.cancel()
+
+
+def _at_cluster(shared: Shared, client: Any) -> Any:
+    """The shared value where dask keeps it, at all workers at once: dask would rather queue a task where the value is
+    than give it to an idle worker. Where that does not end, as when a worker dies meanwhile, they get it when they need
+    it. Without a client of dask's the value."""
+    if not hasattr(client, "replicate"):
+        return shared
+    value = client.submit(_itself, shared)
+    with contextlib.suppress(TimeoutError):
+        client.replicate(value, callback_timeout=_REPLICATED)
+    return value
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def executor_of(executor: Any) -> Executor:
