@@ -128,8 +128,11 @@ class Proposals:
         return findings(self.report, self.machine)
 
     def _proposed(self) -> Iterator[Change]:
-        grave = [f for f in self.findings if f.mends][: self.most]
-        for finding in grave:
+        left = self.most
+        for finding in (f for f in self.findings if f.mends):
+            if not left:
+                break
+            left -= any(suggestion.kind != "code" for suggestion in finding.mends)
             yield from self._donating(finding)
             for suggestion in finding.mends:
                 plan = self.suggested(suggestion)
