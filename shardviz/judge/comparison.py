@@ -351,7 +351,7 @@ def _numbers(side: Side) -> Iterator[tuple[tuple[str, str, str, tuple[Axis, ...]
     for names, collectives in sorted(totals.items(), key=lambda item: (item[0] is None, item[0] or ())):
         moved = CollectiveTotal(None, "", tuple(collectives))
         yield ("collectives", f"operand bytes over {axes_words(names)}", "bytes", names), moved.bytes
-    for what, size in memory_parts(report).items():
+    for what, size in (memory_parts(report) if cost is None else cost.needs.parts).items():
         yield ("memory", what, "bytes", None), size
     if report.memory is not None:
         yield ("memory", "peak", "bytes", None), float(report.memory.peak)

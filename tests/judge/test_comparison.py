@@ -170,3 +170,12 @@ def test_what_cannot_be_compared_is_refused():
         sv.compare(("x", base), ("x", base))
     with pytest.raises(TargetError):
         sv.compare(base, base, target="tpu v9:4x4x4")
+
+
+def test_what_a_donation_saves_shows_before_a_compiler_has_planned_the_memory():
+    weights = jax.ShapeDtypeStruct((16384, 16384), "float32")
+    program = sv.trace(lambda w, x: w - 0.1 * (x.T @ x), weights, weights)
+    plan = sv.Plan("data=4", (P(None, "data"), P("data")), P(None, "data"))
+    was, donated = (program.propagate(each) for each in (plan, plan.with_variant(donated="w")))
+    memory = sv.compare(("was", was), ("donated", donated), target="tpu v5e:2x2").amount("results and temporaries")
+    assert memory.difference == pytest.approx(-(16384**2) * 4 / 4, rel=0.01)
