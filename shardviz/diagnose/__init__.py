@@ -1,6 +1,5 @@
 """What a person should look at: a function a rule, from what was found to `Finding`s; a file a theme."""
 
-from shardviz.diagnose.arguments import large_constants
 from shardviz.diagnose.compiled import compiler_warnings, does_not_fit
 from shardviz.diagnose.findings import RULES, findings
 from shardviz.diagnose.levels import (
@@ -15,7 +14,7 @@ from shardviz.diagnose.levels import (
     unknown_loops,
     without_options,
 )
-from shardviz.diagnose.program import own_partitioning
+from shardviz.diagnose.program import large_constants, own_partitioning
 
 __all__ = [
     "RULES",
