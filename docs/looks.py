@@ -54,18 +54,18 @@ LARGE = (
 GPU = "explorer = show(step, params, x, mesh='data=4,model=4', target='gpu h100:2x8')\nexplorer"
 
 
-def show_a_mend(view: Locator) -> None:
-    """What costs most, with the first mend."""
+def show_a_fix(view: Locator) -> None:
+    """What costs most, with the first fix."""
     view.get_by_test_id("fix").click()
-    mend = view.locator("[data-offer^='remedy ']").first
-    expect(mend).to_be_visible(timeout=120_000)
+    fix = view.locator("[data-offer^='fix ']").first
+    expect(fix).to_be_visible(timeout=120_000)
     view.evaluate("(output) => output.scrollIntoView()")
 
 
 def compare(view: Locator) -> None:
-    """Takes the first mend, and tells the difference to the plan before."""
+    """Takes the first fix, and tells the difference to the plan before."""
     view.get_by_test_id("fix").click()
-    view.locator("[data-offer^='remedy ']").first.click(timeout=120_000)
+    view.locator("[data-offer^='fix ']").first.click(timeout=120_000)
     view.locator(".sv-card").nth(1).wait_for()
     go(view, "difference")
 
@@ -80,7 +80,7 @@ def search(view: Locator) -> None:
 LOOKS: dict[str, tuple[str, Callable[[Locator], object]]] = {
     "own": (OWN, lambda view: None),
     "bad": (BAD, lambda view: None),
-    "mend": (BAD, show_a_mend),
+    "fix": (BAD, show_a_fix),
     "compared": (BAD, compare),
     "many": (MANY, lambda view: view.get_by_test_id("open-inputs").click()),
     "large": (LARGE, lambda view: go(view, "machine")),
@@ -103,7 +103,7 @@ def main(folder: Path, names: list[str]) -> None:
             page.run_all()
             view = page.cell_output(1)
             expect(state(view)).to_have_attribute("data-busy", "false", timeout=120_000)
-            if name != "mend":
+            if name != "fix":
                 act(view)
             if name == "dead":
                 for kernel in lab.kernels():
@@ -117,7 +117,7 @@ def main(folder: Path, names: list[str]) -> None:
                     page.raw.evaluate(CHANGE, title)
                     page.raw.wait_for_timeout(900)
                     view.evaluate("(output) => output.scrollIntoView()")
-                    if name == "mend":
+                    if name == "fix":
                         page.raw.mouse.move(5, 400)
                         act(view)
                     taken = folder / f"{name}_{width}_{theme}.png"

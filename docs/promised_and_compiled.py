@@ -4,7 +4,7 @@
     python docs/promised_and_compiled.py 8 64     # on so many chips alone
 
 For each program on each machine it takes the presets, the best plan that a search finds in 20 seconds, and the first
-three mends of each finding about one preset, has XLA's partitioner and the TPU's compiler read them too, and
+three fixes of each finding about one preset, has XLA's partitioner and the TPU's compiler read them too, and
 writes `docs/promised_and_compiled.md`. It needs the extra `tpu`. Nothing is run on a device. Run it from the project's
 root.
 """
@@ -53,8 +53,8 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Mended:
-    """What a mend was offered to save of a step, and what it saves of the compiled one.
+class Fixed:
+    """What a fix was offered to save of a step, and what it saves of the compiled one.
 
     Attributes:
         program, chips, preset, action: what it is of, and what it changes.
@@ -73,23 +73,23 @@ class Mended:
 
 
 FOUND, _SEARCHED = "found by search", 20
-MENDED = "fsdp"
-"""The preset whose findings are mended; the first where a program has none of this name."""
+FIXED = "fsdp"
+"""The preset whose findings are fixed; the first where a program has none of this name."""
 
 
-def mended(name: str, program: sv.Program, chips: int, presets: dict[str, sv.Plan]) -> Iterator[Mended]:
-    """The first three mends of each finding about a preset, as the partitioner has it."""
+def fixed(name: str, program: sv.Program, chips: int, presets: dict[str, sv.Plan]) -> Iterator[Fixed]:
+    """The first three fixes of each finding about a preset, as the partitioner has it."""
     target, _ = MACHINES[chips]
-    preset = MENDED if MENDED in presets else next(iter(presets))
+    preset = FIXED if FIXED in presets else next(iter(presets))
     step = step_of(program, presets[preset], target)
     tried = Counter[str]()
-    for mend in sv.mends(program, program.partition(presets[preset], target)).mends:
-        finding = mend.finding.id if mend.finding else ""
+    for fix in sv.fixes(program, program.partition(presets[preset], target)).fixes:
+        finding = fix.finding.id if fix.finding else ""
         tried[finding] += 1
         if tried[finding] > 3:
             continue
-        saved = step - step_of(program, mend.plan, target)
-        row = Mended(name, chips, preset, mend.action, mend.level, mend.seconds or 0.0, saved, step)
+        saved = step - step_of(program, fix.plan, target)
+        row = Fixed(name, chips, preset, fix.action, fix.level, fix.seconds or 0.0, saved, step)
         print(row, flush=True)
         yield row
 
@@ -163,16 +163,16 @@ def beside_the_best(rows: list[Promise]) -> Iterator[tuple[float, float, float]]
             yield took(second) / best - 1, took(searched[0]) / best - 1, took(second) / took(first) - 1
 
 
-def page(rows: list[Promise], mends: list[Mended]) -> str:
+def page(rows: list[Promise], fixes: list[Fixed]) -> str:
     """The page."""
     fit = [[fits(needed, MACHINES[row.chips][0]).fits for needed in row.memory] for row in rows]
     small = np.array([row.memory for row, (*_, compiled) in zip(rows, fit, strict=True) if compiled])
     off = np.abs(small[:, :2] / small[:, 2:] - 1)
     median, near = 100 * np.median(off, 0), 100 * np.mean(off <= 0.25, 0)
     told = np.mean([estimated == compiled for estimated, _, compiled in fit])
-    quicker = [mend for mend in mends if mend.offered > 0.01 * mend.step and mend.level != "compiled"]
-    shorter = sum(mend.saved > 0 for mend in quicker)
-    missed = np.median([abs(mend.offered - mend.saved) / mend.step for mend in quicker])
+    quicker = [fix for fix in fixes if fix.offered > 0.01 * fix.step and fix.level != "compiled"]
+    shorter = sum(fix.saved > 0 for fix in quicker)
+    missed = np.median([abs(fix.offered - fix.saved) / fix.step for fix in quicker])
     offers = 100 * np.array([*beside_the_best(rows)])
     best, worst, moved = np.sum(offers <= 0.5, 0), offers.max(0), np.sum(np.abs(offers[:, 2]) > 0.1)
     lines = [
@@ -204,7 +204,7 @@ def page(rows: list[Promise], mends: list[Mended]) -> str:
         f"The partitioner puts another preset first than `propagated` does {moved} times: its",
         f"compiled step is up to {-offers[:, 2].min():.0f} % shorter, and at most {worst[2]:.0f} % longer.",
         "",
-        f"Of the first three mends of each finding about the preset `{MENDED}` of each program, {len(mends)} in all,",
+        f"Of the first three fixes of each finding about the preset `{FIXED}` of each program, {len(fixes)} in all,",
         f"{len(quicker)} save a hundredth of the step and more by the partitioner's word: {shorter} of them make the",
         f"compiled step shorter. What they save of it is off by {100 * missed:.1f} % of the step in the median.",
         "",
@@ -217,25 +217,25 @@ def page(rows: list[Promise], mends: list[Mended]) -> str:
             cells = [row.program, row.name, *map(format_seconds, row.seconds.values())]
             cells += [f"{row.off('partitioned'):.2f}", *map(format_bytes, row.memory)]
             lines.append(f"| {' | '.join(cells)} |")
-        lines += ["", "| program | mend | tried at | saves, as offered | saves, compiled | of |"]
+        lines += ["", "| program | fix | tried at | saves, as offered | saves, compiled | of |"]
         lines += ["|---|---|---|---|---|---|"]
-        for mend in (mend for mend in mends if mend.chips == chips):
-            seconds = map(format_seconds, (mend.offered, mend.saved, mend.step))
-            lines.append(f"| {' | '.join((mend.program, mend.action, mend.level, *seconds))} |")
+        for fix in (fix for fix in fixes if fix.chips == chips):
+            seconds = map(format_seconds, (fix.offered, fix.saved, fix.step))
+            lines.append(f"| {' | '.join((fix.program, f'`{fix.action}`', fix.level, *seconds))} |")
         lines.append("")
     return "\n".join(lines)
 
 
 def main(words: list[str]) -> None:
     """Tries everything on the machines that the words name, or on all, and writes the page."""
-    rows, mends = list[Promise](), list[Mended]()
+    rows, fixes = list[Promise](), list[Fixed]()
     for chips in map(int, words or MACHINES):
         for name, make in (programs_on(chips) | gallery_on(chips)).items():
             program = make()
             presets = presets_of(name, program, chips)
             rows += promises(name, program, chips, presets)
-            mends += mended(name, program, chips, presets)
-    PAGE.write_text(page(rows, mends), encoding="utf-8")
+            fixes += fixed(name, program, chips, presets)
+    PAGE.write_text(page(rows, fixes), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,10 @@ The public names stand in `__init__.pyi`. Each is loaded when first used, so tha
 nothing, starts no JAX backend and no process.
 """
 
-import importlib
-import sys
-
 try:
     import lazy_loader
 
-    from shardviz import display
+    from shardviz import display, libtpu
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"shardviz needs the package {error.name}, which is not installed here; `pip install shardviz`, or in a "
@@ -24,9 +21,7 @@ except ModuleNotFoundError as error:
 
 __version__ = "0.2.0"
 
-if "jax" in sys.modules:
-    # It adds to the key by which JAX keeps what is compiled. Later, all that a person has compiled would be lost.
-    importlib.import_module("jax.extend")
+libtpu.keep_quiet()
 
 display.painted_in("shardviz.paint", "shardviz.page.exercise")
 

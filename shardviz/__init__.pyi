@@ -20,15 +20,16 @@ from .layouts import layout as layout
 from .notation.read import sharding as sharding
 from .page import explore as explore
 from .page import open as open
-from .program.meshes import mesh as mesh
-from .program.plan import Plan as Plan
-from .program.resharding import moves as moves
-from .program.rules import Rules as Rules
+from .plan.plan import Plan as Plan
+from .runs import dry_run as dry_run
+from .stablehlo.resharding import moves as moves
 from .study import cost_table as cost_table
+from .study import fixes as fixes
 from .study import lessons as lessons
-from .study import mends as mends
 from .study import search as search
 from .study import sweep as sweep
+from .tracing.meshes import mesh as mesh
+from .tracing.rules import Rules as Rules
 from .view.rosetta import rosetta as rosetta
 from .view.show import show as show
 

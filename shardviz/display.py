@@ -1,8 +1,8 @@
-"""The base of what shows itself: text in a terminal, HTML in a notebook, and only what is asked for is made.
+"""The base of objects that show themselves as text in a terminal and as HTML in a notebook.
 
-Plain data stand low in the house, and what paints them stands high. So nothing here imports a painter: painters
-register themselves by type (`paints`), and the package's `__init__`, the top of the house, says in which modules
-(`painted_in`); one is imported when it is first needed. This is the one way up in the house.
+Plain data are low in the house, and painters high. So nothing here imports a painter: painters register themselves by
+type (`paints`), and the package's `__init__`, the top of the house, names the modules of painters (`painted_in`). A
+module is imported when it is first needed. This is the only upward dependency in the house.
 
 >>> class Word(Displayed):
 ...     def text(self, width=80):
@@ -26,20 +26,20 @@ from typing import Any, ClassVar, TypeVar
 from shardviz.files import write_whole
 
 _painters: dict[tuple[str, type], Callable[..., Any]] = {}
-"""(Medium, type of subject) → what paints it; `object` for every subject."""
+"""(Medium, type of subject) → painter; `object` is any subject."""
 _rooms: list[str] = []
-"""The modules that register painters, each imported when nothing that was imported before paints a subject."""
+"""The modules that register painters; each is imported only if no imported module paints a subject."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def painted_in(*modules: str) -> None:
-    """Says which modules register painters. The package's `__init__`, the top of the house, does."""
+    """Name the modules that register painters; only the package's `__init__` calls this."""
     _rooms.extend(modules)
 
 
 def paints(medium: str, kind: type = object) -> Callable[[F], F]:
-    """Registers the painter of a medium (`text`, `html`, `markdown`, `plot`, `file`, `form`) for a type of subject."""
+    """Register the painter of a medium (`text`, `html`, `markdown`, `plot`, `file`, `form`) for a type of subject."""
 
     def register(painter: F) -> F:
         _painters[medium, kind] = painter
@@ -49,7 +49,7 @@ def paints(medium: str, kind: type = object) -> Callable[[F], F]:
 
 
 def paint(medium: str, subject: Any, *args: Any, **kwargs: Any) -> Any:
-    """What the painter of a medium makes of a subject; it is found by the subject's type.
+    """Call the painter of a medium for a subject, found by the subject's type.
 
     Raises:
         TypeError: if none is registered.
@@ -64,37 +64,37 @@ def paint(medium: str, subject: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class Displayed:
-    """Anything that a person may look at: painters know how by its type."""
+    """A subject with painters, which are found by its type."""
 
     _width: ClassVar[int | None] = None
-    """Columns of its text where none are asked for; None: sentences of 100, and tables as wide as they need."""
+    """The default columns of its text; None: 100 for sentences, and as wide as needed for tables."""
 
     def text(self, width: int | None = None) -> str:
-        """It in plain text, at most `width` columns wide."""
+        """Return the object as plain text, at most `width` columns wide."""
         return paint("text", self, self._width if width is None else width)
 
     def html(self) -> str:
-        """It in HTML that survives JupyterLab's sanitizer and GitHub."""
+        """Return the object as HTML that survives JupyterLab's sanitizer and GitHub."""
         return paint("html", self)
 
     def markdown(self) -> str:
-        """It in Markdown, for an issue or a pull request."""
+        """Return the object as Markdown, for an issue or a pull request."""
         return paint("markdown", self)
 
     def save(self, path: str | os.PathLike[str], *, dark: bool = False) -> Path:
-        """Writes it to a file of the kind that its name ends in; a file that is there is replaced, whole or not at all.
+        """Write the object to a file, in the format of its name's ending; an existing file is replaced atomically.
 
         Args:
-            path: the file. `.html` is one page with nothing outside it: no script, no network, light and dark; `.md`,
-                `.txt` and `.json` (`to_json` where there is one, else what is said, as data) are texts; `.svg`, `.png`
-                and `.pdf` its picture.
-            dark: a picture for a dark page; an `.svg` follows the page by itself.
+            path: the file. `.html` is one self-contained page without scripts, light and dark; `.md`, `.txt` and
+                `.json` (`to_json` if it exists, otherwise the Document as data) are texts; `.svg`, `.png` and `.pdf`
+                are its picture.
+            dark: draw a picture for a dark page; an `.svg` follows the page by itself.
 
         Returns:
             The path.
 
         Raises:
-            ShardvizError: for another ending, for what has no picture, and where the file cannot be written.
+            ShardvizError: for another ending, a picture of an object that has none, and a file that cannot be written.
         """
         return write_whole(path, paint("file", self, path, dark=dark))
 
@@ -110,12 +110,12 @@ class Displayed:
 def bundle(
     makers: Mapping[str, Callable[[], Any]], include: Iterable[str] | None, exclude: Iterable[str] | None
 ) -> dict[str, Any]:
-    """The representations that are wanted, as IPython's display protocol has it.
+    """Return the requested representations, by IPython's display protocol.
 
     Args:
-        makers: MIME type → what makes it.
-        include: the types that are wanted; None for all.
-        exclude: the types that are not wanted.
+        makers: MIME type → a function that makes the representation.
+        include: the requested types; None for all.
+        exclude: the types to leave out.
     """
     wanted = set(makers) if include is None else set(include)
     wanted -= set(exclude or ())

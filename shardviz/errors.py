@@ -1,6 +1,6 @@
-"""What shardviz raises: one base class, and a kind for each sort of trouble.
+"""The exceptions of shardviz: one base class, and a subclass for each kind of error.
 
-Every message names what was given (an argument by its tree path), what was expected, and a way to mend it.
+Every message names what was given (an argument by its tree path), what was expected, and what to do.
 
 >>> try:
 ...     raise SpecError("'w' P('data'): the mesh has no axis 'data'; it has 'x'")
@@ -11,6 +11,8 @@ Every message names what was given (an argument by its tree path), what was expe
 
 from __future__ import annotations
 
+ANYTHING = (Exception, SystemExit)
+"""The exceptions of a user's own code that shardviz reports, including `sys.exit`."""
 _MOST_QUOTED = 200
 _MOST_MESSAGE = 4_000
 
@@ -18,9 +20,9 @@ _MOST_MESSAGE = 4_000
 class ShardvizError(ValueError):
     """The base of everything that shardviz raises on purpose.
 
-    A message is for people to read: of one above 4,000 characters the middle is left out, since what is wrong stands at
-    its beginning, and what to do at its end. What does not print, such as a terminal's escapes in a name from a file,
-    stands as Python writes it: `\\x1b[31m`.
+    In a message above 4,000 characters the middle is left out, since the error is at its beginning and the advice at
+    its end. Characters that do not print, such as a terminal's escapes in a name from a file, are escaped as in Python:
+    `\\x1b[31m`.
     """
 
     def __init__(self, message: object = "", *more: object):
@@ -32,7 +34,7 @@ class ShardvizError(ValueError):
 
 
 def printable(text: str) -> str:
-    r"""Text whose characters that do not print are escaped; line breaks and tabs stay.
+    r"""Escape the characters of a text that do not print, except line breaks and tabs.
 
     >>> printable("\x1b[31mred\ud800\n")
     '\\x1b[31mred\\ud800\n'
@@ -43,15 +45,15 @@ def printable(text: str) -> str:
 
 
 def message_of(error: BaseException | None) -> str:
-    """What an exception says; what can be said of it, where its own `__str__` raises."""
+    """Return an exception's message, or a description if its own `__str__` raises."""
     try:
         return str(error)
-    except Exception as raised:  # noqa: BLE001  # a person's exception may do anything at all
+    except Exception as raised:  # noqa: BLE001  # a user's exception may raise anything
         return f"(its message cannot be read: {type(error).__name__}.__str__ raises {type(raised).__name__})"
 
 
 def excerpt(text: str, most: int = _MOST_QUOTED) -> str:
-    """The beginning of outside text, for a message: at most so many characters, `...` where there are more.
+    """Return the beginning of outside text for a message, with `...` if it has more than `most` characters.
 
     >>> excerpt("P(" * 1000, 8)
     'P(P(P(P(...'
@@ -60,19 +62,19 @@ def excerpt(text: str, most: int = _MOST_QUOTED) -> str:
 
 
 class MeshError(ShardvizError):
-    """A mesh that cannot be: an axis named twice, a size below one, text that is no mesh."""
+    """An invalid mesh: an axis named twice, a size below one, text that does not describe a mesh."""
 
 
 class TargetError(ShardvizError):
-    """There is no such machine: an unknown chip, a topology that the chip does not have, a mesh of another size."""
+    """An unknown machine: an unknown chip, a topology that the chip does not have, a mesh of another size."""
 
 
 class SpecError(ShardvizError):
     """A PartitionSpec that does not fit its mesh or its array.
 
     Attributes:
-        argument: the tree path of the array that it was given for, or None.
-        dimension: the offending dimension, or None where it is not one dimension's fault.
+        argument: the tree path of its array, or None.
+        dimension: the offending dimension, or None if it is not about a single dimension.
     """
 
     def __init__(self, message: str, *, argument: str | None = None, dimension: int | None = None):
@@ -82,30 +84,30 @@ class SpecError(ShardvizError):
 
 
 class TraceError(ShardvizError):
-    """The person's function could not be traced; `__cause__` is what it raised, with its own traceback."""
+    """An error while the user's function was traced; `__cause__` is its exception, with its own traceback."""
 
 
 class ShardingTypeError(TraceError):
-    """JAX refused an operation under Explicit mesh axes: the shardings in its operands' types leave its own open."""
+    """JAX refused an operation under Explicit mesh axes: its operands' shardings do not determine the result's."""
 
 
 class ContractError(ShardvizError, AssertionError):
-    """A report is not what a contract says that it must be; the message lists what is otherwise, and where."""
+    """A report that breaks a contract; the message lists each difference and its place."""
 
 
 class DtypeError(ShardvizError, TypeError):
-    """The name of an element type that there is not; a TypeError too, as NumPy's is."""
+    """An unknown element type; a TypeError too, as in NumPy."""
 
 
 class ParseError(ShardvizError):
-    """Text of HLO, Shardy or a sharding that could not be read."""
+    """Text of HLO, Shardy or a sharding that cannot be read."""
 
 
 class CompileError(ShardvizError):
-    """A compile that gave no answer.
+    """A compile without a result.
 
     Attributes:
-        stderr: what the compiler wrote to its standard error, which often says more.
+        stderr: the compiler's standard error, which often has more details.
     """
 
     def __init__(self, message: str, *, stderr: str = ""):
@@ -122,12 +124,12 @@ class CompileCrashed(CompileError):
 
 
 class CompileStopped(CompileError):
-    """The person, or a newer request, stopped the compile."""
+    """The user, or a newer request, stopped the compile."""
 
 
 class CompileTimeout(CompileError):
-    """The compile ran longer than it was allowed to."""
+    """The compile exceeded its time limit."""
 
 
 class CompileMemoryLimit(CompileError):
-    """The compile used more memory than it was allowed to."""
+    """The compile exceeded its memory limit."""

@@ -1,4 +1,4 @@
-"""A file is written whole or not at all: whoever reads it meanwhile finds the old one.
+"""Atomic writing of files: a reader finds either the old or the new contents; and reading of full files.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()
@@ -22,46 +22,60 @@ from pathlib import Path
 from shardviz.errors import ShardvizError, excerpt
 
 _HOUR = 3600.0
+_MOST = 10**9
+"""The most bytes of a file to read: ten times the report of the largest programs."""
 
 
 def path_of(path: str | os.PathLike[str]) -> Path:
-    """The path, `~` replaced by the home folder.
+    """Return the path, with `~` replaced by the home folder.
 
     Raises:
-        ShardvizError: if it is no path, or starts with the name of nobody's home.
+        ShardvizError: if it is not a path, or names an unknown user's home.
     """
     try:
         return Path(path).expanduser()
     except (TypeError, RuntimeError) as error:
-        raise ShardvizError(f"{excerpt(repr(path))} is no path of a file: {error}") from error
+        raise ShardvizError(f"{excerpt(repr(path))} is not a path of a file: {error}") from error
 
 
 def read_whole(path: str | os.PathLike[str]) -> bytes:
-    """What a file holds.
+    """Return the contents of a file, or of a pipe.
 
     Raises:
-        ShardvizError: if it cannot be read: no such file, a folder, no permission, a name that no file can have.
+        ShardvizError: if it cannot be read: no such file, a folder, a device, no permission, more than a billion bytes,
+            an invalid name.
     """
     try:
-        return path_of(path).read_bytes()
-    except (OSError, ValueError) as error:  # a ValueError: a name with a null character or a lone surrogate
+        where = path_of(path)
+        if not (where.is_file() or where.is_fifo() or where.is_dir()) and where.exists():
+            raise ShardvizError(f"{excerpt(repr(str(path)))} cannot be read: expected a file, not a device or a socket")
+        content = bytearray()
+        with open(where, "rb") as file:
+            while part := file.read(2**20):
+                content += part
+                if len(content) > _MOST:
+                    raise ShardvizError(f"{excerpt(repr(str(path)))} cannot be read: it has more than {_MOST:,} bytes")
+        return bytes(content)
+    except ShardvizError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character or a lone surrogate
         raise _refused(path, "read", error) from error
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes, *, folders: bool = False) -> Path:
-    """Writes a file. One that is there is replaced, and keeps its permissions; a link stays, and its file is replaced.
+    """Write a file. An existing file is replaced and keeps its permissions; a link stays, and its target is replaced.
 
     Args:
-        path: where; `~` is the home folder.
-        content: all of it; text is written as UTF-8, `?` for what UTF-8 has not.
-        folders: whether to make the folder that it goes to, where there is none.
+        path: the file's path; `~` is the home folder.
+        content: the contents; text is encoded as UTF-8, with `?` for invalid characters.
+        folders: whether to create the file's folder if it is missing.
 
     Returns:
         The path.
 
     Raises:
-        ShardvizError: if it cannot be written: no such folder, a folder of that name, no permission, no room, a name
-            that no file can have.
+        ShardvizError: if it cannot be written: no such folder, a folder of that name, no permission, no room, an
+            invalid name.
     """
     where = path_of(path)
     if os.path.isdir(where):
@@ -89,14 +103,14 @@ def _replace(where: Path, data: bytes) -> None:
         old = where.stat()
     except FileNotFoundError:
         old = None
-    permissions = 0o666 if old is None else 0o600  # the part of a file is for nobody who may not read the file
+    permissions = 0o666 if old is None else 0o600  # the partial file must not be readable by more users than the file
     partial = where.with_name(f".shardviz-{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
         with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, permissions)) as file:
             file.write(data)
         if old is not None:
             if hasattr(os, "chown"):
-                with contextlib.suppress(PermissionError):  # only root may give a file away
+                with contextlib.suppress(PermissionError):  # only root may change a file's owner
                     os.chown(partial, old.st_uid, old.st_gid)
             os.chmod(partial, stat.S_IMODE(old.st_mode))
         os.replace(partial, where)
@@ -112,22 +126,22 @@ def _machine() -> str:
 
 
 def _sweep(folder: Path) -> None:
-    """Removes the parts in a folder that killed processes left: the process is gone, or nothing came for an hour."""
-    with contextlib.suppress(OSError):  # a folder that may not be listed, a part that another process has swept
+    """Remove a folder's partial files whose process has ended, or that are older than an hour."""
+    with contextlib.suppress(OSError):  # a folder that cannot be listed, a part that another process removed
         for name in os.listdir(folder):
             if part := _PART.fullmatch(name):
-                gone = part[1] == _machine() and not process_lives(int(part[2]))
-                if gone or (folder / name).stat().st_mtime < time.time() - _HOUR:
+                ended = part[1] == _machine() and not process_lives(int(part[2]))
+                if ended or (folder / name).stat().st_mtime < time.time() - _HOUR:
                     (folder / name).unlink()
 
 
 def process_lives(process: int) -> bool:
-    """Whether a process of this number runs on this machine."""
-    if os.name != "posix":  # os.kill would end it
+    """Whether a process with this number runs on this machine."""
+    if os.name != "posix":  # elsewhere os.kill would end it
         import psutil
 
         return psutil.pid_exists(process)
-    try:  # not psutil's way, which wants /proc
+    try:  # psutil would need /proc
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False

@@ -125,9 +125,9 @@ ODD = ["a\0b", "\ud800", "a" * 300, "é" * 200, "~nobody-of-this-name/a", "no fo
 @pytest.mark.parametrize("name", ODD, ids=ascii)
 def test_a_name_that_no_file_has_is_refused(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ShardvizError, match=r"cannot be written|is no path"):
+    with pytest.raises(ShardvizError, match=r"cannot be written|is not a path"):
         write_whole(name, "")
-    with pytest.raises(ShardvizError, match=r"cannot be read|is no path"):
+    with pytest.raises(ShardvizError, match=r"cannot be read|is not a path"):
         read_whole(name)
     assert list(tmp_path.iterdir()) == []
 

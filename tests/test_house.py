@@ -31,17 +31,21 @@ HOUSE = (
         "_jax",
         "errors",
         "files",
+        "libtpu",
         "caching",
         "display",
         "notation",
         "layouts",
         "records",
         "graph",
+        "stablehlo",
+        "foresee",
         "compiler",
         "processes",
-        "program",
     ),
-    *("costs", "diagnose", "judge", "ask", "compat", "study", "explorer", "gallery", "view", "paint", "page", "cli"),
+    *("tracing", "propagate", "plan", "causes"),
+    *("costs", "diagnose", "judge", "ask", "compat", "study", "runs"),
+    *("explorer", "gallery", "view", "paint", "page", "cli"),
     *("pytest_plugin", "__init__"),
 )
 
@@ -217,7 +221,7 @@ def test_circles_are_found(tmp_path):
     assert not circle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()})
     names = frozenset(map(module_name, MODULES))
     inside = files_imported(PACKAGE / "ask" / "calls.py", names)
-    assert "shardviz.program.adapt" in inside and "shardviz.ask" not in inside
+    assert "shardviz.tracing.adapt" in inside and "shardviz.ask" not in inside
 
 
 def test_every_room_is_in_the_houses_order():
@@ -240,23 +244,23 @@ def test_readme_and_contributing_say_the_same_order_of_rooms():
         ("shardviz.notation.spec", "import scipy", "'notation' is NumPy only"),
         ("shardviz.records", "from shardviz import ask", "'records' stands below 'ask'"),
         ("shardviz.records", "import shardviz", "'records' stands below '__init__'"),
-        ("shardviz.program.trace", "from shardviz.ask import trace", "'program' stands below 'ask'"),
+        ("shardviz.tracing.trace", "from shardviz.ask import trace", "'tracing' stands below 'ask'"),
         ("shardviz.records.report", "from shardviz.paint import text", "'records' stands below 'paint'"),
         ("shardviz.records.report", "def f():\n    from shardviz.paint import text", "'records' stands below 'paint'"),
         ("shardviz.records.report", "def f():\n    from shardviz.page import x", "'records' stands below 'page'"),
-        ("shardviz.ask.why", "import_module('shardviz.study.mends')", "names a module of 'study'"),
-        ("shardviz.view.why", "import_module('shardviz.study.mends')", None),
+        ("shardviz.ask.why", "import_module('shardviz.study.fixes')", "names a module of 'study'"),
+        ("shardviz.view.why", "import_module('shardviz.study.fixes')", None),
         ("shardviz.paint.html", "from shardviz.layouts import Layout", "painters know no subjects"),
         ("shardviz.paint.html", "from shardviz.view.shard_map import shard_map", "painters know no subjects"),
         ("shardviz.paint.html", "def f():\n    from shardviz.records import Report", "painters know no subjects"),
         ("shardviz.paint.html", "from shardviz.view.picture import Picture", None),
-        ("shardviz.program.text", "import traitlets", "only 'page' and what stands above it may"),
+        ("shardviz.plan.text", "import traitlets", "only 'page' and what stands above it may"),
         ("shardviz.costs.chart", "from matplotlib.figure import Figure", "only 'paint' and what stands above it may"),
-        ("shardviz.program.trace", "from jax._src import core", "JAX's private parts"),
-        ("shardviz.program.trace", "import jaxlib.xla_client", "JAX's private parts"),
-        ("shardviz.program.trace", "import jax\njax._src.core.Jaxpr", "reaches for jax._src"),
-        ("shardviz.program.trace", "import_module('jax._src.core')", "reaches for 'jax._src.core'"),
-        ("shardviz.program.trace", "import jax, jaxlib\nfrom jax.extend.mlir import ir\njax.__version__", None),
+        ("shardviz.tracing.trace", "from jax._src import core", "JAX's private parts"),
+        ("shardviz.tracing.trace", "import jaxlib.xla_client", "JAX's private parts"),
+        ("shardviz.tracing.trace", "import jax\njax._src.core.Jaxpr", "reaches for jax._src"),
+        ("shardviz.tracing.trace", "import_module('jax._src.core')", "reaches for 'jax._src.core'"),
+        ("shardviz.tracing.trace", "import jax, jaxlib\nfrom jax.extend.mlir import ir\njax.__version__", None),
         ("shardviz._jax", "from jax._src import core", None),
     ],
 )

@@ -6,13 +6,7 @@ that is not there, with XLA's dumps, and to read what an exported file or an exe
 """
 
 from shardviz._jax.checkpoints import Checkpointing, under_checkpoint
-from shardviz._jax.compiling import (
-    compile_for_cpu,
-    compile_only,
-    let_fork_end,
-    preload,
-    renew_threads,
-)
+from shardviz._jax.compiling import compile_for_cpu, compile_only, let_fork_end, preload, renew_threads
 from shardviz._jax.contexts import (
     PLACES,
     SET_MESH,
@@ -27,6 +21,17 @@ from shardviz._jax.contexts import (
     under,
     under_settings,
 )
+from shardviz._jax.dispatch import (
+    Ahead,
+    Dispatched,
+    compiled_shardings,
+    default_device,
+    has_backend,
+    intercepted,
+    is_unspecified,
+    missing_seam,
+    zero_array,
+)
 from shardviz._jax.exports import (
     constraints_of,
     evaluated,
@@ -38,12 +43,15 @@ from shardviz._jax.exports import (
     symbols_of,
 )
 from shardviz._jax.jaxprs import (
+    MOST_EQUATIONS,
     callbacks,
     checkpoint_names,
     constants,
     constraints,
+    dtype_name,
     equations,
-    kernel_estimates,
+    has_kernel,
+    key_bits,
     leaked,
     memory_kinds,
     meshes,
@@ -54,7 +62,9 @@ from shardviz._jax.jaxprs import (
     scanned,
     sub_jaxprs,
     user_frames,
+    written_out,
 )
+from shardviz._jax.kernels import kernel_estimates
 from shardviz._jax.lowering import (
     bytecode,
     ir_type,
@@ -67,5 +77,6 @@ from shardviz._jax.lowering import (
     walk,
 )
 from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing
+from shardviz._jax.posing import posing
 from shardviz._jax.tracing import cudnn_attention, missing_axis, refuses_types, tracing_on
 from shardviz._jax.wrappers import PmapWrapping, plain_function, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap

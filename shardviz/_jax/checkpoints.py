@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax.extend import core as jex_core
+from jax._src import core as jax_core
 
-from shardviz._jax.jaxprs import rewritten, sub_jaxprs
+from shardviz._jax.jaxprs import once, rewritten, sub_jaxprs
 from shardviz._jax.tracing import told
 
 _CHECKPOINTS = ("remat2", "checkpoint", "remat")
@@ -45,7 +45,7 @@ class Checkpointing:
         changed = rewritten(closed, None, self._with_policy)
         if changed is not closed:
             return changed
-        run = jax.checkpoint(jex_core.jaxpr_as_fun(closed), policy=self.policy, prevent_cse=False)
+        run = jax.checkpoint(jax_core.jaxpr_as_fun(closed), policy=self.policy, prevent_cse=False)
         return jax.make_jaxpr(run)(*closed.in_avals)
 
     def _with_policy(self, e: Any, here: None, inside: Callable[[Any, Any], Any]) -> Any:
@@ -57,20 +57,24 @@ class Checkpointing:
         return e if body is params.get("jaxpr") else e.replace(params=params | {"jaxpr": body})
 
 
-def under_checkpoint(jaxpr: Any) -> Iterator[tuple[Any, bool]]:
-    """The source info of loops whose body has a checkpoint, and of other checkpoints; and whether it is a loop."""
+def under_checkpoint(jaxpr: Any, seen: set[int] | None = None) -> Iterator[tuple[Any, bool]]:
+    """The source info of loops whose body has a checkpoint, and of other checkpoints; and whether it is a loop. A jaxpr
+    that was `seen` is left out, as equations share jaxprs."""
+    seen = set() if seen is None else seen
     for e in jaxpr.eqns:
         loop = e.primitive.name == "scan" and _has_checkpoint(e.params["jaxpr"].jaxpr)
         if loop or e.primitive.name in _CHECKPOINTS:
             yield e.source_info, loop
             continue
         for inner in sub_jaxprs(e.params):
-            yield from under_checkpoint(inner)
+            if id(inner) not in seen:
+                seen.add(id(inner))
+                yield from under_checkpoint(inner, seen)
 
 
-def _has_checkpoint(jaxpr: Any) -> bool:
+@once
+def _has_checkpoint(jaxpr: Any, inside: Callable[[Any], bool]) -> bool:
     return any(
-        e.primitive.name in _CHECKPOINTS
-        or (e.primitive.name in ("jit", "pjit") and _has_checkpoint(e.params["jaxpr"].jaxpr))
+        e.primitive.name in _CHECKPOINTS or (e.primitive.name in ("jit", "pjit") and inside(e.params["jaxpr"].jaxpr))
         for e in jaxpr.eqns
     )

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jax.extend.mlir import ir
-
 from shardviz._jax.lowering import mlir_context
+from shardviz._jax.mlir import ir
 
 
 def preload() -> None:
@@ -20,16 +19,9 @@ def preload() -> None:
     from jax._src.lib.mlir.dialects import mhlo  # noqa: F401 - else each child imports it with its first context
     from jax.experimental import topologies  # noqa: F401
     from jax.extend import backend  # noqa: F401
-    from jax.extend.mlir import passmanager  # noqa: F401
-    from jax.extend.mlir.dialects import sdy  # noqa: F401
 
 
-def compile_for_cpu(
-    module: bytes,
-    devices: int,
-    out_chosen: Sequence[bool],
-    options: dict[str, Any],
-) -> Any:
+def compile_for_cpu(module: bytes, devices: int, out_chosen: Sequence[bool], options: dict[str, Any]) -> Any:
     """Compiles StableHLO bytecode with Shardy's shardings for simulated CPU devices (2048 at most); gives the
     executable. XLA writes its dumps as `options` (`xla_dump_to`, ...) say; `out_chosen` outputs are sharded as the
     compiler likes."""

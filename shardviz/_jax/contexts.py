@@ -109,6 +109,11 @@ class StandInMesh(Mesh):
     """A `jax.sharding.Mesh` with an abstract mesh's axes, and devices that are none."""
 
     _internal_device_list = None  # pyright: ignore[reportAssignmentType]  # as an AbstractMesh has it
+    is_multi_process = False  # pyright: ignore[reportAssignmentType]
+
+    @property
+    def local_devices(self) -> list[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return list(self.devices.flat)
 
 
 @functools.lru_cache(maxsize=64)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax.extend.mlir import ir
 
 from shardviz._jax.lowering import mlir_context
+from shardviz._jax.mlir import ir
 
 
 def read_export(data: bytes, *, any_type: bool = False) -> Any:
@@ -46,7 +46,8 @@ def is_export_file(data: bytes) -> bool:
 def exported_module(artifact: bytes) -> ir.Module:
     """The StableHLO of an export, old versions' shardings as Shardy's; or an Exception of any kind."""
     from jax._src.lib import _jax as xla  # pyright: ignore[reportPrivateImportUsage]
-    from jax.extend.mlir.passmanager import PassManager
+
+    from shardviz._jax.mlir import PassManager
 
     with mlir_context():
         module = xla.mlir.deserialize_portable_artifact(artifact)

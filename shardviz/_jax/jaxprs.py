@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Set
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
-from jax import core
-from jax.extend import core as jex_core
+from jax._src import core as jax_core
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+_T = TypeVar("_T")
+ClosedJaxpr: Any = getattr(jax_core, "ClosedJaxpr", jax_core.Jaxpr)  # in the newest JAX a closed one is a jaxpr too
 
 
 def names_of(traced: Any) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
@@ -19,10 +22,25 @@ def names_of(traced: Any) -> tuple[tuple[str | None, ...], tuple[str | None, ...
     return tuple(info.arg_names or ()), tuple(info.result_paths or ())
 
 
+def key_bits(name: str) -> int | None:
+    """The bits of one PRNG key by the name of its type, `key<fry>`, of a PRNG that JAX has registered; else None."""
+    from jax._src.random.prng import prngs
+
+    return next((math.prod(impl.key_shape) * 32 for impl in prngs.values() if name == f"key<{impl.tag}>"), None)
+
+
+def dtype_name(dtype: Any) -> str:
+    """JAX's name of an element type. A key of a PRNG that is not registered has its bits behind: `key<mine>96`."""
+    if not jax.numpy.issubdtype(dtype, jax.dtypes.prng_key):
+        return str(dtype)
+    bits = 8 * dtype.itemsize
+    return str(dtype) if key_bits(str(dtype)) == bits else f"{dtype}{bits}"
+
+
 def sub_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
     """The jaxprs (not closed) in an equation's parameters."""
     for item in _items(params):
-        if isinstance(item, jex_core.ClosedJaxpr | jex_core.Jaxpr):
+        if isinstance(item, ClosedJaxpr | jax_core.Jaxpr):
             yield getattr(item, "jaxpr", item)
 
 
@@ -33,11 +51,48 @@ def _items(params: dict[str, Any]) -> Iterator[Any]:
 
 
 def every_equation(jaxpr: Any) -> Iterator[Any]:
-    """Every equation of a jaxpr, each before those of the jaxprs inside it."""
+    """Every equation of a jaxpr, each before those of the jaxprs inside it; of a jaxpr that several equations share,
+    once."""
+    return (equation for equation, _ in _with_infos(jaxpr, (), set()))
+
+
+def _with_infos(jaxpr: Any, around: tuple[Any, ...], seen: set[int]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """The same, with their source infos and those of the equations around them, from the innermost outwards."""
     for equation in jaxpr.eqns:
-        yield equation
+        infos = (equation.source_info, *around)
+        yield equation, infos
         for inner in sub_jaxprs(equation.params):
-            yield from every_equation(inner)
+            if id(inner) not in seen:
+                seen.add(id(inner))
+                yield from _with_infos(inner, infos, seen)
+
+
+def once(answer: Callable[[Any, Callable[[Any], _T]], _T]) -> Callable[[Any], _T]:
+    """Return what answers a question about a jaxpr, by asking the same about those inside it: about each of them once,
+    however many equations share it."""
+
+    @functools.wraps(answer)
+    def ask(jaxpr: Any) -> _T:
+        known: dict[int, _T] = {}
+
+        def inside(inner: Any) -> _T:
+            if id(inner) not in known:
+                known[id(inner)] = answer(inner, inside)
+            return known[id(inner)]
+
+        return inside(jaxpr)
+
+    return ask
+
+
+MOST_EQUATIONS = 1_000_000
+"""A train step of 80 layers without a scan has some 30,000; to read a million would take minutes."""
+
+
+@once
+def written_out(jaxpr: Any, inside: Callable[[Any], int]) -> int:
+    """How many equations there are, those of jaxprs inside counted for each equation that has them."""
+    return len(jaxpr.eqns) + sum(inside(inner) for e in jaxpr.eqns for inner in sub_jaxprs(e.params))
 
 
 def constraints(jaxpr: Any) -> Iterator[tuple[tuple[int, ...], PartitionSpec, Any]]:
@@ -48,15 +103,16 @@ def constraints(jaxpr: Any) -> Iterator[tuple[tuple[int, ...], PartitionSpec, An
             yield equation.invars[0].aval.shape, sharding.spec, equation.source_info
 
 
-def scanned(jaxpr: Any) -> set[int]:
+@once
+def scanned(jaxpr: Any, inside: Callable[[Any], set[int]]) -> set[int]:
     """The places of a jaxpr's arguments of which a scan, in it or inside, takes one slice in each run."""
     at: dict[Any, int] = {v: place for place, v in enumerate(jaxpr.invars)}
     sliced_places: set[int] = set()
     for equation in jaxpr.eqns:
-        places = [None if isinstance(v, jex_core.Literal) else at.get(v) for v in equation.invars]
+        places = [None if isinstance(v, jax_core.Literal) else at.get(v) for v in equation.invars]
         for inner in sub_jaxprs(equation.params):
             if len(inner.invars) == len(places):
-                own = scanned(inner)
+                own = inside(inner)
                 for place, (outer_place, var, outer) in enumerate(
                     zip(places, inner.invars, equation.invars, strict=True)
                 ):
@@ -80,43 +136,9 @@ def callbacks(jaxpr: Any) -> Iterator[tuple[str, bool, Any]]:
             yield name, name in _DEBUG and not equation.outvars, equation.source_info
 
 
-def kernel_estimates(jaxpr: Any) -> Iterator[tuple[float, tuple[tuple[int, ...], ...], Any]]:
-    """Every Pallas kernel whose FLOPs its author or its body's products tell, its result shapes, its source info."""
-    for equation in every_equation(jaxpr):
-        if equation.primitive.name == "pallas_call":
-            stated = equation.params.get("cost_estimate")
-            flops = _kernel_products(equation) if stated is None else float(stated.flops)
-            if flops is not None:
-                yield flops, tuple(tuple(v.aval.shape) for v in equation.outvars), equation.source_info
-
-
-def _kernel_products(equation: Any) -> float | None:
-    """FLOPs of a kernel's matrix products; None where there are none to see, or their number depends on data."""
-    grid = equation.params["grid_mapping"].grid
-    once = _products(equation.params["jaxpr"])
-    return math.prod(grid) * once if once and all(isinstance(size, int) for size in grid) else None
-
-
-def _products(jaxpr: Any) -> float | None:
-    """FLOPs of a jaxpr's matrix products, loops counted; None where they depend on data."""
-    total = 0.0
-    for equation in jaxpr.eqns:
-        name, params = equation.primitive.name, equation.params
-        inside = [_products(inner) for inner in sub_jaxprs(params)]
-        if None in inside or name in ("conv_general_dilated", "ragged_dot_general"):
-            return None
-        flops = [each for each in inside if each]
-        if name == "dot_general":
-            (contracted, _), _ = params["dimension_numbers"]
-            left = equation.invars[0].aval.shape
-            total += 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[d] for d in contracted)
-        elif name == "scan":
-            total += params["length"] * sum(flops)
-        elif flops and (name == "while" or (name == "cond" and len(set(inside)) > 1)):
-            return None
-        else:
-            total += flops[0] if flops and name == "cond" else sum(flops)
-    return total
+def has_kernel(jaxpr: Any) -> bool:
+    """Whether a Pallas kernel is inside, which is written for one platform."""
+    return any(equation.primitive.name == "pallas_call" for equation in every_equation(jaxpr))
 
 
 def meshes(jaxpr: Any) -> Iterator[Any]:
@@ -128,13 +150,10 @@ def meshes(jaxpr: Any) -> Iterator[Any]:
                 yield mesh
 
 
-def equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The primitive of every equation, inside too; its source info and those around it, from the innermost outwards."""
-    for equation in jaxpr.eqns:
-        infos = (equation.source_info, *around)
-        yield equation.primitive.name, infos
-        for inner in sub_jaxprs(equation.params):
-            yield from equations(inner, infos)
+def equations(jaxpr: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The primitive of every equation, inside too; its source info and those around it, from the innermost outwards.
+    Of a jaxpr that several equations share, once, inside the first of them."""
+    return ((equation.primitive.name, infos) for equation, infos in _with_infos(jaxpr, (), set()))
 
 
 def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tuple[Any, Any]]]:
@@ -144,7 +163,7 @@ def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tu
         if equation.primitive.name == "name":
             aval, makers = equation.outvars[0].aval, (maker.get(id(equation.invars[0]), equation), equation)
             frames = user_frame(makers[0].source_info), user_frame(makers[1].source_info)
-            yield equation.params["name"], tuple(aval.shape), str(aval.dtype), frames
+            yield equation.params["name"], tuple(aval.shape), dtype_name(aval.dtype), frames
 
 
 def _makers(jaxpr: Any) -> dict[int, Any]:
@@ -164,30 +183,33 @@ def offloaded(jaxpr: Any) -> Iterator[tuple[tuple[str, int, str], tuple[int, ...
                 frame = None if maker is None else user_frame(maker.source_info)
                 on_host = place == jax.memory.Space.Host or getattr(place, "memory_kind", None) in host
                 if frame is not None and on_host:
-                    yield frame, tuple(var.aval.shape), str(var.aval.dtype)
+                    yield frame, tuple(var.aval.shape), dtype_name(var.aval.dtype)
 
 
 def constants(closed: Any) -> Iterator[tuple[tuple[int, ...], str, Any]]:
     """Every array that a closed jaxpr holds, once: shape, dtype, its first reader's source info or None."""
-    seen: set[int] = set()
+    seen: set[int] = set()  # of arrays, and of jaxprs, which equations share
     waiting = [closed]
     while waiting:
         holder = waiting.pop()
+        if id(holder) in seen:
+            continue
+        seen.add(id(holder))
         first: dict[int, Any] = {}
         for equation in holder.jaxpr.eqns:
             for var in equation.invars:
                 first.setdefault(id(var), equation.source_info)
-            waiting += [part for part in _items(equation.params) if isinstance(part, jex_core.ClosedJaxpr)]
+            waiting += [part for part in _items(equation.params) if isinstance(part, ClosedJaxpr)]
         for var, held in zip(holder.jaxpr.constvars, holder.consts, strict=True):
             if id(held) not in seen and getattr(held, "shape", None):
                 seen.add(id(held))
-                yield tuple(held.shape), str(held.dtype), first.get(id(var))
+                yield tuple(held.shape), dtype_name(held.dtype), first.get(id(var))
 
 
 def leaked(traced: Any) -> Iterator[tuple[str, Any]]:
     """The values of other traces that a trace holds, which JAX lowers in none: type, and the maker's source info."""
     for held in getattr(traced, "_consts", ()):
-        if isinstance(held, core.Tracer):
+        if isinstance(held, jax_core.Tracer):
             yield held.aval.str_short(), getattr(held, "_line_info", None)
 
 
@@ -224,7 +246,7 @@ def rewritten(
     jaxprs: dict[tuple[int, Any], Any] = {}
 
     def inside(item: Any, here: Any) -> Any:
-        if isinstance(item, jex_core.ClosedJaxpr | jex_core.Jaxpr):
+        if isinstance(item, ClosedJaxpr | jax_core.Jaxpr):
             key = id(item), here
             if key not in jaxprs:
                 jaxprs[key] = jaxpr(item, here)
@@ -235,7 +257,7 @@ def rewritten(
         return other(item, here)
 
     def jaxpr(of: Any, here: Any) -> Any:
-        if not isinstance(of, jex_core.Jaxpr):  # in the newest JAX a closed one is a jaxpr too
+        if not isinstance(of, jax_core.Jaxpr):  # in the newest JAX a closed one is a jaxpr too
             body = inside(of.jaxpr, here)
             return of if body is of.jaxpr else of.replace(jaxpr=body)
         eqns = [e for e in (equation(e, here, inside) for e in of.eqns) if e is not None]
@@ -271,7 +293,7 @@ def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
         below = here
         if e.primitive.name == "shard_map":
             below = here.update_axis_types(dict.fromkeys(e.params["newly_manual_axes"], AxisType.Manual))
-        bodies = (jex_core.ClosedJaxpr, jex_core.Jaxpr)
+        bodies = (ClosedJaxpr, jax_core.Jaxpr)
         params = {k: inside(v, below if isinstance(v, bodies) else here) for k, v in e.params.items()}
         same = all(params[k] is v for k, v in e.params.items())
         return e if same else e.replace(params=params, effects=e.effects - reports)
@@ -282,7 +304,8 @@ def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
 Specs = tuple[PartitionSpec | None, ...]
 
 
-def outermost_shard_map(jaxpr: Any) -> tuple[Specs, Specs]:
+@once
+def outermost_shard_map(jaxpr: Any, inside: Callable[[Any], tuple[Specs, Specs]]) -> tuple[Specs, Specs]:
     """For each argument and result the spec of a `shard_map` that takes or gives it directly, or None. Of one that
     leaves some mesh axes Auto, the results' specs say only a part, which is none to fix them by."""
     ins: dict[Any, PartitionSpec] = {}
@@ -293,7 +316,7 @@ def outermost_shard_map(jaxpr: Any) -> tuple[Specs, Specs]:
             if set(equation.params["newly_manual_axes"]) == set(equation.params["mesh"].axis_names):
                 outs |= dict(zip(equation.outvars, equation.params["out_specs"], strict=True))
         elif equation.primitive.name in ("jit", "pjit"):
-            inner_ins, inner_outs = outermost_shard_map(equation.params["jaxpr"].jaxpr)
+            inner_ins, inner_outs = inside(equation.params["jaxpr"].jaxpr)
             pairs = zip(equation.invars, inner_ins, strict=True)
             ins |= {v: s for v, s in pairs if s is not None and _is_var(v)}
             outs |= {v: s for v, s in zip(equation.outvars, inner_outs, strict=True) if s is not None}
@@ -301,4 +324,4 @@ def outermost_shard_map(jaxpr: Any) -> tuple[Specs, Specs]:
 
 
 def _is_var(atom: Any) -> bool:
-    return not isinstance(atom, jex_core.Literal)
+    return not isinstance(atom, jax_core.Literal)

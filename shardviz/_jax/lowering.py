@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax.extend import core as jex_core
-from jax.extend.mlir import ir
-from jax.extend.mlir.passmanager import PassManager
+from jax._src import core as jax_core
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from shardviz._jax.contexts import StandInDevice, under
+from shardviz._jax.mlir import PassManager, ir
 from shardviz._jax.tracing import here, told
 
 
@@ -27,16 +26,19 @@ def lower(
 ) -> ir.Module:
     """Lowers a closed jaxpr, its shardings on `mesh` already, to StableHLO for a device; unused arguments stay. What
     no result needs is left out first, as by `jax.jit`: it would have a say in Shardy's propagation. `specs` shard the
-    arguments where the mesh has Explicit axes."""
+    arguments where the mesh has Explicit axes. Each operation has the lines of its trace alone; JAX would put those
+    around them where somebody asks for the lowering."""
+    from jax._src import source_info_util
     from jax._src.interpreters import mlir, partial_eval, pxla
     from jax._src.named_sharding import UNSPECIFIED
 
     shardings = tuple(NamedSharding(mesh, spec) for spec in specs or [PartitionSpec()] * len(closed.in_avals))
-    _mend_default_device()
-    _mend_custom_partitioning()
-    with under(mesh), told("device", device):  # without one, JAX would start its backend
+    _patch_default_device()
+    _patch_custom_partitioning()
+    nowhere = source_info_util.user_context(source_info_util.Traceback())
+    with under(mesh), told("device", device), nowhere:  # without a device, JAX would start its backend
         if closed.is_high:  # types that only tracing knows are taken away, as by `jax.stages.Traced.lower`
-            closed = jax.jit(jex_core.jaxpr_as_fun(closed)).trace(*closed.in_avals).lojax.jaxpr
+            closed = jax.jit(jax_core.jaxpr_as_fun(closed)).trace(*closed.in_avals).lojax.jaxpr
         results = len(closed.jaxpr.outvars)
         needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * results, instantiate=True)
         lowered = pxla.lower_sharding_computation(
@@ -59,7 +61,7 @@ def lower(
 
 
 @functools.lru_cache(maxsize=1)
-def _mend_default_device() -> None:
+def _patch_default_device() -> None:
     from jax._src.interpreters import pxla
 
     theirs = pxla.get_default_device
@@ -71,7 +73,7 @@ def _mend_default_device() -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _mend_custom_partitioning() -> None:
+def _patch_custom_partitioning() -> None:
     """Has JAX lower operations that say in Python how they are partitioned as what they compute, without devices."""
     from jax._src import core, custom_partitioning, dispatch
     from jax._src.interpreters import mlir

@@ -21,20 +21,20 @@ here = threading.local()
 @contextlib.contextmanager
 def tracing_on(mesh: AbstractMesh | None, places: Collection[str] = PLACES) -> Iterator[None]:
     """Under it, a function is traced for `mesh`, which needs no devices and stands in these places; see `contexts`.
-    What `under` leaves out is mended: a nested `jax.jit` of bare PartitionSpecs, and a `shard_map` with a mesh of its
+    What `under` leaves out is patched: a nested `jax.jit` of bare PartitionSpecs, and a `shard_map` with a mesh of its
     own."""
     if mesh is None:
-        _mend_pmap()
+        _patch_pmap()
         with told("meshless", True):
             yield
         return
-    _mend()
+    _patch()
     with told("mesh", mesh), under(mesh, places):
         yield
 
 
 @functools.lru_cache(maxsize=1)
-def _mend() -> None:
+def _patch() -> None:
     """Puts the plan's mesh where JAX looks for one, on threads that are inside `tracing_on`; others are as before."""
     from jax._src import mesh as mesh_lib
     from jax._src import pjit
@@ -50,8 +50,26 @@ def _mend() -> None:
         return inside if not inside.empty else mesh if placed else mesh_lib.empty_abstract_mesh
 
     pjit.get_ctx_mesh = get_ctx_mesh
-    _mend_shard_map()
-    _mend_pmap()
+    _patch_evaluation()
+    _patch_shard_map()
+    _patch_pmap()
+
+
+def _patch_evaluation() -> None:
+    """Has what a trace evaluates under `jax.ensure_compile_time_eval()` run without the mesh traced for, which has no
+    devices."""
+    from jax._src import config, core
+    from jax._src import mesh as mesh_lib
+
+    theirs, none = core.EvalTrace.process_primitive, mesh_lib.empty_abstract_mesh
+
+    def process_primitive(self: Any, primitive: Any, args: Any, params: Any, /) -> Any:
+        if getattr(here, "mesh", None) is None or not config.eager_constant_folding.value:
+            return theirs(self, primitive, args, params)
+        with told("mesh", None), under(none, ()):
+            return theirs(self, primitive, args, params | {"ctx_mesh": none} if "ctx_mesh" in params else params)
+
+    core.EvalTrace.process_primitive = process_primitive
 
 
 class StandIn:
@@ -74,7 +92,7 @@ def target_mesh() -> AbstractMesh:
     return here.mesh if inside.empty else inside
 
 
-def _mend_shard_map() -> None:
+def _patch_shard_map() -> None:
     from jax._src import core, shard_map
 
     check, bind = shard_map._shmap_checks, shard_map.shard_map_p.bind
@@ -96,7 +114,8 @@ def _mend_shard_map() -> None:
                     f"not (it has {', '.join(map(repr, target.axis_names)) or 'none'}); add the axis or rename one"
                 )
             if not own_axes and len(own.axis_names) < len(target.axis_names):
-                axes = frozenset(own.axis_names) - core.get_axis_env().explicit_mesh_axis_names
+                ones = {name for name, size in target.shape.items() if size == 1}  # a kernel wants all axes manual
+                axes = ones.union(own.axis_names) - core.get_axis_env().explicit_mesh_axis_names
         mesh, axes = check(target, axes, *rest)
         return StandIn(mesh, own, own_axes), axes
 
@@ -135,7 +154,7 @@ def missing_axis(message: str) -> str | None:
 
 @contextlib.contextmanager
 def told(name: str, value: Any) -> Iterator[None]:
-    """Says something to what is mended, on this thread."""
+    """Set a value that the patched functions of JAX read on this thread."""
     before = getattr(here, name, None)
     setattr(here, name, value)
     try:
@@ -145,7 +164,7 @@ def told(name: str, value: Any) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=1)
-def _mend_pmap() -> None:
+def _patch_pmap() -> None:
     """Has pmap say at once, on threads that are inside `tracing_on`, where it cannot be on the mesh traced for."""
     from jax._src import pmap
 

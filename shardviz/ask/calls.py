@@ -8,8 +8,8 @@ from typing import Any
 from shardviz.ask.program import Program
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.program.adapt import adapt
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
+from shardviz.tracing.adapt import adapt
 
 Numbers = int | Iterable[int]
 Names = str | Iterable[str]
@@ -75,8 +75,8 @@ def analyze(
 
     Args:
         fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`.
-        mesh: the device mesh, in any form that `sv.mesh` takes; None for the one that the function brings, see
-            `Program.plan`.
+        mesh: the device mesh, in any form that `sv.mesh` takes; None for the one that the function brings, or else
+            the target's, see `Program.plan`.
         in_specs, out_specs: specs for the arguments and the result, as for `Plan`.
         target: compile for this machine too (`"cpu"`), which adds the memory plan.
         flops: FLOPs of kernels and library calls that say none, by name, as for `Program.with_flops`.
@@ -98,7 +98,7 @@ def analyze(
     """
     settings = dict(zip(_SETTINGS, (static_argnums, static_argnames, donate_argnums, donate_argnames), strict=True))
     program = program_of(fn, args, kwargs, mesh, **settings).with_flops(flops or {})
-    plan = program.plan(mesh, in_specs, out_specs)
+    plan = program.plan(mesh, in_specs, out_specs, target)
     return program.partition(plan) if target is None else program.compile(plan, target)
 
 
@@ -113,12 +113,13 @@ def program_of(
     return Program(adapt(fn, args, kwargs, **settings), mesh)
 
 
-def program_and_plan(subject: Any, mesh: Any = None) -> tuple[Program, Plan]:
+def program_and_plan(subject: Any, mesh: Any = None, target: str | None = None) -> tuple[Program, Plan]:
     """A program and a plan, put on `mesh` if given, from what brings both: a `Program`, an example of the gallery,
     (either of them, plan), or (function, arguments[, keywords]) with `in_specs`, `out_specs` and what `trace` takes
-    among the keywords. Raises ShardvizError if it is none of these; else as `trace` and `Program.plan`."""
+    among the keywords; `target` as for `Program.plan`. Raises ShardvizError if it is none of these; else as `trace` and
+    `Program.plan`."""
     if isinstance(subject, Program):
-        return subject, subject.plan(mesh)
+        return subject, subject.plan(mesh, target=target)
     program, plan = getattr(subject, "program", None), getattr(subject, "plan", None)
     if isinstance(subject, tuple) and len(subject) == 2 and isinstance(subject[1], Plan):
         program, plan = getattr(subject[0], "program", subject[0]), subject[1]
@@ -135,7 +136,7 @@ def program_and_plan(subject: Any, mesh: Any = None) -> tuple[Program, Plan]:
         specs = {name: options.pop(name, None) for name in ("in_specs", "out_specs")}
         settings = {name: options.pop(name) for name in _SETTINGS if name in options}
         program = program_of(fn, tuple(args), options, mesh, **settings)
-        return program, program.plan(mesh, **specs)
+        return program, program.plan(mesh, **specs, target=target)
     parts = ", ".join(type(part).__name__ for part in (subject if isinstance(subject, tuple) else (subject,)))
     raise ShardvizError(
         f"({parts}) was given: expected a program (sv.trace), an example of the gallery, (program, plan), (function, "

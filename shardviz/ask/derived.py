@@ -12,13 +12,13 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from shardviz.caching import cached_property
 from shardviz.errors import ShardvizError, SpecError, excerpt
-from shardviz.program import variants
-from shardviz.program.call import Call
-from shardviz.program.dimensions import Dimensions, dimensions
-from shardviz.program.jax_code import reconstrained_lines
-from shardviz.program.lowerings import Lowerings
-from shardviz.program.plan import Plan, is_by_name, with_members
+from shardviz.plan import variants
+from shardviz.plan.jax_code import reconstrained_lines
+from shardviz.plan.lowerings import Lowerings
+from shardviz.plan.plan import Plan, is_by_name, with_members
+from shardviz.propagate.dimensions import Dimensions, dimensions
 from shardviz.records import Frame, PlanRecord, Variant
+from shardviz.tracing.call import Call
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from shardviz.caching import cached_property
 from shardviz.layouts import itemsize
-from shardviz.program.dimensions import Dimension, Dimensions, Member
-from shardviz.program.trace import Argument
+from shardviz.propagate.dimensions import Dimension, Dimensions, Member
+from shardviz.tracing.trace import Argument
 
 
 @dataclass(frozen=True, kw_only=True)

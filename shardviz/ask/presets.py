@@ -16,7 +16,7 @@
 | `data + fsdp + tensor parallel` | the state by the middle axes, what lies between by the last | three axes |
 
 A ZeRO stage is told by what is sharded besides the batch (Rajbhandari et al., 2020, "ZeRO"); which arguments are
-optimizer state and which results gradients, `program/roles.py` reads off what is made of what, and which dimension is
+optimizer state and which results gradients, `propagate/roles.py` reads off what is made of what, and which dimension is
 one of experts, `seeding.py`. Gradients that come out of the function are whole at stage 1 and sharded at stage 2. Those
 that stay inside lie as the optimizer state does, because Shardy has them follow it: both stages are then one plan. No
 plan can name them either, for no line makes them, but the derivative of one; so ZeRO-1's sentence says what to write in
@@ -60,12 +60,12 @@ from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, DeviceMesh, Spec
-from shardviz.program.dimensions import Dimension, Dimensions, Member
-from shardviz.program.plan import Plan
-from shardviz.program.roles import Roles
-from shardviz.program.trace import Argument
+from shardviz.plan.plan import Plan
+from shardviz.propagate.dimensions import Dimension, Dimensions, Member
+from shardviz.propagate.roles import Roles
 from shardviz.records.amounts import plural
 from shardviz.records.groups import grouped
+from shardviz.tracing.trace import Argument
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,8 @@ def presets_of(
     """The presets, not tried yet. Raises ShardvizError if the mesh has no axis."""
     if not mesh.names:
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
-    subject = Subject(arguments=arguments, dimensions=dimensions, optimizer=roles.optimizer, mesh=mesh, roles=roles)
+    arrays = {"arguments": arguments, "dimensions": dimensions, "roles": roles, "optimizer": roles.optimizer}
+    subject = Subject(mesh=mesh.larger, **arrays)  # an axis of size 1 shards nothing
     none = Plan(mesh, edits={a.name: Spec() for a in arguments})
     for name, of in _ALL:  # each gives a plan, what it does, and promises; or None
         if (preset := of(subject, none)) is not None:

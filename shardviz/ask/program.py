@@ -14,31 +14,35 @@ from typing import Any
 
 from shardviz.ask import submitting
 from shardviz.ask.derived import Derivable, of_plan, of_variant, planned
+from shardviz.ask.limited import LONGEST, limited
 from shardviz.ask.presets import Preset, Presets, presets_of, tried
 from shardviz.ask.propagated import report_of, sketch_of
 from shardviz.ask.reading import CompileReading
 from shardviz.ask.submitting import OnReport, ReportFuture
 from shardviz.ask.targeting import resolve_target
 from shardviz.ask.why import Questions
+from shardviz.caching import collection_paused
 from shardviz.costs import Machine
+from shardviz.costs.machine import machine_of
+from shardviz.costs.step_cost import timed
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program import propagate as shardy
-from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
-from shardviz.program.call import Call
-from shardviz.program.jax_code import jax_code
-from shardviz.program.lines import stages_of
-from shardviz.program.lower import CPU, Lowered, LowerFor
-from shardviz.program.lowerings import Lowerings
-from shardviz.program.plan import Plan
-from shardviz.program.plan_code import plan_code
-from shardviz.program.roles import new_values, resharded, roles
-from shardviz.program.trace import Argument, Constraint
+from shardviz.plan.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
+from shardviz.plan.jax_code import jax_code
+from shardviz.plan.lowerings import Lowerings
+from shardviz.plan.plan import Plan
+from shardviz.plan.plan_code import plan_code
+from shardviz.propagate import propagate as shardy
+from shardviz.propagate.lines import stages_of
+from shardviz.propagate.lower import CPU, Lowered, LowerFor
+from shardviz.propagate.roles import new_values, resharded, roles
 from shardviz.records import PlanRecord, Variant
 from shardviz.records.stages import Stage
 from shardviz.records.why import CollectiveWhy, Why
+from shardviz.tracing.call import Call
+from shardviz.tracing.trace import Argument, Constraint, needs_mesh
 
 
 class Program(Derivable):
@@ -94,7 +98,7 @@ class Program(Derivable):
 
         Each trace calls the function, unless JAX has kept the same one. The first plan on a mesh with other axis names
         makes one (on Explicit axes, or with a `shard_map` inside, also one with other sizes), the first constraint on a
-        value inside two, another value one. Presets, mends and a search try plans, which makes some of these.
+        value inside two, another value one. Presets, fixes and a search try plans, which makes some of these.
         """
         return self._call.tally.traces
 
@@ -132,7 +136,9 @@ class Program(Derivable):
         program._flops = {**self._flops, **flops}
         return program
 
-    def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
+    def plan(
+        self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None, target: str | Machine | None = None
+    ) -> Plan:
         """A plan, with what the function brings along where nothing is given.
 
         Args:
@@ -140,22 +146,28 @@ class Program(Derivable):
                 its arguments' shardings, of the call site (`jax.set_mesh`, `with mesh:`), or of the first
                 `shard_map` or sharding constraint inside it.
             in_specs, out_specs: as for `Plan`; None for the function's own, see `Plan`.
+            target: a machine whose `default_mesh` is taken where no mesh is given and the function brings none.
 
         Raises:
-            MeshError: if no mesh is given and the function brings none.
+            MeshError: if there is no mesh.
+            TargetError: if there is no such machine, or the target is a chip alone and no mesh says how many.
         """
         if mesh is None:
             first = self._lowerings.first
             mesh = self._call.brings.mesh or (first and first.mesh)
-            if mesh is not None and (waits := self._lowerings.waits) is not None:
+            waits = self._lowerings.waits
+            if mesh is not None and waits is not None and needs_mesh(waits):
+                self._lowerings.traced(Plan(mesh, in_specs, out_specs))  # which says what else is wrong
                 raise TraceError(
                     f"{waits}\nThe mesh of its shardings does not stand around this call: call it under "
                     "`with jax.set_mesh(mesh):`, or give mesh="
                 ) from waits
+        if mesh is None and target is not None:
+            mesh = machine_of(target).default_mesh or None
         if mesh is None:
             raise MeshError(
                 f"{self.name}: no mesh is given, and neither its shardings nor its arguments have one; give one, such "
-                "as mesh={'data': 8}"
+                "as mesh={'data': 8}, or a target with a topology, such as target='tpu v5e:4x4'"
             )
         return Plan(mesh, in_specs, out_specs)
 
@@ -198,43 +210,46 @@ class Program(Derivable):
             MeshError: if there is no mesh, or the target has another number of devices.
             TraceError, TargetError: as `dimensions`, and `sv.cost`.
         """
-        return tried(self, self._untried_presets(mesh), target, level)
+        return tried(self, self._untried_presets(mesh, target), target, level)
 
-    def _untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
+    def _untried_presets(self, mesh: Any = None, target: str | Machine | None = None) -> Iterator[Preset]:
         """The presets as they are made, one after the other, with no report; of some there are several of one name."""
-        on = self.plan(mesh).mesh
+        on = self.plan(mesh, target=target).mesh
         arguments = self._lowerings.traced(Plan(on)).arguments
         return presets_of(on, arguments, self.dimensions, roles(self._lowerings.lowered))
 
     @of_plan
-    def propagate(self, plan: Plan, target: str | Machine = "cpu") -> Report:
+    def propagate(self, plan: Plan, target: str | Machine = "cpu", *, timeout: float = LONGEST) -> Report:
         """What Shardy makes of the plan: level `propagated`, in the kernel, in tens of milliseconds.
 
         Args:
             plan: mesh and specs.
             target: the machine for which JAX lowers the program; few operations have another lowering for another
                 platform.
+            timeout: seconds that it may take. One of Shardy's passes, which are C++, is not interrupted.
 
         The first time, Shardy is tried on the program in a process of its own, so that it cannot take the kernel along.
 
         Raises:
             SpecError, TraceError: as `bind`; TraceError too for an operation that JAX cannot lower.
             TargetError, MeshError: if there is no such machine, or it has another number of devices than the mesh.
-            CompileError: if Shardy does not survive the program.
+            CompileError: if Shardy does not survive the program; CompileTimeout if it takes longer than `timeout`.
         """
         if target == "cpu":
-            return self._propagate(plan)
+            return self._propagate(plan, timeout=timeout)
         resolved = resolve_target(target, self.bind(plan).mesh)
-        return replace(self._propagate(plan, target=resolved.lowered_for), target=resolved.text)
+        report = self._propagate(plan, target=resolved.lowered_for, timeout=timeout)
+        return timed(replace(report, target=resolved.text))
 
-    def _propagate(self, plan: Plan, *, target: LowerFor = CPU) -> Report:
+    def _propagate(self, plan: Plan, *, target: LowerFor = CPU, timeout: float = LONGEST) -> Report:
         last = self._propagated
         if last is not None and last[:2] == (plan, target):
             return last[2]
         bound = self.bind(plan)
         lowered = self._rehearsed(plan, bound, target)
-        propagated = shardy.propagate(lowered, bound, self._flops)
-        report = report_of(self._call, bound, lowered, propagated, target=target)
+        with limited(timeout, f"propagating {self.name}"), collection_paused():
+            propagated = shardy.propagate(lowered, bound, self._flops)
+            report = report_of(self._call, bound, lowered, propagated, target=target)
         self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
         return report
 
@@ -291,14 +306,7 @@ class Program(Derivable):
         return lowered
 
     @of_plan
-    def partition(
-        self,
-        plan: Plan,
-        target: str = "cpu",
-        *,
-        options: Any = (),
-        timeout: float | None = None,
-    ) -> Report:
+    def partition(self, plan: Plan, target: str = "cpu", *, options: Any = (), timeout: float | None = None) -> Report:
         """What XLA's partitioner makes of the plan: level `partitioned`, in the compile server.
 
         Args:
@@ -315,14 +323,7 @@ class Program(Derivable):
         return self._answer(plan, "partitioned", target=target, options=options, timeout=timeout)
 
     @of_plan
-    def compile(
-        self,
-        plan: Plan,
-        target: str = "cpu",
-        *,
-        options: Any = (),
-        timeout: float | None = None,
-    ) -> Report:
+    def compile(self, plan: Plan, target: str = "cpu", *, options: Any = (), timeout: float | None = None) -> Report:
         """The target's optimised program and memory plan: level `compiled`.
 
         Machine code, most of a compile, is not waited for. That a program does not fit into the target's memory is an
@@ -502,4 +503,5 @@ def sketch(program: Program, plan: Plan, target: LowerFor = CPU) -> Report:
     outputs, collectives, FLOPs and the schedule alone. Raises as `Program.propagate`."""
     bound = program.bind(plan)
     lowered = program._rehearsed(plan, bound, target)
-    return sketch_of(program._call, bound, lowered, shardy.propagate(lowered, bound, program._flops, brief=True))
+    with limited(LONGEST, f"propagating {program.name}"):
+        return sketch_of(program._call, bound, lowered, shardy.propagate(lowered, bound, program._flops, brief=True))

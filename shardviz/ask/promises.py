@@ -12,10 +12,10 @@ from shardviz.caching import cached_property
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_name
-from shardviz.program.dimensions import Dimension
-from shardviz.program.roles import Roles
-from shardviz.program.trace import Argument
+from shardviz.propagate.dimensions import Dimension
+from shardviz.propagate.roles import Roles
 from shardviz.records import Collective, Value
+from shardviz.tracing.trace import Argument
 
 NEARLY, MOST = 0.9, 0.5
 """The share of the bytes that has to be sharded where a sentence says that they are; and of matrix products."""

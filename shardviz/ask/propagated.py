@@ -8,22 +8,17 @@ from dataclasses import replace
 from shardviz import diagnose
 from shardviz.ask import rows
 from shardviz.judge.report import Report
-from shardviz.program.call import Call
-from shardviz.program.lower import CPU, Lowered, LowerFor
-from shardviz.program.propagate import Propagated
-from shardviz.program.propagated import PropagatedReading
-from shardviz.program.residuals import residuals
-from shardviz.program.roles import roles
+from shardviz.propagate.lower import CPU, Lowered, LowerFor
+from shardviz.propagate.propagate import Propagated
+from shardviz.propagate.propagated import PropagatedReading
+from shardviz.propagate.residuals import residuals
+from shardviz.propagate.roles import roles
 from shardviz.records import Collectives, Cost, PlanRecord, Use
+from shardviz.tracing.call import Call
 
 
 def report_of(
-    call: Call,
-    bound: PlanRecord,
-    lowered: Lowered,
-    propagated: Propagated,
-    *,
-    target: LowerFor = CPU,
+    call: Call, bound: PlanRecord, lowered: Lowered, propagated: Propagated, *, target: LowerFor = CPU
 ) -> Report:
     reading, base = propagated.reading, sketch_of(call, bound, lowered, propagated)
     renewals = dict(zip((output.name for output in base.outputs), reading.listing.renewals, strict=True))

@@ -12,14 +12,16 @@ from dataclasses import replace
 
 from shardviz import compiler, diagnose, processes
 from shardviz.ask import rows
+from shardviz.ask.limited import LONGEST, limited
 from shardviz.ask.targeting import CompileTarget
+from shardviz.costs.step_cost import timed
 from shardviz.judge.report import Report
-from shardviz.program.call import Call
-from shardviz.program.lower import Lowered
-from shardviz.program.trace import Argument
+from shardviz.propagate.lower import Lowered
 from shardviz.records import Collectives, Memory, PlanRecord, Value
 from shardviz.records.kernels import KernelFacts
 from shardviz.records.values import donated_bytes
+from shardviz.tracing.call import Call
+from shardviz.tracing.trace import Argument
 
 
 class CompileReading:
@@ -44,7 +46,8 @@ class CompileReading:
     def report(self, milestone: str, texts: dict[str, str], job: processes.Job) -> Report:
         """The report of a milestone, from its texts."""
         read = self._partitioned if milestone == "partitioned" else self._compiled
-        self.reached[milestone] = read(texts, job)
+        with limited(LONGEST, f"reading what the compiler made of {self.call.name}"):
+            self.reached[milestone] = timed(read(texts, job))
         return self.reached[milestone]
 
     def _partitioned(self, texts: dict[str, str], job: processes.Job) -> Report:
@@ -143,7 +146,7 @@ def _outputs(outputs: Sequence[Argument], before: compiler.Module, bound: PlanRe
     shapes = before.entry.root.shapes
     for output, shape, text in zip(outputs, shapes, compiler.output_shardings(before), strict=True):
         rank = len(output.shape)
-        spec, shard = compiler.cut(text, shape.dims, bound.mesh)
+        spec, shard = compiler.spec_and_shard(text, shape.dims, bound.mesh)
         if len(shape.dims) > rank:  # a PRNG key, whose last dimension JAX does not show
             spec, shard = spec and spec.with_dims(spec.dims[:rank]), shard and shard[:rank]
         values.append(rows.value(output, spec, shard, bound.out_memory, sharding={"hlo": text}))

@@ -16,14 +16,14 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
-from shardviz.program.call import Call
-from shardviz.program.lower import Lowered
-from shardviz.program.module import sdy_spec
-from shardviz.program.roles import roles
-from shardviz.program.trace import Argument
+from shardviz.propagate.lower import Lowered
+from shardviz.propagate.roles import roles
 from shardviz.records import Alive, Collective, Cost, Finding, Frame, PlanRecord, Use, Value, Work
 from shardviz.records.phases import phase
 from shardviz.records.source import assigned, module_of
+from shardviz.stablehlo.module import sdy_spec
+from shardviz.tracing.call import Call
+from shardviz.tracing.trace import Argument
 
 _MOST_LINES = 600
 
@@ -127,4 +127,5 @@ def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost,
     findings += diagnose.large_constants(traced.constants, rows, mesh.size)
     findings += diagnose.own_partitioning(traced.self_partitioned if mesh.size > 1 else ())
     findings += diagnose.unknown_loops(cost.unknown_loops) + diagnose.unknown_flops(cost.work)
+    findings += diagnose.flops_at_most(traced.estimates)
     return findings + diagnose.lowered_elsewhere(platform, lowered.platform)

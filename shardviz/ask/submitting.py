@@ -12,7 +12,7 @@ from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.processes import Job
 from shardviz.processes.job import MAX_CPU_DEVICES
-from shardviz.program.lower import edited_bytecode
+from shardviz.propagate.lower import edited_bytecode
 from shardviz.records.options import nearest, options_text
 
 OnReport = Callable[[Report], None]

@@ -17,13 +17,13 @@ from shardviz.costs.step import fits
 from shardviz.errors import MeshError, TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.processes import Topology
-from shardviz.program.lower import CPU, LowerFor
+from shardviz.propagate.lower import CPU, LowerFor
 
 
 @dataclass(frozen=True)
 class CompileTarget:
     """What a plan is compiled for: the text as `Machine.text` writes it; what the compile server is told (None for
-    `cpu`, and where nothing here can compile for the machine); why nothing can and the command that mends it (else
+    `cpu`, and where nothing here can compile for the machine); why nothing can and the command that fixes it (else
     empty); and the slice of the device at each place of the mesh, where there are several."""
 
     text: str

@@ -14,25 +14,25 @@ from typing import Any
 from shardviz.ask.rows import labelled
 from shardviz.ask.rows import source as lines_of
 from shardviz.caching import cached_property
+from shardviz.causes.causes import axis_why, causes_of
+from shardviz.causes.links import Named, Node, NodeKey, key_before, keys_of, namer
+from shardviz.causes.needs import Quarrel, Reason, impossible, quarrels_of, reason
+from shardviz.causes.perturb import Forced, Perturbed, edited, places_of
 from shardviz.costs import Machine
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
-from shardviz.judge.comparison import compare
+from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
 from shardviz.notation.spec import axis_name
-from shardviz.program.causes import axis_why, causes_of
-from shardviz.program.graph import MlirGraph
-from shardviz.program.links import Named, Node, NodeKey, key_before, keys_of, namer
-from shardviz.program.lower import Lowered
-from shardviz.program.needs import Quarrel, Reason, impossible, quarrels_of, reason
-from shardviz.program.perturb import Forced, Perturbed, edited, places_of
-from shardviz.program.propagate import COLLECTIVES
-from shardviz.program.propagated import PropagatedReading
+from shardviz.propagate.lower import Lowered
+from shardviz.propagate.propagate import COLLECTIVES
+from shardviz.propagate.propagated import PropagatedReading
 from shardviz.records import Collective, PlanRecord, Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.collectives import axes_words
 from shardviz.records.phases import phase
 from shardviz.records.why import AxisWhy, CollectiveWhy, Contest, Effect, Source, Way, Why, outcome
+from shardviz.stablehlo.graph import MlirGraph
 
 _LISTED = 12
 _MOST_CONTESTS = 2
@@ -77,7 +77,7 @@ class Questions:
             )
         other = self.changed((source,))
         named = {"as it is": self.report, f"without {source.axis} in {source.label}": other}
-        return compare(named, target=target)
+        return compare_reports(named, target=target)
 
     def changed(
         self, gone: Sequence[Source] = (), added: Sequence[Source] = (), forced: Sequence[Forced] = ()
@@ -231,7 +231,7 @@ class Questions:
                     before=before,
                     after=after,
                     gone=len(_alike(collective, other)) < len(_alike(collective, self.report)),
-                    added=tuple(_added(compare(self.report, other)))[:_MOST_ADDED],
+                    added=tuple(_added(compare_reports(self.report, other)))[:_MOST_ADDED],
                     verdict=outcome(before, after),
                     taken=tuple(gone),
                     given=tuple(added),
@@ -373,17 +373,18 @@ def _told(value: Value) -> str:
 
 
 def alike(of: Collective, among: Iterable[Collective]) -> Collective | None:
-    """It, or the collective of another level that stands on the same line for the same: one of its kind over the same
-    axes, that of the same array first, or another over them; of several the one that moves most."""
-    among, key = list(among), (of.name, of.kind, of.axes, of.source)
-    here = [c for c in among if c.source is not None and of.source is not None and c.source.short == of.source.short]
-    for same in (
-        [c for c in among if (c.name, c.kind, c.axes, c.source) == key],
-        [c for c in here if (c.kind, c.axes, c.phase, c.array) == (of.kind, of.axes, of.phase, of.array)],
-        [c for c in here if (c.kind, c.axes, c.phase) == (of.kind, of.axes, of.phase)],
-        [c for c in here if (c.kind, c.axes) == (of.kind, of.axes)],
-        [c for c in here if c.axes == of.axes],
-    ):
-        if same:
-            return max(same, key=lambda c: c.assumed_bytes)
-    return None
+    """It, or the collective of another level that stands on the same line for the same: over the same axes, of its kind
+    or in its phase. A line may have many, as a library's that makes every layer's product: of these that of the same
+    array, by its size and name, as often; of several the one that moves most."""
+    dims = lambda c: c.array or c.shape  # noqa: E731
+
+    def likeness(c: Collective) -> tuple[Any, ...]:
+        same = (c.name, c.kind, c.source) == (of.name, of.kind, of.source)
+        size = sorted(dims(c)) == sorted(dims(of))  # XLA may have it transposed
+        what = (c.kind == of.kind, c.phase == of.phase, size, c.operand == of.operand, c.count == of.count)
+        return same, *what, dims(c) == dims(of), c.name_stack == of.name_stack, c.assumed_bytes
+
+    line = None if of.source is None else of.source.short
+    here = [c for c in among if c.axes == of.axes and (c.source and c.source.short) == line]
+    some = [c for c in here if c.kind == of.kind or (line and c.phase == of.phase)]
+    return max(some, key=likeness, default=None)

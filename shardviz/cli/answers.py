@@ -12,14 +12,13 @@ from shardviz.ask import Program
 from shardviz.cli.schemas import OfferData, Other, Point, ReportMore, SearchData, StepData, SweepData
 from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
-from shardviz.records import PlanRecord
-from shardviz.study.answer import Found, Search
+from shardviz.records import Collectives, PlanRecord
+from shardviz.study.answer import Finalist, Search
 from shardviz.study.sweep import Sweep, value_text
 from shardviz.view.collectives import collectives_section
 from shardviz.view.document import Block, Document, section, words
-from shardviz.view.report import counted, findings_table, memory_section
+from shardviz.view.report import counted, findings_table, full_report, memory_section
 from shardviz.view.step_cost import headline, memory_words, step_section
-from shardviz.view.subjects import document
 
 
 def step_data(cost: StepCost | None) -> StepData | None:
@@ -52,20 +51,23 @@ class ReportAnswer:
     cost: StepCost | None
 
     def to_json(self, *, indent: int | None = None) -> str:
-        findings = self.report.findings_on(self.cost)
+        report, cost = self.report, self.cost
+        findings = report.findings_on(cost)
+        if cost is not None:
+            report = dataclasses.replace(report, collectives=Collectives(cost.partitioned))
         more = ReportMore(findings=tuple(findings), step=step_data(self.cost))
-        return json.dumps(json.loads(self.report.to_json()) | msgspec.to_builtins(more), indent=indent)
+        return json.dumps(json.loads(report.to_json()) | msgspec.to_builtins(more), indent=indent)
 
 
 def report_document(report: Report, cost: StepCost | None, *, brief: bool = False) -> Document:
     """A report with the cost of its step (None without a machine's speed); `brief`: only findings, collectives and
     memory."""
-    whole = document(report)
+    whole = full_report(report, cost)
     blocks: tuple[Block, ...] = whole.blocks
     if brief:
         findings = report.findings_on(cost)
         parts = [section("Findings", findings_table(findings), lead=counted(findings))] if findings else []
-        parts.append(collectives_section(report))
+        parts.append(collectives_section(report, cost))
         blocks = (*parts, *([memory_section(report, report.memory)] if report.memory is not None else []))
     if cost is None:
         return dataclasses.replace(whole, blocks=blocks)
@@ -93,7 +95,7 @@ def search_data(search: Search, program: Program) -> SearchData:
     )
 
 
-def _offer(offer: Found, plan: PlanRecord) -> OfferData:
+def _offer(offer: Finalist, plan: PlanRecord) -> OfferData:
     return OfferData(
         text=offer.text,
         mesh=dict(plan.mesh.shape),

@@ -1,4 +1,4 @@
-"""The verbs that ask about a step: `report`, `why`, `mends`, `search`, `sweep`, `timeline`."""
+"""The verbs that ask about a step: `report`, `why`, `fixes`, `search`, `sweep`, `timeline`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ from typing import Any
 import click
 
 from shardviz.cli.answers import ReportAnswer, report_document, search_data, sweep_data
+from shardviz.cli.bounds import bounds
 from shardviz.cli.frame import Answer, progress, quiet
+from shardviz.cli.judging import read_report
 from shardviz.cli.naming import collectives_of, resolve
-from shardviz.cli.steps import LoadedStep, importable, load, project
+from shardviz.cli.steps import LoadedStep, importable, load, number_or_name, project
 from shardviz.costs.timeline import timeline_of
 from shardviz.errors import ShardvizError
 from shardviz.notation.read import sharding
 from shardviz.records.amounts import format_seconds, plural
 from shardviz.records.collectives import KINDS, axes_words
-from shardviz.study import mends as mend
+from shardviz.study import fixes as fix
 from shardviz.study import search as look
 from shardviz.study import sweep as ask
 
 
 def report(function: str | None, full: bool, **options: Any) -> Answer:
+    if function is not None and function.endswith(".json"):
+        if given := [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, ())]:
+            raise ShardvizError(
+                f"{', '.join(given)}: {function} is a finished report or run, which takes no such option; name a step"
+            )
+        return Answer(read_report("STEP", function)[0])
     step = load(function, **options)
     step_report = step.report()
     cost = step.cost(step_report)
@@ -52,12 +60,13 @@ def why(words: Sequence[str], axis: str | None, **options: Any) -> Answer:
     return Answer(step.program.why(step.plan, wanted, axis=axis, target=None if step.target == "cpu" else step.target))
 
 
-def mends(function: str | None, findings: int | None, **options: Any) -> Answer:
+def fixes(function: str | None, findings: int | None, seconds: float | None, **options: Any) -> Answer:
     step = load(function, **options)
     step_report = step.report()
     progress("trying changes")
-    more: dict[str, Any] = {} if findings is None else {"findings": findings}
-    return Answer(mend(step.program, step_report, step.target, plan=step.plan, **more))
+    asked = {"findings": findings, "seconds": seconds}
+    more: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    return Answer(fix(step.program, step_report, step.target, plan=step.plan, **more))
 
 
 def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[str, ...], **options: Any) -> Answer:
@@ -92,16 +101,14 @@ def _pin(text: str, step: LoadedStep) -> tuple[str, Any]:
         raise ShardvizError(f"--pin {text!r}: expected NAME=VALUE, such as \"tokens=P('data')\" or model=8")
     if "(" in value:
         return name, sharding(value, step.plan.mesh).to("pspec")
-    return name, int(value) if value.isdecimal() else None if value in ("", "None") else tuple(value.split(","))
+    size = number_or_name(value)
+    if isinstance(size, int):
+        return name, size
+    return name, None if value in ("", "None") else tuple(value.split(","))
 
 
 def sweep(
-    function: str,
-    over: tuple[str, ...],
-    mesh: str | None,
-    target: str | None,
-    level: str,
-    tokens: float | None,
+    function: str, over: tuple[str, ...], mesh: str | None, target: str | None, level: str, tokens: float | None
 ) -> Answer:
     importable(project())
     make = resolve("MAKE", function, call=False)
@@ -110,6 +117,9 @@ def sweep(
         if name in grid:
             raise ShardvizError(f"--over {name}: it is given twice; put all its values behind one")
         grid[name] = values
+        if name == "options" and (limits := bounds()) is not None:
+            for value in values:
+                limits.check_options("--over options", value)
     bar = sys.stderr.isatty() and not quiet()
     answers = ask(make, grid, mesh=mesh, target=target, level=level, tokens=tokens, progress=bar)
     if answers.rows and not answers.left and all(row.trouble for row in answers.rows):
@@ -128,7 +138,7 @@ def _values(text: str) -> tuple[str, list[Any]]:
     def value(word: str) -> Any:
         try:
             return ast.literal_eval(word)
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # thousands of dashes, say
             return word
 
     return name.strip(), [value(word.strip()) for word in values.split("|" if "|" in values else ",")]

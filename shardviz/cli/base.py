@@ -7,6 +7,7 @@ A module that comes from the working tree all the same is an error, since the tw
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -20,10 +21,21 @@ from typing import Any
 import click
 import msgspec
 
-from shardviz.cli.frame import State, progress
+from shardviz.cli.bounds import Bounds, bounds
+from shardviz.cli.dry import file_of
+from shardviz.cli.frame import State, open_error, persons_faults, progress
+from shardviz.cli.naming import NotThere
 from shardviz.cli.steps import Project, Settings, project, settings_of, step_of
-from shardviz.errors import ShardvizError
+from shardviz.errors import ShardvizError, TraceError
 from shardviz.judge.report import Report
+
+
+class Broken(str):
+    """Why a revision has no report of a step that it has: importing or tracing it fails, say."""
+
+
+class _Same(ShardvizError):
+    """A step comes from nothing that another revision could have otherwise."""
 
 
 @dataclass
@@ -32,7 +44,7 @@ class Base:
     order of `wanted`."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[Any]
     folder: Path
     wanted: list[str] = field(default_factory=list)
 
@@ -43,7 +55,10 @@ class Base:
         if not file.exists():
             raise ShardvizError(f"--base {self.name}: building its report ended with exit code {code}; see above")
         text = file.read_text(encoding="utf-8")
-        return json.loads(text)["error"] if text.startswith('{"error"') else Report.from_json(text)
+        if not text.startswith('{"error"'):
+            return Report.from_json(text)
+        answer = json.loads(text)
+        return Broken(answer["error"]) if answer["broken"] else answer["error"]
 
 
 @contextlib.contextmanager
@@ -64,13 +79,17 @@ def base_of(revision: str, steps: Mapping[str, Settings], options: Mapping[str, 
                 "tree": str(tree),
                 "answers": str(answers),
                 "steps": msgspec.to_builtins(dict(steps)),
+                "configured": list(project().steps),
+                "bounds": msgspec.to_builtins(bounds()),
                 "given": {name: value for name, value in options.items() if value not in (None, (), [])},
             }
             where = tree / Path.cwd().resolve().relative_to(root)
             command = [sys.executable, "-c", f"from shardviz.cli.base import child; child({json.dumps(asked)!r})"]
             # In a session of its own: Ctrl-C is for this process, which ends that one.
             cwd, environment = where if where.is_dir() else tree, _environment(root, tree)
-            with subprocess.Popen(command, cwd=cwd, env=environment, start_new_session=True) as process:
+            # What it prints goes to standard error: standard output is for this process's answer.
+            how: dict[str, Any] = {"cwd": cwd, "env": environment, "stdout": open_error(), "start_new_session": True}
+            with subprocess.Popen(command, **how) as process:
                 try:
                     yield Base(f"{revision} ({commit[:7]})", process, answers, list(steps))
                 finally:
@@ -101,7 +120,8 @@ def _commit(revision: str) -> str:
             try:
                 return _git("merge-base", commit, "HEAD")
             except ShardvizError:  # a shallow clone, say
-                return commit
+                if bounds() is None:
+                    return commit
     raise ShardvizError(
         f"--base {revision!r}: there is no such revision here; fetch it first, such as `git fetch origin {revision}` "
         "(actions/checkout: fetch-depth: 0)"
@@ -122,12 +142,19 @@ def child(asked: str) -> None:
     question = json.loads(asked)
     steps = msgspec.convert(question["steps"], dict[str, Settings])
     root, tree, answers = (Path(question[name]) for name in ("root", "tree", "answers"))
-    with click.Context(click.Command("base"), obj=State(quiet=True)):
+    limits = msgspec.convert(question["bounds"], Bounds | None)
+    if limits is not None:
+        limits = dataclasses.replace(limits, root=str(tree))
+    with click.Context(click.Command("base"), obj=State(quiet=True, bounds=limits)):
         for place, (name, here) in enumerate(steps.items()):
+            of = project()
             try:
-                text = _report(name, here, project(), question["given"], root, tree).to_json(stages=False)
+                with persons_faults():
+                    text = _report(name, here, of, question["given"], root, tree).to_json(stages=False)
             except ShardvizError as error:
-                text = json.dumps({"error": str(error)})
+                new = NotThere if name not in question["configured"] else (NotThere, TraceError)
+                broken = name in of.steps or not isinstance(error, new)
+                text = json.dumps({"error": str(error), "broken": broken and not isinstance(error, _Same)})
             (answers / f"{place}.part").write_text(text, encoding="utf-8")
             (answers / f"{place}.part").rename(answers / f"{place}.json")
 
@@ -141,6 +168,8 @@ def _report(name: str, here: Settings, of: Project, options: Mapping[str, Any], 
         settings = here
     step = step_of(name, settings, of)
     files = {module: getattr(sys.modules[module], "__file__", None) for module in list(sys.modules)}
+    if settings.run:
+        files[settings.run] = file_of(settings.run)
     places = {module: Path(file).resolve() for module, file in files.items() if file}
     for module, place in places.items():
         if place.is_relative_to(root) and "site-packages" not in place.parts:
@@ -149,5 +178,7 @@ def _report(name: str, here: Settings, of: Project, options: Mapping[str, Any], 
                 'folder that it is in: [tool.shardviz] path = ["src"]'
             )
     if not any(place.is_relative_to(tree) for place in places.values()):
-        raise ShardvizError(f"--base: nothing of {settings.function} comes from this repository; it is the same before")
+        raise _Same(
+            f"--base: nothing of {settings.run or settings.function} comes from this repository; it is the same before"
+        )
     return step.report()

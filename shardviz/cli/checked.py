@@ -7,6 +7,7 @@
 | `max-step-time`, `max-memory` | a budget is passed, or the level cannot tell |
 | `gathered:ARGUMENT` | an argument is gathered, or sent otherwise, that was not at the base, or more of it |
 | `new:FINDING` | there is a warning or error that the base has not |
+| `base` | the base has the step, and it cannot be imported or traced there |
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ import msgspec
 
 from shardviz.caching import cached_property
 from shardviz.cli.answers import step_data
+from shardviz.cli.base import Broken
+from shardviz.cli.bounds import bounds
 from shardviz.cli.naming import collectives_of
 from shardviz.cli.schemas import CheckData, CheckedStep, ComparisonData, Failure
 from shardviz.cli.steps import LoadedStep
 from shardviz.costs.step_cost import StepCost, memory_parts
 from shardviz.errors import ContractError, ShardvizError
 from shardviz.judge.changes import SourceLine
-from shardviz.judge.comparison import Comparison, compare
+from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
 from shardviz.records import Collective, Finding
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
@@ -72,7 +75,7 @@ class StepCheck:
             step=step_data(self.cost),
             base=step_data(self._base_cost),
             comparison=difference and msgspec.convert(json.loads(difference.to_json()), ComparisonData),
-            note=self.base if isinstance(self.base, str) else "",
+            note=self.base if isinstance(self.base, str) and not isinstance(self.base, Broken) else "",
         )
 
     @cached_property
@@ -84,7 +87,7 @@ class StepCheck:
         if not isinstance(self.base, Report):
             return None
         target = None if self.cost is None else self.step.target
-        return compare(("base", self.base), ("now", self.report), target=target)
+        return compare_reports(("base", self.base), ("now", self.report), target=target)
 
     def _failures(self) -> Iterator[Failure]:
         settings = self.step.settings
@@ -96,11 +99,15 @@ class StepCheck:
             yield from self._time(settings.max_step_time)
         if settings.max_memory:
             yield from self._memory(settings.max_memory)
+        if isinstance(self.base, Broken):
+            yield Failure(rule="base", text=f"the base has this step and no report of it: {self.base}")
         if isinstance(self.base, Report):
             yield from self._gathered(self.base)
             yield from self._new(self.base)
 
     def _golden(self, file: Path) -> Iterator[Failure]:
+        if (limits := bounds()) is not None:
+            limits.check_file("--golden", file)
         try:
             self.report.check_golden(file, tolerance=self.step.settings.tolerance, update=self.update)
         except ContractError as error:
@@ -195,9 +202,7 @@ class StepCheck:
             head = f"{name} is {kind} over {axes_words(most.axes)}: {amount}"
             where = f"{most.source.short}  {most.source.text_in(self.report.source)}" if most.source else ""
             yield Failure(
-                rule=f"gathered:{name}",
-                text=f"{head}\n{where}".rstrip(),
-                line=most.source.short if most.source else "",
+                rule=f"gathered:{name}", text=f"{head}\n{where}".rstrip(), line=most.source.short if most.source else ""
             )
 
     def _new(self, base: Report) -> Iterator[Failure]:

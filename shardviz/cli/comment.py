@@ -15,7 +15,7 @@ from shardviz.cli.frame import Answer
 from shardviz.cli.schemas import Changed, CommentData, StepChange
 from shardviz.cli.steps import project, step_of, wanted
 from shardviz.errors import ShardvizError, TargetError
-from shardviz.judge.comparison import compare
+from shardviz.judge.comparison import compare_reports
 from shardviz.paint.markdown import markdown_of
 from shardviz.records.findings import SEVERITIES
 from shardviz.view.comparison import amount_text
@@ -73,7 +73,7 @@ def changed(
         text = paragraph(words(before.splitlines()[0]), label="the base has no report to compare with")
         document_of = Document(title=(words("shardviz:"), code(name)), blocks=(text,))
         return StepChange(step=name, problem=before), markdown_of(document_of)
-    comparison = compare({"base": before, "head": after}, target=target)
+    comparison = compare_reports({"base": before, "head": after}, target=target)
     judged = [amount for what in _BETTER_WORSE for amount in comparison.amounts if amount.name == what]
     amounts = tuple(amount for amount in judged if _beyond(amount, threshold))
     least = threshold * max(comparison.amount("operand bytes").before or 0, 1)

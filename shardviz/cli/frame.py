@@ -1,6 +1,7 @@
 """What every verb has: `--json`, `--out`, `--width`, words on standard error, and an exit code.
 
-A verb is a function that returns an `Answer`. Its result goes to standard output, and nothing else does.
+A verb is a function that returns an `Answer`. Its result goes to standard output, and nothing else does: what a
+person's code prints meanwhile, from C and other processes too, goes to standard error.
 
 | exit code | meaning |
 |---|---|
@@ -10,11 +11,14 @@ A verb is a function that returns an `Answer`. Its result goes to standard outpu
 | 3 | the compiler died or took too long, or shardviz has a fault |
 | 130 | interrupted; nothing is left behind |
 | 141 | who reads standard output has enough; files of `--out` are written all the same |
+| 143 | asked to end by SIGTERM; nothing is left behind |
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import errno
 import importlib
 import math
 import os
@@ -25,15 +29,20 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import click
+import click.shell_completion
 import msgspec
 
-from shardviz.errors import CompileError, CompileRefused, ContractError, ShardvizError
+from shardviz.cli.bounds import Bounds
+from shardviz.cli.naming import is_persons, raised
+from shardviz.errors import ANYTHING, CompileError, CompileRefused, ContractError, ShardvizError
 from shardviz.files import write_whole
 
-DONE, FAILED, WRONG, BROKEN, INTERRUPTED, ENOUGH = 0, 1, 2, 3, 130, 141
+DONE, FAILED, WRONG, BROKEN, INTERRUPTED, ENOUGH, TERMINATED = 0, 1, 2, 3, 130, 141, 143
+_UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG)
+"""What the system says of a stream that cannot be written."""
 PIPED_WIDTH = 100
 """Columns of the text where no terminal says how many it has."""
 
@@ -130,24 +139,76 @@ def verb(name: str, module: str, *options: Callable[[Any], Any], help: str, exam
             words = value if isinstance(value, tuple) else (value,)
             if any(isinstance(word, str) and not word.strip() for word in words):
                 raise click.BadParameter("it is empty; give a value, or leave it out", context, parameter)
-        answer: Answer = getattr(importlib.import_module(f"shardviz.cli.{module}"), name)(**arguments)
-        text, code = answer.json() if as_json else answer.text(width or columns()), answer.code
-        try:
-            if text:
-                click.echo(text)
-            sys.stdout.flush()
-        except BrokenPipeError:  # `shardviz report ... | head`: whoever read has enough, of this; not of the files
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = ENOUGH
-        for path in out:
-            answer.write(path)
-            progress(f"wrote {path}")
-        return code
+        wide, trouble = width or columns(), None  # of the terminal, which standard output is not meanwhile
+        with _set_apart(context.obj) as stream:
+            with persons_faults():
+                answer: Answer = getattr(importlib.import_module(f"shardviz.cli.{module}"), name)(**arguments)
+            text, code = answer.json() if as_json else answer.text(wide), answer.code
+            try:
+                stream.write(f"{text}\n" * bool(text))
+                stream.flush()
+            except OSError as error:  # `shardviz report ... | head`: whoever read has enough; the files are written
+                trouble = error
+                _forget(stream)
+            for path in out:
+                answer.write(path)
+                progress(f"wrote {path}")
+        if trouble is None:
+            return code
+        if isinstance(trouble, BrokenPipeError):
+            return ENOUGH
+        raise _unwritten(trouble)
 
     for option in reversed((*options, *_OUTPUT)):
         run = option(run)
     lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
     cli.command(name, help=help, epilog=f"\b\nExamples:\n{lines}")(run)
+
+
+@contextlib.contextmanager
+def persons_faults() -> Iterator[None]:
+    """Makes a `ShardvizError` of what a person's own code raises, with its line; of `sys.exit` too."""
+    try:
+        yield
+    except (ShardvizError, click.ClickException, click.Abort):
+        raise
+    except ANYTHING as error:
+        if not is_persons(error):
+            raise
+        raise ShardvizError(raised(error)) from error
+
+
+@contextlib.contextmanager
+def _set_apart(state: State) -> Iterator[TextIO]:
+    """Standard output for the answer. What else writes there goes to standard error: meanwhile, and to the end of a
+    process that is the command's own, since threads and what stands in `atexit` print late."""
+    stream, number = sys.stdout, None
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # standard output may be anything, in a notebook say
+        number = stream.fileno()
+    if number == 1:
+        stream.flush()
+        stream = open(os.dup(1), "w", encoding=stream.encoding, errors="replace")  # noqa: SIM115
+        os.dup2(open_error(), 1)
+    old, sys.stdout = sys.stdout, sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    try:
+        yield stream
+    finally:
+        if number == 1:
+            if not state.own:
+                os.dup2(stream.fileno(), 1)
+            with contextlib.suppress(OSError):
+                stream.close()
+        if not state.own:
+            sys.stdout = old
+
+
+def open_error() -> int:
+    """The number of standard error; of a file that forgets what is written where that is closed."""
+    try:
+        os.fstat(2)
+        return 2
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
 
 
 class Positive(click.FloatRange):
@@ -163,12 +224,16 @@ class Positive(click.FloatRange):
 
 @dataclass
 class State:
-    """What holds for one run of the command: the words after `--`, whether progress is told, and whether Ctrl-C was
-    pressed."""
+    """What holds for one run of the command: the words after `--`; whether progress is told; whether Ctrl-C was
+    pressed; whether the process is the command's own; whether it ends without its other threads, which a script has
+    started; the bounds of what it may use, where it answers for a server."""
 
     extra: Sequence[str] = ()
     quiet: bool = False
     interrupted: bool = False
+    own: bool = False
+    abandons: bool = False
+    bounds: Bounds | None = None
 
 
 def columns() -> int:
@@ -184,46 +249,101 @@ def quiet() -> bool:
 def progress(text: str) -> None:
     """Says on standard error what is being done."""
     if not quiet():
-        click.echo(f"shardviz: {text}", err=True)
+        _tell(f"shardviz: {text}")
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Runs the command on the words after `shardviz`, the process's own where None; gives the exit code, see above."""
+def _tell(text: str) -> None:
+    """Says something on standard error, where that can be written."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        _forget(sys.stderr)
+
+
+def _unwritten(error: OSError) -> ShardvizError:
+    return ShardvizError(f"standard output cannot be written: {error.strerror}; make room, or give --out FILE")
+
+
+def _forget(stream: TextIO) -> None:
+    """Lets a stream that cannot be written forget what it has: Python would try again when it ends."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def run(argv: Sequence[str] | None = None, *, own: bool | None = None, bounds: Bounds | None = None) -> int:
+    """Runs the command on the words after `shardviz`, the process's own where None; gives the exit code, see above. A
+    process is the command's `own` where it ends with it: by default if the words are."""
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
-    state = State(extra=words[cut + 1 :])
+    state = State(extra=words[cut + 1 :], own=argv is None if own is None else own, bounds=bounds)
     words = words[:cut]
+    code = _code(words, state)
+    if state.own and state.abandons:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    return code
+
+
+def _code(words: list[str], state: State) -> int:
+    """Run the command on the words before `--`; return its exit code."""
     name = " ".join(["shardviz", *words[:1]]) if words and words[0] in cli.commands else "shardviz"
+    if sys.stdout is None:
+        _tell(f"{name}: standard output is closed; send it to a file, or to {os.devnull}")
+        return WRONG
     with contextlib.suppress(AttributeError, ValueError):  # standard output may be anything, in a notebook say
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         with _signals(state):
-            if state.extra and words[:1] != ["lab"]:
+            if shell := os.environ.get("_SHARDVIZ_COMPLETE"):
+                sys.exit(click.shell_completion.shell_complete(cli, {}, "shardviz", "_SHARDVIZ_COMPLETE", shell))
+            if state.extra and words[:1] not in (["lab"], ["run"]):
                 raise click.UsageError(
-                    "only `shardviz lab` takes arguments for JupyterLab after `--`, not " + " ".join(state.extra)
+                    "only `shardviz run`, for a script, and `shardviz lab`, for JupyterLab, take words after `--`, not "
+                    + " ".join(state.extra)
                 )
-            code = cli.main(words or ["--help"], prog_name="shardviz", standalone_mode=False, obj=state)
+            with cli.make_context("shardviz", words or ["--help"], obj=state) as context:
+                code = cli.invoke(context)
             sys.stdout.flush()
             if state.interrupted:  # and what is known by then is told
                 raise click.Abort
             return code or DONE
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.ClickException as error:
-        error.show()
+        try:
+            error.show()
+        except OSError:
+            _forget(sys.stderr)
         return WRONG
     except (click.Abort, KeyboardInterrupt):
-        click.echo(f"{name}: interrupted", err=True)
+        _tell(f"{name}: interrupted")
         return INTERRUPTED
+    except Terminated:
+        return TERMINATED
     except ShardvizError as error:
         if "SHARDVIZ_TRACEBACK" in os.environ:
             traceback.print_exc()
-        click.echo(f"{name}: {error}", err=True)
+        _tell(f"{name}: {error}")
         if isinstance(error, ContractError):
             return FAILED
         return BROKEN if isinstance(error, CompileError) and not isinstance(error, CompileRefused) else WRONG
-    except Exception:  # noqa: BLE001  # whatever it is, it is no failed check
-        traceback.print_exc()
-        click.echo(f"{name}: this is a fault of shardviz; please report it with the lines above", err=True)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is no failed check
+        if isinstance(error, OSError) and error.errno in _UNWRITTEN and error.filename is None:
+            _forget(sys.stdout)
+            if isinstance(error, BrokenPipeError):
+                return ENOUGH
+            _tell(f"{name}: {_unwritten(error)}")
+            return WRONG
+        _tell(traceback.format_exc())
+        _tell(f"{name}: this is a fault of shardviz; please report it with the lines above")
         return BROKEN
+
+
+class Terminated(BaseException):
+    """The process was asked to end. No SystemExit, which a person's code raises."""
 
 
 @contextlib.contextmanager
@@ -248,7 +368,7 @@ def _signals(state: State) -> Iterator[None]:
             hook(unraisable)
 
     def ended(*_: Any) -> None:
-        sys.exit(128 + signal.SIGTERM)
+        raise Terminated
 
     hook, sys.unraisablehook = sys.unraisablehook, dropped
     old = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: signal.getsignal(signal.SIGTERM)}

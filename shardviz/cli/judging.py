@@ -8,23 +8,36 @@ from pathlib import Path
 from typing import Any
 
 from shardviz.cli.base import base_of
+from shardviz.cli.bounds import bounds
 from shardviz.cli.checked import StepCheck, check_document, refuse_unknown_axes
 from shardviz.cli.frame import DONE, FAILED, Answer
 from shardviz.cli.schemas import CheckData
 from shardviz.cli.steps import project, step_of, wanted
 from shardviz.errors import ShardvizError
 from shardviz.files import read_whole
-from shardviz.judge.comparison import compare as difference
+from shardviz.judge import compare as difference
 from shardviz.judge.report import Report
+from shardviz.records.runs import RunRecord
 
 
 def read_report(option: str, path: str) -> tuple[Any, str | None]:
-    """A report from its file, and the machine that its step was timed on, where `shardviz report` wrote it."""
+    """Return the report, or the dry run, of a file; and the machine of its step, where `shardviz report` wrote it."""
+    if (limits := bounds()) is not None:
+        limits.check_file(option, path)
     try:
         text = read_whole(path).decode(errors="replace")
+        if (run := run_of(text)) is not None:
+            return run, None
         return Report.from_json(text), (json.loads(text).get("step") or {}).get("target")
     except ShardvizError as error:
-        raise ShardvizError(f"{option}: {error}; `shardviz report STEP --out {path}` writes one") from error
+        raise ShardvizError(
+            f"{option}: {error}; `shardviz report STEP --out {path}` and `shardviz run --out {path}` write one"
+        ) from error
+
+
+def run_of(text: str) -> RunRecord | None:
+    """Return the dry run that JSON text is; None for other text. Raises ShardvizError for a damaged run."""
+    return RunRecord.from_json(text) if '"shardviz_run":' in text[:40] else None
 
 
 def compare(old: str, new: str, target: str | None, exit_code: bool) -> Answer:

@@ -6,6 +6,8 @@ A notebook is copied where it is not there. From then on it is the person's, and
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import json
 import os
 import subprocess
 import sys
@@ -51,16 +53,24 @@ def copy_notebooks(source: Path, folder: Path) -> list[str]:
     return lines
 
 
-def run_lab(folder: Path, *, port: int | None = None, browser: bool = True, extra: Sequence[str] = ()) -> int:
-    """Copies the notebooks and runs JupyterLab, with further arguments, on the first, on a port (None: the first free
-    one from 8888). Gives its exit code; on POSIX this process becomes JupyterLab. A `LabError` if JupyterLab
-    is not installed, or the notebooks cannot be copied."""
+def run_lab(
+    folder: Path,
+    *,
+    port: int | None = None,
+    browser: bool = True,
+    extra: Sequence[str] = (),
+    notebook: tuple[str, Sequence[str]] | None = None,
+) -> int:
+    """Copies the notebooks and runs JupyterLab, with further arguments, on the first, or on a new `notebook` (its name
+    and cells of code), on a port (None: the first free one from 8888). Gives its exit code; on POSIX this process
+    becomes JupyterLab. A `LabError` if JupyterLab is not installed, or the notebooks cannot be written."""
     if importlib.util.find_spec("jupyterlab") is None:
         raise LabError("JupyterLab is not installed; install it with: pip install 'shardviz[lab]'")
     folder = folder.expanduser()
     for line in copy_notebooks(shipped_notebooks(), folder):
         print(line, flush=True)
-    command = lab_command(folder.resolve(), port=port, browser=browser, extra=extra)
+    first = FIRST if notebook is None else write_notebook(folder, *notebook)
+    command = lab_command(folder.resolve(), first=first, port=port, browser=browser, extra=extra)
     # else JupyterLab's question about its news lies over the first explorer
     own = [str(Path(__file__).with_name("jupyter")), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(own)
@@ -69,11 +79,28 @@ def run_lab(folder: Path, *, port: int | None = None, browser: bool = True, extr
     return subprocess.call(command)
 
 
-def lab_command(folder: Path, *, port: int | None, browser: bool, extra: Sequence[str]) -> list[str]:
-    """The command line that opens JupyterLab on the first notebook in `folder`."""
+def write_notebook(folder: Path, name: str, cells: Sequence[str]) -> str:
+    """Write a notebook with these cells of code under a name with a number, unless there is one already, by the last
+    line of the first cell; return its file's name. A `LabError` if it cannot be written."""
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    code = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    content = {"cells": [code | {"source": cell} for cell in cells], "metadata": {"kernelspec": kernel}}
+    mark = json.dumps(cells[0].splitlines()[-1])[1:-1]
+    files = (folder / f"{name}_{number}.ipynb" for number in itertools.count(1))
+    try:
+        file = next(file for file in files if not file.exists() or mark in file.read_text(errors="replace"))
+        if not file.exists():
+            write_whole(file, json.dumps({**content, "nbformat": 4, "nbformat_minor": 4}, indent=1))
+    except (OSError, ShardvizError) as error:
+        raise LabError(f"cannot write a notebook in {folder}: {error}; run it in another folder") from error
+    return file.name
+
+
+def lab_command(folder: Path, *, first: str, port: int | None, browser: bool, extra: Sequence[str]) -> list[str]:
+    """The command line that opens JupyterLab on the notebook `first` in `folder`."""
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
-    if (folder / FIRST).exists():
-        command.append(f"--LabApp.default_url=/lab/tree/{FIRST}")
+    if (folder / first).exists():
+        command.append(f"--LabApp.default_url=/lab/tree/{first}")
     command += [f"--port={port}"] if port is not None else []
     command += [] if browser else ["--no-browser"]
     if os.name == "posix" and os.geteuid() == 0 and "--allow-root" not in extra:

@@ -1,4 +1,5 @@
-"""`%load_ext shardviz`, and then `%%shard` on a cell of a notebook: its last call is explored instead of run.
+"""`%load_ext shardviz`, and then `%%shard` on a cell of a notebook: its last call is explored instead of run. A cell
+that begins with `%%dryrun` is run dry as a whole; `%dryrun -- python train.py` does that with a script.
 
     %%shard --mesh data=2,model=4 --in-specs specs
     params, tokens = abstract_arguments()
@@ -12,13 +13,14 @@ the name of a traced program or of an example of the gallery, is explored as it 
 from __future__ import annotations
 
 import ast
+import shlex
 from typing import Any
 
 _CALL = "__shardviz_call__"
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Makes `%%shard` known; `%load_ext shardviz` calls it.
+    """Makes `%%shard`, `%%dryrun` and `%dryrun` known; `%load_ext shardviz` calls it.
 
     Args:
         ipython: the running IPython.
@@ -64,7 +66,30 @@ def load_ipython_extension(ipython: Any) -> None:
             **kwargs,
         )
 
+    @magic_arguments()
+    @argument("--target", help="the machine, such as 'tpu v5p:2x2x2'; else the devices that JAX has")
+    @argument("--devices", type=int, help="of a script: how many devices to simulate, without a machine")
+    @argument("--steps", type=int, default=3, help="of a script: as of `shardviz run`")
+    @argument("--name", default="run", help="the variable that the run is kept in")
+    def dryrun(line: str, cell: str | None = None) -> Any:
+        """Run a cell, or the script behind `--`, dry: what it compiles, moves and keeps is recorded, and nothing large
+        is computed."""
+        from shardviz.cli.dry import recorded
+        from shardviz.runs import dry_run
+
+        line, _, command = f" {line}".partition(" -- ")
+        options = parse_argstring(dryrun, line)
+        target = options.target and options.target.strip("\"'")
+        if cell is None:
+            ipython.user_ns[options.name], _ = recorded(shlex.split(command), target, options.devices, options.steps)
+            return ipython.user_ns[options.name]
+        with dry_run(target) as run:
+            ipython.user_ns[options.name] = run
+            ipython.run_cell(cell).raise_error()
+        return run
+
     ipython.register_magic_function(shard, "cell", "shard")
+    ipython.register_magic_function(dryrun, "line_cell", "dryrun")
 
 
 def split(code: str) -> tuple[str, ast.expr]:

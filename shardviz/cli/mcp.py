@@ -1,48 +1,91 @@
 """`shardviz mcp`: the verbs as tools for a coding agent, by the Model Context Protocol; the package `mcp` speaks it.
 
-A tool takes what its verb takes and gives what `shardviz VERB --json` prints. Each call is a process of its own: it
-sees the files as they are then. No tool writes a file: `--out`, `--update` and their like are not offered.
+A tool takes what its verb takes and gives what `shardviz VERB --json` prints. Each call is a process of its own, in the
+server's `Bounds`: it imports the code of the steps that the server was started for, as the files are then, and traces
+it. shardviz writes no file there (`--out`, `--update` and their like are not offered); that code may do anything.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import click
 
+from shardviz.cli.bounds import Bounds
 from shardviz.cli.frame import FAILED, cli
+from shardviz.cli.naming import gallery_names
+from shardviz.cli.steps import project
 from shardviz.errors import ShardvizError
 
 VERBS = (
-    *("report", "why", "mends", "search", "sweep", "timeline", "compare", "check", "show", "reshard"),
+    *("report", "why", "fixes", "search", "sweep", "timeline", "compare", "check", "show", "reshard"),
     *("targets", "doctor"),
 )
 """The verbs that are offered."""
+_READ_ONLY = ("compare", "show", "targets", "doctor")
+"""Those that run no code of the project."""
 _NOT_OFFERED = ("as_json", "out", "width", "quiet", "update", "exit_code", "help")
 """What writes files, or changes the form of the answer."""
+_AT_ONCE, _LONGEST, _ENDING = 2, 1800.0, 5.0
+"""Calls that are answered at once, the others wait; seconds that a call may take, and that it has to end then."""
+_CALL = """
+import sys
+sys.path.append(sys.argv[1])
+from shardviz.cli.mcp import question
+from shardviz.cli.verbs import run
+words, bounds = question()
+sys.exit(run(words, own=True, bounds=bounds))
+"""
+_MOST_WORDS = 4000
+"""Characters of standard error that are passed on: what is wrong stands at its end."""
 
 
-def serve() -> None:
-    """Serves on standard input and output until the input ends."""
-    asyncio.run(_serve())
+def bounds_for(steps: Sequence[str]) -> Bounds:
+    """The bounds of a server in this folder for steps, all of `pyproject.toml` where none are named. A `ShardvizError`
+    for a name that is neither a step's nor `module:function`."""
+    of = project()
+    limits = Bounds(root=str(Path(of.folder).resolve()), steps=tuple(steps))
+    for name in steps:
+        if ":" not in name and name not in of.steps:
+            raise ShardvizError(
+                f"--steps {name!r}: there is no such step in pyproject.toml; it has {', '.join(of.steps) or 'none'}. "
+                "Name one of these, or module:function"
+            )
+    return limits
 
 
-async def _serve() -> None:
-    serving = server()
+def serve(steps: Sequence[str]) -> None:
+    """Serves on standard input and output until the input ends. Raises as `bounds_for` and `server`."""
+    asyncio.run(_serve(bounds_for(steps)))
+
+
+async def _serve(limits: Bounds) -> None:
+    serving = server(limits)
+    asyncio.get_running_loop().set_exception_handler(_report)
     from mcp.server.stdio import stdio_server  # pyright: ignore[reportMissingImports]
 
     async with stdio_server() as (read, write):
         await serving.run(read, write, serving.create_initialization_options())
 
 
-def server() -> Any:
-    """A server of the protocol that has the verbs as its tools; a `ShardvizError` if the package `mcp` is not
-    installed, or too old."""
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what a task raised, but a Ctrl-C that met it: the command says that itself."""
+    error = context.get("exception")
+    if not (isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt)):
+        loop.default_exception_handler(context)
+
+
+def server(limits: Bounds) -> Any:
+    """A server of the protocol that has the verbs as its tools, in these bounds; a `ShardvizError` if the package `mcp`
+    is not installed, or too old."""
     try:
         from mcp.server import Server  # pyright: ignore[reportMissingImports]
         from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations  # pyright: ignore[reportMissingImports]
@@ -51,48 +94,79 @@ def server() -> Any:
 
     from shardviz.cli.here import guide
 
+    some = ", ".join(limits.steps) or "those of pyproject.toml"
+    offered = f"These tools know the steps {some}, and of the gallery {', '.join(gallery_names())}.\n\n"
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    def hints(verb: str) -> Any:
+        if verb in _READ_ONLY:
+            return ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        return ToolAnnotations(read_only_hint=False)  # it imports the project's code, which may do anything
+
     async def listed(*_: Any) -> Any:
         tools = [
             Tool(
-                name=verb.name,
+                name=name,
                 description="\n\n".join(part.replace("\b\n", "") for part in (verb.help, verb.epilog) if part),
                 input_schema=input_schema(verb),
-                annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
+                annotations=hints(name),
             )
-            for verb in (cli.commands[name] for name in VERBS)
+            for name, verb in ((name, cli.commands[name]) for name in VERBS)
         ]
         return ListToolsResult(tools=tools)
 
     async def called(_: Any, asked: Any) -> Any:
         try:
-            text, failed = await answer(asked.name, asked.arguments or {})
+            async with turns:
+                text, failed = await answer(asked.name, asked.arguments or {}, limits)
         except ShardvizError as error:
             text, failed = str(error), True
         data = None if failed else json.loads(text)
         return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data, is_error=failed)
 
-    return Server(
-        "shardviz", version=version("shardviz"), instructions=guide(), on_list_tools=listed, on_call_tool=called
-    )
+    told = offered + guide()
+    return Server("shardviz", version=version("shardviz"), instructions=told, on_list_tools=listed, on_call_tool=called)
 
 
-async def answer(verb: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-    """What a verb of `VERBS` prints with `--json`, or what it says on standard error, and that it failed. A
-    `ShardvizError` if there is no such verb or option."""
+async def answer(verb: str, arguments: Mapping[str, Any], limits: Bounds | None = None) -> tuple[str, bool]:
+    """What a verb of `VERBS` prints with `--json`, or what it says on standard error, and that it failed; in the bounds
+    of all steps of this folder's `pyproject.toml` if none are given. A `ShardvizError` if there is no such verb or
+    option, or no answer in time."""
+    limits = limits or bounds_for(())
     if verb not in VERBS:
         raise ShardvizError(f"there is no tool {verb!r}; there are {', '.join(VERBS)}")
-    command = (sys.executable, "-m", "shardviz.cli", verb, "--json", "--quiet", *words(cli.commands[verb], arguments))
+    asked = [verb, "--json", "--quiet", *words(cli.commands[verb], arguments)]
+    call = json.dumps({"words": asked, "root": limits.root, "steps": limits.steps}).encode()
+    # -P: what lies in the working folder is not imported in place of a package
+    command = (sys.executable, "-P", "-c", _CALL, str(Path(__file__).parents[2]))
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
-        out, err = await process.communicate()
-    except asyncio.CancelledError:
-        process.terminate()
-        raise
+        async with asyncio.timeout(_LONGEST):
+            out, err = await process.communicate(call)
+    except TimeoutError as error:
+        raise ShardvizError(f"{verb}: there was no answer within {_LONGEST:g} s; ask for less") from error
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            asyncio.get_running_loop().call_later(_ENDING, _kill, process)
     failed = process.returncode not in (0, FAILED) or not out.strip()  # a check that fails has an answer too
     if failed:
-        return err.decode(errors="replace").strip() or f"exit code {process.returncode}", True
+        told = err.decode(errors="replace").strip()[-_MOST_WORDS:]
+        return told or f"exit code {process.returncode}", True
     return out.decode(), False
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+
+
+def question() -> tuple[list[str], Bounds]:
+    """The words and the bounds of a call, from this process's standard input, which is empty from then on."""
+    asked = json.loads(sys.stdin.buffer.read())
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    return asked["words"], Bounds(root=asked["root"], steps=tuple(asked["steps"]))
 
 
 def words(command: click.Command, arguments: Mapping[str, Any]) -> Iterator[str]:

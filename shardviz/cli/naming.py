@@ -15,13 +15,19 @@ import importlib
 import inspect
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shardviz.errors import ShardvizError, message_of
+from shardviz.cli.bounds import bounds
+from shardviz.errors import ANYTHING, ShardvizError, excerpt, message_of
 from shardviz.records.collectives import KINDS
+
+
+class NotThere(ShardvizError):
+    """There is no module, file or attribute of that name."""
 
 
 def resolve(option: str, text: str, mesh: Any = None, *, call: bool = True) -> Any:
@@ -30,6 +36,10 @@ def resolve(option: str, text: str, mesh: Any = None, *, call: bool = True) -> A
     module, colon, wanted = text.partition(":")
     if not colon or module == "gallery":
         return _of_gallery(option, wanted if colon else text, mesh, call)
+    if (limits := bounds()) is not None:
+        limits.check_name(option, text)
+        if module.endswith(".py"):
+            limits.check_file(option, module)
     at: Any = _module(option, text, module)
     for name in wanted.strip().split("."):
         try:
@@ -37,7 +47,9 @@ def resolve(option: str, text: str, mesh: Any = None, *, call: bool = True) -> A
         except AttributeError:
             near = [n for n in dir(at) if not n.startswith("_") and callable(getattr(at, n, None))][:8]
             have = f"; it has {', '.join(near)}" if near else ""
-            raise ShardvizError(f"{option} {text!r}: {module} has no {name!r}{have}") from None
+            raise NotThere(f"{option} {text!r}: {module} has no {name!r}{have}") from None
+        except ANYTHING as error:
+            raise _raised(option, text, error) from error
     return at
 
 
@@ -46,7 +58,7 @@ def _module(option: str, text: str, name: str) -> Any:
         if name.endswith(".py"):
             file = Path(name).resolve()
             if not file.is_file():
-                raise ShardvizError(f"{option} {text!r}: there is no file {name}")
+                raise NotThere(f"{option} {text!r}: there is no file {name}")
             if str(file.parent) not in sys.path:
                 sys.path.insert(0, str(file.parent))
             name = file.stem
@@ -58,11 +70,11 @@ def _module(option: str, text: str, name: str) -> Any:
             raise ShardvizError(
                 f"{option} {text!r}: importing {name} wants {error.name!r}, which is not installed"
             ) from error
-        raise ShardvizError(
+        raise NotThere(
             f"{option} {text!r}: there is no module {error.name!r} here or installed; run this in its folder, "
             'or name that folder in pyproject.toml: [tool.shardviz] path = ["src"]'
         ) from error
-    except Exception as error:
+    except ANYTHING as error:
         raise _raised(option, text, error) from error
 
 
@@ -83,19 +95,36 @@ def called(option: str, text: str, function: Any, *args: Any, **kwargs: Any) -> 
         return function(*args, **kwargs)
     except ShardvizError:
         raise
-    except Exception as error:
+    except ANYTHING as error:
         raise _raised(option, text, error) from error
 
 
-def _raised(option: str, text: str, error: Exception) -> ShardvizError:
+def _raised(option: str, text: str, error: BaseException) -> ShardvizError:
     """What a person's own code raised, and at which line of it."""
-    frames = [
-        f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.filename != __file__
-    ]
-    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return ShardvizError(f"{option} {text!r}: {raised(error)}")
+
+
+def raised(error: BaseException) -> str:
+    """An error in words, with the innermost line of a person's code that it came through: `KeyError: 'w' at a.py:8`."""
+    what = f"{type(error).__name__}: {message_of(error)}"
+    if isinstance(error, SystemExit):
+        what = f"sys.exit({error.code!r}) is called"
     if isinstance(error, SyntaxError):
-        where = f" at {error.filename}:{error.lineno}"
-    return ShardvizError(f"{option} {text!r}: {type(error).__name__}: {message_of(error)}{where}")
+        return f"{what} at {error.filename}:{error.lineno}"
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_persons(frame)]
+    return f"{what} at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else what
+
+
+def is_persons(error: BaseException) -> bool:
+    """Whether a person's line raised an error itself, or called `sys.exit`: then it is no fault of ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, SystemExit) or (bool(frames) and _is_persons(frames[-1]))
+
+
+def _is_persons(frame: traceback.FrameSummary) -> bool:
+    """Whether a line is neither ours nor of Python and what is installed."""
+    others = (str(Path(__file__).parents[1]), "<frozen", *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    return not frame.filename.startswith(others)
 
 
 def gallery_names() -> Sequence[str]:
@@ -145,10 +174,13 @@ def array_of(text: str) -> tuple[str, tuple[int, ...]]:
     if match is None:
         raise ShardvizError(f"ARRAY {text!r}: expected an element type and a shape, such as 'bf16[8192,4096]'")
     itemsize(match[1])
-    shape = tuple(int(size) for size in match[2].split(",") if size.strip())
-    if any(size >= 2**63 for size in shape):
-        raise ShardvizError(f"ARRAY {text!r}: a dimension has {max(shape)} elements; an array's has fewer than 2^63")
-    return match[1], shape
+    sizes = [size.strip() for size in match[2].split(",") if size.strip()]
+    for size in sizes:
+        if len(size) > 19 or int(size) >= 2**63:
+            raise ShardvizError(
+                f"ARRAY {excerpt(repr(text))}: a dimension has {excerpt(size)} elements; an array's has fewer than 2^63"
+            )
+    return match[1], tuple(map(int, sizes))
 
 
 def collectives_of(text: str, *, argument: str) -> dict[str, str]:

@@ -14,8 +14,10 @@ import msgspec
 
 from shardviz.compiler.targets import TargetStatus
 from shardviz.costs.timeline import Timeline
+from shardviz.judge.runs import ProgramChange
 from shardviz.records import Finding
 from shardviz.records.report import SCHEMA_VERSION, ReportRecord
+from shardviz.records.runs import RUN_VERSION, RunRecord
 from shardviz.records.why import CollectiveWhy, Why
 
 Specs = dict[str, str | None]
@@ -55,6 +57,12 @@ class ReportMore(msgspec.Struct, kw_only=True):
     step: StepData | None
 
 
+class RunMore(msgspec.Struct, kw_only=True):
+    """The version of a run's JSON."""
+
+    shardviz_run: int = RUN_VERSION
+
+
 class TimelineMore(msgspec.Struct, kw_only=True):
     """The version of a timeline's JSON."""
 
@@ -72,6 +80,16 @@ class ComparisonData(msgspec.Struct, kw_only=True):
     collectives: Rows
     amounts: Rows
     notes: list[str]
+
+
+class RunComparisonData(msgspec.Struct, kw_only=True):
+    """`shardviz compare --json` of two dry runs: `RunComparison.to_json`, and the programs that differ; `peak_bytes`
+    of a device, None where nothing was recorded."""
+
+    shardviz_run_comparison: int
+    names: tuple[str, str]
+    peak_bytes: tuple[float | None, float | None]
+    programs: list[ProgramChange]
 
 
 class Failure(msgspec.Struct, kw_only=True):
@@ -138,14 +156,14 @@ class CommentData(msgspec.Struct, kw_only=True):
     markdown: str
 
 
-class MendsData(msgspec.Struct, kw_only=True):
-    """`shardviz mends --json`: `Mends.to_json`, the change that saves most first; bytes and seconds on one device."""
+class FixesData(msgspec.Struct, kw_only=True):
+    """`shardviz fixes --json`: `Fixes.to_json`, the change that saves most first; bytes and seconds on one device."""
 
-    shardviz_mends: int
+    shardviz_fixes: int
     program: str
     target: str
     level: str
-    mends: Rows
+    fixes: Rows
     not_offered: Rows
     by_hand: list[str]
     tried: int
@@ -174,7 +192,8 @@ class OfferData(msgspec.Struct, kw_only=True):
 
 
 class Other(msgspec.Struct, kw_only=True):
-    """A decision of the best plan, and the nearest alternative: how much longer it takes, how much more it needs."""
+    """A decision of the best plan, and the nearest alternative: how much longer it takes, how much more it needs, both
+    as they were scored at level propagated."""
 
     decision: str
     chosen: str
@@ -301,12 +320,13 @@ class DoctorData(msgspec.Struct, kw_only=True):
 
 
 SCHEMAS: dict[str, tuple[type, ...]] = {
+    "run": (RunRecord, RunMore),
     "report": (ReportRecord, ReportMore),
-    "compare": (ComparisonData,),
+    "compare": (ComparisonData, RunComparisonData),
     "check": (CheckData,),
     "comment": (CommentData,),
     "why": (_why(Why), _why(CollectiveWhy)),
-    "mends": (MendsData,),
+    "fixes": (FixesData,),
     "search": (SearchData,),
     "sweep": (SweepData,),
     "timeline": (Timeline, TimelineMore),
@@ -315,13 +335,13 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "targets": (TargetsData,),
     "doctor": (DoctorData,),
 }
-"""Verb → what its JSON holds; of several, all their fields, and for `why` one of the two."""
+"""Verb → what its JSON holds; of several, all their fields, and for `why` and `compare` one of the two."""
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """The JSON Schema (2020-12) of what a verb prints with `--json`."""
     tops, definitions = msgspec.json.schema_components(SCHEMAS[verb], ref_template="#/$defs/{name}")
-    together = len(tops) > 1 and verb != "why"
+    together = len(tops) > 1 and verb not in ("why", "compare")
     whole = {top["$ref"].rpartition("/")[2] for top in tops} if together else {}
     for name, definition in definitions.items():
         if "properties" in definition and name not in whole:

@@ -17,6 +17,7 @@ What the command line says goes before what the file says. `llama-70b` is a step
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -29,9 +30,10 @@ from typing import Annotated, Any, Literal, get_type_hints
 import click
 import msgspec
 
+from shardviz.cli.bounds import bounds
 from shardviz.cli.frame import Positive, progress
 from shardviz.cli.naming import gallery_names, is_name, resolve, value_of
-from shardviz.errors import MeshError, ShardvizError, TraceError
+from shardviz.errors import MeshError, ShardvizError, TraceError, excerpt
 from shardviz.records.report import ASKED
 
 
@@ -58,6 +60,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     may differ from its golden file, as `Report.check_golden` takes it."""
 
     function: str = ""
+    run: Annotated[str, Flag(metavar="COMMAND", help='A script to run dry, "python train.py", in place of STEP.')] = ""
+    program: Annotated[str, Flag(metavar="NAME", help="Which of its programs; the longest if not given.")] = ""
     args: Annotated[str, Flag(metavar="MODULE:NAME", help="Its arguments, or a function that makes them.")] = ""
     mesh: Annotated[str | dict[str, int] | None, Flag(metavar="AXES", help="The mesh: data=8,model=8.")] = None
     in_specs: Annotated[
@@ -87,8 +91,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
         str, Flag(check=True, metavar="AMOUNT", help="Of a device: 90GB, 90% of what it has; or +5%, with --base.")
     ] = ""
     forbid: Annotated[
-        tuple[str, ...],
-        Flag(check=True, multiple=True, metavar="COLLECTIVE", help='Such as "all-gather inside loop".'),
+        tuple[str, ...], Flag(check=True, multiple=True, metavar="COLLECTIVE", help='Such as "all-gather inside loop".')
     ] = ()
     golden: Annotated[str, Flag(check=True, metavar="FILE", help="What the report's golden file must still say.")] = ""
     tolerance: dict[str, str | float] = {}
@@ -173,10 +176,50 @@ def project() -> Project:
     if file is None:
         return Project()
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("shardviz")
-        return Project() if table is None else msgspec.convert(table | {"folder": str(file.parent)}, Project)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, OSError, UnicodeDecodeError) as error:
+        tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
+        table = tool.get("shardviz", {}) if isinstance(tool, dict) else tool
+    except (OSError, ValueError, RecursionError) as error:  # a number of thousands of digits, lists without end
         raise ShardvizError(f"{file}: [tool.shardviz] cannot be read: {error}") from error
+    if not isinstance(table, dict):
+        raise ShardvizError(f"{file}: [tool.shardviz] is to be a table, not {excerpt(repr(table))}")
+    try:
+        found = msgspec.convert(table | {"folder": str(file.parent)}, Project)
+    except msgspec.ValidationError as error:
+        raise ShardvizError(f"{file}: [tool.shardviz] cannot be read: {error}{_given(table)}") from error
+    if (limits := bounds()) is None:
+        return found
+    steps = {name: step for name, step in found.steps.items() if not limits.steps or name in limits.steps}
+    for step in steps.values():
+        own = {"STEP": step.function, "--args": step.args, "--in-specs": step.in_specs, "--out-specs": step.out_specs}
+        limits.written.update((own | {"--run": step.run}).items())
+    return msgspec.structs.replace(found, steps=steps)
+
+
+def _given(table: Mapping[str, Any]) -> str:
+    """The setting of a step that cannot be read, as it is written; where a list is wanted, how to write it."""
+    for name, step in table.get("steps", {}).items() if isinstance(table.get("steps", {}), dict) else ():
+        for key, value in step.items() if isinstance(step, dict) else ():
+            try:
+                msgspec.convert({key: value}, Settings)
+            except msgspec.ValidationError as error:
+                items = places(value) if key in _PLACES and isinstance(value, str) else [value]
+                lists = "Expected `array`" in str(error)
+                write = f"; write {key} = {json.dumps(items, ensure_ascii=False, default=str)}" if lists else ""
+                return f"\nsteps.{name}: {key} = {excerpt(repr(value))}{write}"
+    return ""
+
+
+_PLACES = ("static", "donate")
+
+
+def places(text: str) -> tuple[int | str, ...]:
+    """Arguments by their numbers and names, `0,opt_state`."""
+    return tuple(map(number_or_name, re.split(r"[,\s]+", text.strip())))
+
+
+def number_or_name(word: str) -> int | str:
+    """A word as a whole number, where it is one; of thousands of digits, which Python does not read, it is none."""
+    return int(word) if word.isdecimal() and len(word) < 19 else word
 
 
 def importable(of: Project) -> None:
@@ -190,6 +233,8 @@ def importable(of: Project) -> None:
 def settings_of(function: str | None, options: Mapping[str, Any], of: Project) -> tuple[str, Settings]:
     """The step's name, and what is said of it: on the command line, else in `pyproject.toml`. A `ShardvizError` if no
     step is named and there is not just one, or a value cannot be."""
+    if function is None and options.get("run"):
+        function = options.get("program") or "run"
     if function is None and len(of.steps) != 1:
         have = f"there are {', '.join(of.steps)}" if of.steps else "pyproject.toml names none in [tool.shardviz.steps]"
         raise ShardvizError(
@@ -198,9 +243,10 @@ def settings_of(function: str | None, options: Mapping[str, Any], of: Project) -
     name = next(iter(of.steps)) if function is None else function
     base = of.steps.get(name, Settings(function=name))
     overrides = {name: value for name, value in options.items() if value not in (None, ())}
-    for names in {"static", "donate"} & overrides.keys():
-        words = re.split(r"[,\s]+", overrides[names].strip())
-        overrides[names] = tuple(int(word) if word.isdecimal() else word for word in words)
+    for names in overrides.keys() & _PLACES:
+        overrides[names] = places(overrides[names])
+    if "options" in overrides and (limits := bounds()) is not None:
+        limits.check_options("--options", overrides["options"])
     if "rules" in overrides:
         overrides["rules"] = dict(map(_rule, overrides["rules"]))
     return name, msgspec.structs.replace(base, **overrides)
@@ -231,31 +277,35 @@ def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
     import jax
 
     from shardviz.ask.calls import program_and_plan
+    from shardviz.costs.machine import machine_of
     from shardviz.notation import DeviceMesh
 
     importable(of)
     if settings.target != "attached" and "JAX_PLATFORMS" not in os.environ:
         jax.config.update("jax_platforms", "cpu")  # whoever holds an accelerator here is left alone
     mesh = None if settings.mesh is None else _option("mesh", lambda: DeviceMesh.of(settings.mesh))
-    subject = resolve("STEP", settings.function, mesh)
-    progress(f"tracing {name}")
+    subject = _subject(name, settings, mesh)
     if callable(subject) and not hasattr(subject, "program"):
-        named = {kind: [a for a in getattr(settings, kind) if isinstance(a, str)] for kind in ("static", "donate")}
-        numbered = {kind: [a for a in getattr(settings, kind) if isinstance(a, int)] for kind in ("static", "donate")}
+        known = mesh  # on which specs are read
+        if mesh is None and settings.target and (settings.in_specs or settings.out_specs):
+            known = DeviceMesh.of(machine_of(settings.target).default_mesh)
+        named = {kind: [a for a in getattr(settings, kind) if isinstance(a, str)] for kind in _PLACES}
+        numbered = {kind: [a for a in getattr(settings, kind) if isinstance(a, int)] for kind in _PLACES}
         subject = (subject, arguments_of(settings), {
             "static_argnums": numbered["static"], "static_argnames": named["static"],
             "donate_argnums": numbered["donate"], "donate_argnames": named["donate"],
-            "in_specs": specs_of("in-specs", settings.in_specs, mesh),
-            "out_specs": specs_of("out-specs", settings.out_specs, mesh),
+            "in_specs": specs_of("in-specs", settings.in_specs, known),
+            "out_specs": specs_of("out-specs", settings.out_specs, known),
         })  # fmt: skip
-        program, plan = _with_hint(settings, lambda: program_and_plan(subject, mesh))
+        program, plan = _with_hint(settings, lambda: program_and_plan(subject, mesh, settings.target or None))
+        if mesh is None:
+            progress(f"on the mesh {plan.mesh}")
     else:
         own = ("args", "static", "donate", "in_specs", "out_specs")
         if any(getattr(settings, name) for name in own):
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in own)
-            raise ShardvizError(
-                f"{flags}: {settings.function} brings its own; leave them out, or change specs by --rule"
-            )
+            what = settings.run or settings.function
+            raise ShardvizError(f"{flags}: {what} brings its own; leave them out, or change specs by --rule")
         program, plan = program_and_plan(subject, mesh)
     if settings.rules:
         rules = {pattern: _spec("rule", text, plan.mesh) for pattern, text in settings.rules.items()}
@@ -277,6 +327,25 @@ def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
     )
 
 
+def _subject(name: str, settings: Settings, mesh: Any) -> Any:
+    """Return what a step is named by: a function, what brings its own arguments, or a program of a dry run."""
+    if not settings.run:
+        if settings.program:
+            raise ShardvizError(
+                f"--program {settings.program}: it is one of a script's programs; give --run COMMAND too"
+            )
+        subject = resolve("STEP", settings.function, mesh)
+        progress(f"tracing {name}")
+        return subject
+    from shardviz.cli.dry import program_of_run
+
+    if (limits := bounds()) is not None:
+        limits.check_name("--run", settings.run)
+    progress(f"running {settings.run} dry")
+    step = program_of_run(settings.run, settings.target, settings.program)
+    return step.program, step.plan
+
+
 def _with_hint(settings: Settings, make: Callable[[], Any]) -> Any:
     """A program and its plan; where arguments or a mesh are missing, the message says which option gives them."""
     try:
@@ -284,7 +353,8 @@ def _with_hint(settings: Settings, make: Callable[[], Any]) -> Any:
     except ShardvizError as error:
         if isinstance(error, MeshError) and settings.mesh is None:
             raise MeshError(
-                f"--mesh: {settings.function} brings no mesh; give one, such as --mesh data=8,model=8"
+                f"--mesh: {settings.function} brings no mesh; give one, such as --mesh data=8,model=8, or a "
+                'topology, such as --target "tpu v5e:4x4"'
             ) from error
         if isinstance(error, TraceError) and not settings.args:
             raise TraceError(f"{error}\nNo arguments were given; give them with --args module:function") from error

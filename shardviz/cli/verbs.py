@@ -34,6 +34,31 @@ shardviz report train --json | jq '.collectives[] | {kind, count, source}'
 """,
 )
 verb(
+    "run",
+    "dry",
+    click.option("--target", metavar="MACHINE", help='Such as "tpu v5p:4x4x4": its devices are simulated.'),
+    click.option("--devices", type=click.IntRange(1, 2048), help="How many devices to simulate, without a machine."),
+    click.option(
+        "--steps",
+        type=click.IntRange(min=0),
+        default=3,
+        show_default=True,
+        help="End once a program was called so often with nothing new in between; 0: run the script to its end.",
+    ),
+    click.option("--open", "opens", is_flag=True, help="Run it in a notebook of JupyterLab, and explore it there."),
+    help="""
+Run a script dry and say what it compiles, moves and keeps.
+
+Nothing large is computed: programs on several devices, and those with large
+arrays, are recorded, and give arrays of zeros. The script follows `--`.
+""",
+    examples="""
+shardviz run --target "tpu v5p:4x4x4" -- python -m package.train config.yml
+shardviz run --devices 8 --out run.html --out run.json -- train.py --layers 4
+shardviz run --target "tpu v5p:4x4x4" --open -- python train.py
+""",
+)
+verb(
     "check",
     "judging",
     STEPS,
@@ -116,10 +141,11 @@ shardviz why "all-reduce at model.py:*"       # of the only step in pyproject.to
 """,
 )
 verb(
-    "mends",
+    "fixes",
     "asking",
     *STEP,
-    click.option("--findings", type=click.IntRange(min=1), help="Of how many findings mends are tried."),
+    click.option("--findings", type=click.IntRange(min=1), help="Of how many findings fixes are tried."),
+    click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="When to stop; 300 if not given."),
     help="""
 Try what would make a step shorter or smaller.
 
@@ -127,8 +153,8 @@ The best comes first. Each change is propagated and the best are partitioned; wh
 offered.
 """,
     examples="""
-shardviz mends llama-70b --target "tpu v5p:4x4x4"
-shardviz mends train --json | jq -r '.mends[0].write'
+shardviz fixes llama-70b --target "tpu v5p:4x4x4"
+shardviz fixes train --json | jq -r '.fixes[0].write'
 """,
 )
 verb(
@@ -235,10 +261,7 @@ What is missing for the others is said with the command that installs it.
 )
 
 
-@cli.command(
-    "lab",
-    epilog="What stands after `--` goes to JupyterLab: shardviz lab -- --ServerApp.ip=0.0.0.0",
-)
+@cli.command("lab", epilog="What stands after `--` goes to JupyterLab: shardviz lab -- --ServerApp.ip=0.0.0.0")
 @click.argument("folder", default=DEFAULT_FOLDER, type=click.Path(path_type=Path))
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="The server's port; the first free one from 8888 if not given."
@@ -272,15 +295,19 @@ verb(
 
 
 @cli.command("mcp", epilog="Claude, say: claude mcp add shardviz -- shardviz mcp")
-def mcp() -> None:
-    """Offer the verbs to a coding agent as tools that write nothing.
+@click.option(
+    "--steps", multiple=True, metavar="STEP", help="What may be asked about; all of pyproject.toml if not given."
+)
+def mcp(steps: tuple[str, ...]) -> None:
+    """Offer the verbs to a coding agent as tools.
 
-    It speaks on standard input and output, in this folder, until its input ends. The package mcp is wanted:
-    pip install 'shardviz[mcp]'.
+    They ask about steps of this project. STEP is a step of pyproject.toml, or module:function. A call imports and
+    traces the code of these steps, as its files are then, and no other code; it reads files of this project alone. The
+    tools speak on standard input and output until that ends. The package mcp is wanted: pip install 'shardviz[mcp]'.
     """
     from shardviz.cli.mcp import serve
 
-    serve()
+    serve(steps)
 
 
 verb(

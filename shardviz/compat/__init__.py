@@ -1,4 +1,4 @@
-"""What other times wrote: pjit of 2021 and 2022, and files of jax.export."""
+"""Inputs from older JAX: pjit of 2021 and 2022, and files of jax.export."""
 
 import lazy_loader
 from jax.sharding import PartitionSpec as PartitionSpec

@@ -1,8 +1,8 @@
-"""Files that `jax.export` wrote: what is in one, and the `Program` that it makes.
+"""Files that `jax.export` wrote: a summary of a file, and its `Program`.
 
-Looking at a file runs nothing of it: its tables are read, its module is parsed, and pytree nodes are built only of
-types that this process has registered with `jax.export`. A damaged or hostile file may still bring a parser down, so
-another process reads it first.
+Reading a file runs none of its code: its tables are read, its module is parsed, and pytree nodes are built only of
+types that this process has registered with `jax.export`. A damaged or hostile file may still crash a parser, so another
+process reads the file first.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from shardviz.ask.program import Program
 from shardviz.display import Displayed
 from shardviz.errors import ParseError, ShardvizError
 from shardviz.files import read_whole
-from shardviz.program.adapt.exported import call_of
-from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
+from shardviz.tracing.adapt.exported import call_of
+from shardviz.tracing.exports import UNREADABLE, ExportRecord, record_of
 
 _TIMEOUT = 120.0
 _MEMORY = 4e9
-_ROOM = 64  # no file of jax.export is shorter
-_ASK = "expected a file that jax.export.export(...)(...).serialize() gave"
+_SHORTEST = 64  # bytes; every file of jax.export is longer
+_EXPECTED = "expected a file with the bytes of jax.export.export(...)(...).serialize()"
 
 
 class LoadedExport(Displayed):
-    """A function that `jax.export` wrote. It prints what it is; `program` makes it a `Program`.
+    """A function that `jax.export` wrote, with a printed summary; `program` makes it a `Program`.
 
     Attributes:
-        record: what it is, as plain data; its fields can be asked for here too.
+        record: the summary as plain data; its fields are attributes of this object too.
         exported: JAX's own object.
-        source: the file's path, or where else it came from, in words.
+        source: the file's path, or another origin in words.
     """
 
     def __init__(self, exported: Any, record: ExportRecord, source: str, data: bytes = b""):
         self.exported, self.record, self.source = exported, record, source
-        self._data = data  # of a file, which is tried elsewhere before it becomes a program
+        self._data = data  # a file's bytes, which another process reads before `program` does
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name in ("record", "exported"):
@@ -47,31 +47,31 @@ class LoadedExport(Displayed):
         return getattr(self.record, name)
 
     def program(self, symbols: Mapping[str, int] | None = None) -> Program:
-        """The export as a `Program`, to be explored under plans as a function is.
+        """Return the export as a `Program`, to be explored under plans as a function is.
 
         Args:
             symbols: a value for every symbolic dimension, `{"b": 32}`.
 
         Raises:
-            SpecError: if a symbolic dimension has no value, or one that breaks a constraint, which the message names.
+            SpecError: if a symbolic dimension has no value, or a value that breaks a constraint.
             TraceError: if it was lowered for GSPMD, or has ordered effects.
         """
         if self._data:
             try:
                 values = json.dumps(None if symbols is None else dict(symbols))
-            except (TypeError, ValueError):  # no numbers, which `call_of` says better
+            except (TypeError, ValueError):  # not numbers; `call_of` raises a better error
                 values = "null"
             _rehearse(self._data, self.source, {"values": values})
         try:
             return Program(call_of(self.exported, symbols))
         except ShardvizError:
             raise
-        except Exception as error:  # what a damaged module says of itself
+        except Exception as error:  # a parser's error about a damaged module
             raise ParseError(_damaged(self.source, error)) from error
 
 
 def load(source: Any) -> LoadedExport:
-    """A function that `jax.export` wrote. Nothing in it is run.
+    """Read a function that `jax.export` wrote, without running it.
 
     Args:
         source: a file's path; the bytes of one; or a `jax.export.Exported`.
@@ -80,7 +80,7 @@ def load(source: Any) -> LoadedExport:
         A `LoadedExport`, which prints itself; `.program()` makes it a `Program`.
 
     Raises:
-        ParseError: if the file is no export, is cut short or damaged, or is of a version that this JAX does not read.
+        ParseError: if the file is not an export, is truncated or damaged, or has a version that this JAX cannot read.
         ShardvizError: if there is no such file.
 
     Examples:
@@ -101,7 +101,7 @@ def load(source: Any) -> LoadedExport:
         raise
     except ImportError as error:
         raise ShardvizError(f"{name}: {error}: pip install flatbuffers") from error
-    except Exception as error:  # whatever stands in a damaged table
+    except Exception as error:  # any error that a damaged table causes
         raise ParseError(_damaged(name, error)) from error
     return LoadedExport(exported, record, name, data)
 
@@ -111,8 +111,8 @@ def _bytes(source: Any) -> tuple[bytes, str]:
         return bytes(source), f"{len(source):,} bytes"
     if not isinstance(source, str | os.PathLike):
         raise ShardvizError(
-            f"sv.load: expected a path, bytes or a jax.export.Exported, not {type(source).__name__}; an object of "
-            "another kind goes to sv.trace or sv.explore directly"
+            f"sv.load: expected a path, bytes or a jax.export.Exported, not {type(source).__name__}; give other "
+            "objects to sv.trace or sv.explore"
         )
     return read_whole(source), str(source)
 
@@ -130,31 +130,30 @@ _KINDS = (
 
 
 def _vet(data: bytes, name: str) -> None:
-    """Has the bytes read in a process of its own, which may die of it where the kernel must not."""
+    """Check that the bytes are an export, and read them in another process, which may crash."""
     try:
-        fits = len(data) >= _ROOM and _jax.is_export_file(data)
+        fits = len(data) >= _SHORTEST and _jax.is_export_file(data)
     except ImportError as error:
         raise ShardvizError(f"{name}: {error}: pip install flatbuffers") from error
-    except Exception:  # noqa: BLE001 - offsets that lead nowhere
+    except Exception:  # noqa: BLE001 - invalid offsets in a damaged file
         fits = False
     if not fits:
         kind = next((kind for start, kind in _KINDS if data.startswith(start)), None)
-        what = f"{kind}, not an export" if kind else "no export, or one that was cut short" if data else "empty"
-        what += ", and reading a pickle would run it, so it is left alone" if "pickle" in (kind or "") else ""
-        raise ParseError(f"{name} is {what}; {_ASK}")
+        what = f"{kind}, not an export" if kind else "not an export, or truncated" if data else "empty"
+        what += ", and reading a pickle would run it, so it was not read" if "pickle" in (kind or "") else ""
+        raise ParseError(f"{name} is {what}; {_EXPECTED}")
     _rehearse(data, name, {})
 
 
 def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
-    """Has a file read in a process of its own, which may die of it where the kernel must not."""
-    trial = processes.Trial("shardviz.program.exports:rehearse", data, {"options": options})
+    trial = processes.Trial("shardviz.tracing.exports:rehearse", data, {"options": options})
     job = processes.tried(trial, timeout=_TIMEOUT, memory_limit=_MEMORY)
     error = job.exception()
     if job.state == "refused" and UNREADABLE in str(error):
         raise ParseError(_damaged(name, UNREADABLE + str(error).partition(UNREADABLE)[2])) from error
     if error is None or job.state == "refused" or not job.begun:
-        return  # what else is refused there is refused here too, in words
-    raise ParseError(f"{name} is damaged: reading it brought a process down ({error}); {_ASK}") from error
+        return  # this process refuses other faults too, with a better message
+    raise ParseError(f"{name} is damaged: reading it crashed a process ({error}); {_EXPECTED}") from error
 
 
 def _damaged(name: str, error: Exception | str) -> str:
@@ -162,12 +161,12 @@ def _damaged(name: str, error: Exception | str) -> str:
     if "backward-compatibility" in words:
         return f"{name} is an export that is too old for this JAX: {words}"
     if "deserialization_registry" in words or "register_pytree" in words:
-        return f"{name}: its arguments or results have a type that this process does not know: {words}"
+        return f"{name}: its arguments or results have a type that is not registered in this process: {words}"
     if not isinstance(error, str):
         words = f"{type(error).__name__}: {words}" if words else type(error).__name__
     low = jax.export.minimum_supported_calling_convention_version
     high = jax.export.maximum_supported_calling_convention_version
     return (
-        f"{name} is cut short or damaged, or was written by a JAX that this one (calling conventions {low} to {high}) "
-        f"does not read: {words[:300]}"
+        f"{name} is truncated or damaged, or was written by a JAX whose files this JAX (calling conventions {low} to "
+        f"{high}) cannot read: {words[:300]}"
     )

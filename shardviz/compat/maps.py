@@ -1,4 +1,4 @@
-"""`jax.experimental.maps` of 2021 and 2022, as far as `pjit` needed it: the mesh.
+"""The part of `jax.experimental.maps` of 2021 and 2022 that `pjit` needs: the mesh.
 
 >>> from shardviz.compat.maps import Mesh
 """
@@ -18,7 +18,7 @@ __all__ = ["Mesh", "mesh"]
 
 @contextlib.contextmanager
 def mesh(devices: Any, axis_names: Sequence[str]) -> Iterator[Mesh]:
-    """The mesh of 2021, `with mesh(devices, ("data", "model")):`, which later was `with Mesh(...):`."""
+    """Enter the mesh of 2021, `with mesh(devices, ("data", "model")):`, whose later form is `with Mesh(...):`."""
     device_mesh = Mesh(np.asarray(devices), tuple(axis_names))
-    with jax.set_mesh(device_mesh):  # as JAX would have `with made:` be written today
+    with jax.set_mesh(device_mesh):  # today's form of `with device_mesh:`
         yield device_mesh

@@ -1,17 +1,17 @@
-"""`jax.experimental.pjit` of 2021 and 2022, to be explored: its signature, its rules, its errors.
+"""`jax.experimental.pjit` of 2021 and 2022, for exploring: its signature, its rules, its errors.
 
 >>> step = pjit(
 ...     lambda x, w: x @ w, in_axis_resources=(PartitionSpec("data"), None), out_axis_resources=PartitionSpec("data")
 ... )
 
-`sv.explore(step, x, w)` takes it with the mesh of the call site, or with any that is named; what runs is today's
-`jax.jit`, which `program.code(plan)` writes. Three things differ from `jax.jit`: a resource is a PartitionSpec, None
-(replicated, which for `jax.jit` is the compiler's choice) or `FROM_GDA`, the sharding that an argument has already; the
-mesh is that of the call, not that of the wrapping; where there are resources for arguments, these are positional.
+`sv.explore(step, x, w)` uses the mesh of the call site, or a given mesh. To run the program,
+`program.code(plan)` writes it with today's `jax.jit`, from which pjit differs in three ways. A resource is a
+PartitionSpec, None (replicated; for `jax.jit` the compiler's choice) or `FROM_GDA`, the argument's current sharding.
+The mesh is taken at the call, not at the wrapping. Arguments with resources are positional.
 
-2022 added what is here too: `in_shardings` and `out_shardings` for the resources' names, NamedShardings among them,
-which bring their mesh, and resources that are left out: then an argument keeps its own sharding, a result has the
-compiler's, and arguments may come by keyword.
+The changes of 2022 are included: `in_shardings` and `out_shardings` as names of the resources; NamedShardings, which
+bring their mesh; and omitted resources, with which an argument keeps its own sharding and may be a keyword argument,
+and the compiler chooses a result's sharding.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardviz import _jax
 from shardviz.errors import MeshError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
-from shardviz.program.call import Brings, Call, JitOptions, abstract, own_specs, without_shardings
-from shardviz.program.prefixes import expand
-from shardviz.program.signature import named_tree, tree_of_names
+from shardviz.tracing.call import Brings, Call, JitOptions, abstract, own_specs, without_shardings
+from shardviz.tracing.prefixes import expand
+from shardviz.tracing.signature import named_tree, tree_of_names
 
 
 class _Marker:
@@ -45,9 +45,9 @@ class _Marker:
 
 
 FROM_GDA = _Marker("FROM_GDA")
-"""In `in_axis_resources`: take the sharding that the argument already has."""
+"""A resource in `in_axis_resources`: the sharding that the argument already has."""
 UNSPECIFIED = _Marker("UNSPECIFIED")
-"""Resources that are left out: an argument's own sharding, where it has one, and the compiler's for a result."""
+"""An omitted resource: an argument's own sharding if it has one, and the compiler's choice for a result."""
 
 
 def pjit(
@@ -62,31 +62,31 @@ def pjit(
     in_shardings: Any = UNSPECIFIED,
     out_shardings: Any = UNSPECIFIED,
 ) -> Pjit:
-    """A function that is compiled for, and partitioned over, the mesh of each call site.
+    """Return a function that is compiled for, and partitioned over, the mesh of each call site.
 
     Args:
         fun: the function.
-        in_axis_resources: a pytree prefix of the tuple of arguments that are not static: at each leaf a PartitionSpec,
-            None for replicated, a NamedSharding, or `FROM_GDA` for the sharding that the argument has. A list is taken
-            for a tuple. Left out: each argument's own sharding.
-        out_axis_resources: a pytree prefix of the result; the same, without `FROM_GDA`. Left out: the compiler's
-            choice.
-        static_argnums, static_argnames: the arguments that are settings and no data; they must be hashable.
-        donate_argnums: numbers of the arguments whose buffers the results may take.
+        in_axis_resources: a pytree prefix of the tuple of non-static arguments: at each leaf a PartitionSpec, None for
+            replicated, a NamedSharding, or `FROM_GDA` for the argument's sharding. A list is read as a tuple. Omitted:
+            each argument's own sharding.
+        out_axis_resources: a pytree prefix of the result, with the same leaves except `FROM_GDA`. Omitted: the
+            compiler's choice.
+        static_argnums, static_argnames: the static arguments; they must be hashable.
+        donate_argnums: numbers of the donated arguments, whose buffers the results may reuse.
         keep_unused: keep arguments that no result needs.
         in_shardings, out_shardings: the resources under their later names.
 
     Returns:
-        What `sv.trace`, `sv.analyze` and `sv.explore` take; called while another function is traced, it holds arguments
-        and results as its resources say.
+        A function for `sv.trace`, `sv.analyze` and `sv.explore`. If it is called while another function is traced, it
+        constrains arguments and results to its resources.
 
     Raises:
-        SpecError: for a leaf that is no resource, or that uses a mesh axis twice.
-        TraceError: if `fun` is not callable, an argument is to be both static and donated, or resources are given under
-            both names.
+        SpecError: for a leaf that is not a resource, or uses a mesh axis twice.
+        TraceError: if `fun` is not callable, an argument is both static and donated, or resources are given under both
+            names.
     """
     if UNSPECIFIED not in (in_axis_resources, in_shardings) or UNSPECIFIED not in (out_axis_resources, out_shardings):
-        raise TraceError("pjit: in_shardings and in_axis_resources are one, as the out_ ones are; give one of them")
+        raise TraceError("pjit: in_shardings is another name of in_axis_resources, as for outputs; give one of them")
     ins = in_axis_resources if in_shardings is UNSPECIFIED else in_shardings
     outs = out_axis_resources if out_shardings is UNSPECIFIED else out_shardings
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
@@ -95,19 +95,19 @@ def pjit(
 
 
 def with_sharding_constraint(x: Any, axis_resources: Any) -> Any:
-    """`jax.lax.with_sharding_constraint` as it was in `jax.experimental.pjit`: None is replicated."""
+    """Apply `jax.lax.with_sharding_constraint` with the rule of `jax.experimental.pjit`: None is replicated."""
     specs = map_resources(lambda r: PartitionSpec() if r is None else r, axis_resources)
     return jax.lax.with_sharding_constraint(x, specs)
 
 
 class Pjit:
-    """What `pjit` returns.
+    """The return value of `pjit`.
 
     Attributes:
-        in_axis_resources, out_axis_resources: the resources, a `Spec` in place of every PartitionSpec and None.
-        options: which arguments are static and which are donated.
-        keep_unused: as `pjit` was told.
-        mesh: that of the NamedShardings among the resources, which goes before the call site's; None without any.
+        in_axis_resources, out_axis_resources: the resources, with a `Spec` in place of every PartitionSpec and None.
+        options: the static and the donated arguments.
+        keep_unused: the argument of `pjit`.
+        mesh: the mesh of the NamedShardings among the resources, which precedes the call site's; None without any.
     """
 
     def __init__(self, fun: Any, ins: Any, outs: Any, options: JitOptions, keep_unused: bool):
@@ -127,35 +127,35 @@ class Pjit:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not any(isinstance(x, Tracer) for x in jax.tree.leaves((args, kwargs))):
             raise TraceError(
-                f"this pjit of {self.name} is explored and not run: sv.trace({self.name}, ...).code(plan) writes the "
-                "jax.jit that runs"
+                f"this pjit of {self.name} cannot run, only be explored; sv.trace({self.name}, ...).code(plan) writes "
+                "a jax.jit that runs"
             )
         mesh = self.mesh or _jax.context_mesh()
-        if mesh is None:  # in a trace that a plan may repeat on its mesh
-            missing = MeshError(f"pjit of {self.name} needs a mesh where it is called, and there is none")
+        if mesh is None:  # inside a trace, which a plan may repeat on its own mesh
+            missing = MeshError(f"pjit of {self.name} needs a mesh where it is called; call it under `with mesh:`")
             raise TraceError(str(missing)) from missing
         rows = self.in_specs(args, kwargs)
-        args, kwargs = Call(self.fun, args, kwargs, self.name, options=self.options).filled(_held(rows, mesh))
+        args, kwargs = Call(self.fun, args, kwargs, self.name, options=self.options).filled(_constrained(rows, mesh))
         leaves, structure = jax.tree.flatten(result := self.fun(*args, **kwargs))
         names = named_tree("result", result)
         specs = expand("out_axis_resources", self.out_axis_resources, names)
         rows = zip(jax.tree.leaves(names), leaves, (None if s is UNSPECIFIED else s for s in specs), strict=True)
-        return structure.unflatten(_held(rows, mesh))
+        return structure.unflatten(_constrained(rows, mesh))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
     def __shardviz_call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call:
-        """What `sv.trace` and `sv.explore` make of a call: the axis resources are the plan, on the call site's mesh. A
-        `SpecError` or `TraceError` where the resources do not fit the arguments."""
+        """Return the call for `sv.trace` and `sv.explore`: the axis resources are the plan, on the call site's mesh.
+        Raises SpecError or TraceError if the resources do not fit the arguments."""
         if options:
             raise TraceError(f"{self.name} is a pjit function, which has static_argnums and donate_argnums of its own")
         self.dynamic(args, kwargs)
         args, kwargs = abstract(self.fun, args, kwargs, self.options)
         arrays = self.in_specs(args, kwargs)
-        around = self.mesh or _jax.context_mesh()
-        mesh = own_specs([x for _, x, _ in arrays])[1] if around is None else DeviceMesh.of(around)
-        # with its own name and parameters
+        call_mesh = self.mesh or _jax.context_mesh()
+        mesh = own_specs([x for _, x, _ in arrays])[1] if call_mesh is None else DeviceMesh.of(call_mesh)
+        # `wraps` keeps the function's name and parameters
         run = functools.wraps(self.fun)(lambda *args, **kwargs: self.fun(*args, **kwargs))
         jitted = jax.jit(run, keep_unused=True, **self.options.given())
         outs = map_resources(lambda r: None if r is UNSPECIFIED else r, self.out_axis_resources)
@@ -165,8 +165,8 @@ class Pjit:
         return replace(call, keeps_unused=self.keep_unused)
 
     def dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments that are not static, as `jax.jit` has them. A `TraceError` where one with resources is given by
-        name, or there are fewer than the numbers say."""
+        """Return the arguments that are not static, as `jax.jit` has them. Raises TraceError for a keyword argument
+        with resources, or for an argument number that is out of range."""
         if kwargs and self.in_axis_resources is not UNSPECIFIED:
             raise TraceError(
                 f"pjit takes positional arguments only, where there are resources for them: {self.name} was called "
@@ -183,10 +183,10 @@ class Pjit:
         return positional, {k: v for k, v in kwargs.items() if k not in self.options.static_argnames}
 
     def in_specs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any, Spec | None]]:
-        """(tree path, array, spec) of every array among the arguments; `FROM_GDA` is resolved. The spec is None where
-        resources are left out and the array has no sharding of its own. A `SpecError` where the resources are no prefix
-        of the arguments, there is `FROM_GDA` for what has no sharding of its own, or an array is partitioned otherwise
-        than its resource says."""
+        """Return (tree path, array, spec) of every array among the arguments, with `FROM_GDA` resolved. The spec is
+        None if the resource is omitted and the array has no sharding. Raises SpecError if the resources are not a
+        prefix of the arguments, if `FROM_GDA` is given for an array without a sharding, or if an array's sharding
+        differs from its resource."""
         positional, keyword = self.dynamic(args, kwargs)
         names = tree_of_names(self.fun, args, keyword, self.options.static_places(self.fun, len(args)))
         tree = self.in_axis_resources
@@ -195,7 +195,7 @@ class Pjit:
                 f"in_axis_resources of {self.name} is a {type(tree).__name__}; it must be a pytree prefix of the "
                 "tuple of arguments, so for a function of one argument write (resources,)"
             )
-        expand("in_axis_resources", map_resources(lambda r: Spec(), tree), names[0])  # says where they part
+        expand("in_axis_resources", map_resources(lambda r: Spec(), tree), names[0])  # raises where the trees differ
         leaf_resources = expand("in_axis_resources", tree, names[0])
         leaf_resources += [UNSPECIFIED] * len(jax.tree.leaves(keyword))
         leaves = zip(jax.tree.leaves(names), jax.tree.leaves((positional, keyword)), leaf_resources, strict=True)
@@ -209,8 +209,8 @@ def _numbers(what: str, argnums: Any) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
-def _held(rows: Iterable[tuple[str, Any, Spec | None]], mesh: Any) -> list[Any]:
-    """Values (with their names) under a constraint to their specs; those without a spec as they are."""
+def _constrained(rows: Iterable[tuple[str, Any, Spec | None]], mesh: Any) -> list[Any]:
+    """Return values constrained to their specs; values without a spec are unchanged. The names are for errors."""
     values = []
     for name, value, spec in rows:
         if spec is not None:
@@ -227,12 +227,12 @@ def is_resource(node: Any) -> bool:
 
 
 def map_resources(change: Callable[[Any], Any], tree: Any) -> Any:
-    """A tree of resources with each of them changed."""
+    """Return a tree of resources with `change` applied to each resource."""
     return jax.tree.map(change, tree, is_leaf=is_resource)
 
 
 def resources(what: str, tree: Any) -> Any:
-    """The tree with a `Spec` in place of every PartitionSpec and None."""
+    """Return the tree with a `Spec` in place of every PartitionSpec and None."""
 
     def leaf(path: Any, resource: Any) -> Any:
         where = what + jax.tree_util.keystr(path)
@@ -243,7 +243,7 @@ def resources(what: str, tree: Any) -> Any:
             raise SpecError(f"{where}: expected {kinds} or None (replicated), not {resource!r}")
         spec = Spec.of(resource.spec if isinstance(resource, NamedSharding) else resource)
         if spec.unreduced:
-            raise SpecError(f"{where} {spec}: a resource says how dimensions are sharded, and nothing of partial sums")
+            raise SpecError(f"{where} {spec}: a resource cannot have unreduced axes; leave them out")
         if twice := [axis for axis, n in Counter(spec.axes).items() if n > 1]:
             raise SpecError(
                 f"{where} {spec}: a mesh axis can shard one dimension at most, and {', '.join(map(repr, twice))} is "
@@ -255,14 +255,13 @@ def resources(what: str, tree: Any) -> Any:
 
 
 def resolved(name: str, x: Any, resource: Any) -> Spec | None:
-    """The spec that a resource means for an array, which may have a sharding of its own (a global device array of the
-    time); errors as `Pjit.in_specs`."""
+    """Return the spec of a resource for an array, which may have its own sharding; raise as `Pjit.in_specs` does."""
     own = None if isinstance(x, Tracer) else getattr(x, "sharding", None)
     own = own if isinstance(own, NamedSharding) else None
     if resource is FROM_GDA and own is None:
         raise SpecError(
-            f"in_axis_resources: {name} is FROM_GDA, the sharding that it has, but it has none; give it a "
-            "PartitionSpec, or jax.device_put it with a NamedSharding first",
+            f"in_axis_resources: {name} is FROM_GDA, the array's own sharding, but the array has none; give a "
+            "PartitionSpec, or jax.device_put the array with a NamedSharding first",
             argument=name,
         )
     if resource is UNSPECIFIED or resource is FROM_GDA:

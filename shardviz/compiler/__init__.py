@@ -9,6 +9,6 @@ from shardviz.compiler.module import Computation, Instruction, Module, parse
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.schedule import is_scheduled, schedule_of
 from shardviz.compiler.shapes import HloShape, parse_shape
-from shardviz.compiler.shardings import cut, output_shardings, values
+from shardviz.compiler.shardings import output_shardings, spec_and_shard, values
 from shardviz.compiler.uses import with_shardys
 from shardviz.compiler.work import count_bytes, count_flops, with_bytes

@@ -15,7 +15,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
 from shardviz.compiler.collectives import collectives
 from shardviz.compiler.graph import HloOperation, graph_of
@@ -102,9 +103,7 @@ def _record(run: OptimizedCollective, by_name: _ByName, several: Mapping[str, in
         "added": not stands_for,
     }
     return TargetCollective(
-        collective=shown,
-        stands_for=tuple(run.stands_for),
-        how=tuple(k for k, holds in how.items() if holds),
+        collective=shown, stands_for=tuple(run.stands_for), how=tuple(k for k, holds in how.items() if holds)
     )
 
 
@@ -182,20 +181,23 @@ def _is_padded(value: GraphValue) -> bool:
 
 
 _LAYS_OUT = frozenset(("bitcast", "reshape", "copy", "transpose"))
+_MOST_LAID = 10_000
 
 
 def _laid_together(op: HloOperation) -> tuple[int, ...]:
-    """The sizes of the arrays that a GPU's compiler has laid together as the operand; empty for one array."""
+    """The sizes of the arrays that a GPU's compiler has laid together as the operand; empty for one array, or for more
+    than a compiler lays together."""
     origins = Origins(_LAYS_OUT)
 
-    def sizes(value: GraphValue) -> list[int]:
+    def sizes(value: GraphValue) -> Iterator[int]:
         maker = origins(At(value)).value.maker
         if maker is None or maker.kind != "concatenate":
-            return [value.elements]
-        return [size for part in maker.operands for size in sizes(part)]
+            yield value.elements
+        else:
+            yield from chain.from_iterable(map(sizes, maker.operands))
 
-    whole = sizes(op.array(0))
-    return tuple(whole) if len(whole) > 1 else ()
+    whole = tuple(islice(sizes(op.array(0)), _MOST_LAID + 1))
+    return whole if 1 < len(whole) <= _MOST_LAID else ()
 
 
 def _place(instruction: Instruction, collective: Collective, module: Module) -> Hashable:

@@ -10,7 +10,7 @@ begin. What goes on beside the others is begun by one instruction and ended by a
 | fusions with one `channel_id` | at `AsyncCollectiveStart` | after `AsyncCollectiveDone` |
 | a collective, or a fusion of one, without such a mark | there | there: the chip waits |
 
-The order of a program that is not scheduled (the partitioner's) is `graph.listed`'s, and so are its fusions.
+The order of a program that is not scheduled (the partitioner's) is `foresee.listed`'s, and so are its fusions.
 
 >>> from shardviz.compiler.module import parse
 >>> module = parse('''HloModule m, is_scheduled=true
@@ -35,9 +35,18 @@ from shardviz.compiler.memory import Buffers
 from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
+from shardviz.foresee.listed import ScheduleBuilder
 from shardviz.graph import Block, GraphValue, trip_counts
-from shardviz.graph.flops import PRODUCTS, call_of, multiplied_in, product_dtype, product_flops, shortest, shortest_side
-from shardviz.graph.listed import ScheduleBuilder
+from shardviz.graph.flops import (
+    PRODUCTS,
+    call_of,
+    multiplied_in,
+    product_dtype,
+    product_flops,
+    shortest,
+    shortest_side,
+    side_of_product,
+)
 from shardviz.records.kernels import Kernel, KernelFacts
 from shardviz.records.schedule import Schedule, Scheduled, heaviest
 
@@ -57,7 +66,7 @@ def schedule_of(
     module: Module, kernels: KernelFacts | None = None, buffers: Buffers | None = None, donated: Sequence[float] = ()
 ) -> Schedule:
     """What a module's instructions do, in the compiler's order where it is scheduled (`buffers`: its buffer
-    assignment), else in `graph.listed`'s (`donated`: bytes on one device of each argument whose memory a result may
+    assignment), else in `foresee.listed`'s (`donated`: bytes on one device of each argument whose memory a result may
     take). Raises ParseError if an instruction cannot be read; the message names it."""
     reading = _ScheduleReader(module, kernels or KernelFacts(), () if buffers is None else buffers.moments)
     return reading.block(reading.graph.entry, donated=donated)
@@ -168,8 +177,10 @@ class _ScheduleReader:
             elif each.kind in PRODUCTS:
                 dtype = multiplied_in(each, product_dtype(each))
                 flops[dtype] = flops.get(dtype, 0.0) + product_flops(each)
-                sides.append(shortest_side(each))
-                kernel = "convolution" if each.kind == "convolution" else kernel
+                is_convolution = each.kind == "convolution"
+                was_product = is_convolution and "dot_general" in each.native.op_name
+                sides.append(side_of_product(each) if was_product else shortest_side(each))
+                kernel = "convolution" if is_convolution else kernel
             elif each.kind == "custom-call":
                 call = call_of(each, each.native.op_name, self.phases.source_around(each), self.kernels)
                 if call is not None:

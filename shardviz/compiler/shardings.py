@@ -45,7 +45,7 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
             copied = instruction.operands[0] if instruction.opcode == "copy" else ""
             if copied and instruction.operand_parts == ((),) and computation.by_name[copied].sharding == text:
                 continue
-            spec, shard_shape = cut(text, shape.dims, mesh)
+            spec, shard_shape = spec_and_shard(text, shape.dims, mesh)
             manual, rest = manual_part(text, shape.dims, mesh)
             name_stack = phases.full_name(block, instruction)
             rows.append(
@@ -68,7 +68,7 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
 
 
 @lru_cache(maxsize=8192)
-def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | None, tuple[int, ...] | None]:
+def spec_and_shard(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | None, tuple[int, ...] | None]:
     """The spec that an HLO sharding gives an array, and the shard's shape, `ceil(size / tiles)`; None if not said."""
     try:
         spec = read_spec(text, mesh, len(shape))

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import re
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 TPU_CHIPS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
@@ -40,7 +42,7 @@ class TargetStatus:
     ready: bool  # its compiler is installed and fits this jaxlib
     compiler: tuple[str, ...] = ()  # the packages that make it, with their versions, as far as they are installed
     missing: str = ""  # in words; empty where nothing is
-    install: str = ""  # the command that mends it; empty where nothing is missing, or nothing can be done here
+    install: str = ""  # the command that fixes it; empty where nothing is missing, or nothing can be done here
     chips: tuple[str, ...] = ()  # those that it compiles for
     example: str = ""  # how a target of this kind is written
 
@@ -72,7 +74,20 @@ def targets() -> Targets:
         >>> [target.name for target in sv.targets()]
         ['cpu', 'tpu', 'gpu']
     """
+    return _read_targets(tuple(map(_changed, sys.path)))
+
+
+@lru_cache(maxsize=1)
+def _read_targets(_: tuple[int, ...]) -> Targets:
     return Targets((_cpu(), _tpu(), _gpu()))
+
+
+def _changed(folder: str) -> int:
+    """Return when something was last installed in a folder of `sys.path`, in nanoseconds; 0 where there is none."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _cpu() -> TargetStatus:

@@ -71,6 +71,7 @@ class _FusionTraffic:
         self.op, self.is_array = op, isinstance(shape, HloShape)
         aliases = op.native.attributes.get("output_to_operand_aliasing", "")
         self.aliased = set(_ALIAS.findall(aliases))
+        self._known: dict[GraphValue, tuple[bool, float]] = {}
 
     @property
     def bytes(self) -> float:
@@ -90,11 +91,13 @@ class _FusionTraffic:
 
     def _uses(self, value: GraphValue) -> tuple[bool, float]:
         """Whether all of a value is read, and the bytes that are read of its parts."""
-        full, parts = False, 0.0
-        for user, place in value.uses:
-            also, part = self._use(value, user, place)
-            full, parts = full or also, parts + part
-        return full, parts
+        if value not in self._known:
+            full, parts = False, 0.0
+            for user, place in value.uses:
+                also, part = self._use(value, user, place)
+                full, parts = full or also, parts + part
+            self._known[value] = full, parts
+        return self._known[value]
 
     def _use(self, value: GraphValue, user: HloOperation | Block, place: int) -> tuple[bool, float]:
         if isinstance(user, Block):

@@ -20,14 +20,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache, partial
 from importlib.resources import files
+from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
-from shardviz.errors import TargetError
+from shardviz.errors import TargetError, excerpt
 
 # What a product of each element type is counted as, where the chip has no rate of its own for it.
 _COUNTED_AS = {
@@ -41,6 +42,45 @@ _COUNTED_AS = {
     "float8": ("bfloat16",),
     "int8": ("bfloat16",),
 }
+
+
+def _is_whole(value: Any, least: int = 0) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) < 2**31
+
+
+def _is_amount(value: Any) -> bool:
+    number: Any = None if isinstance(value, bool) or not isinstance(value, Real) else value
+    return number is not None and 0 <= number <= _LARGEST
+
+
+def _is_rates(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(dtype, str) and _is_amount(rate) and rate > 0 for dtype, rate in value.items()
+    )
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(v, str) and _SHAPE.fullmatch(v) for v in value)
+
+
+def _is_box(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 3 and all(_is_whole(v, 1) for v in value)
+
+
+_LARGEST = 1e30
+"""No number of a chip is larger: products of such numbers are finite."""
+_SHAPE = re.compile(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*")
+_KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "str": (lambda value: isinstance(value, str), "text"),
+    "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "int": (_is_whole, "a whole number of 0 or more"),
+    "float": (_is_amount, f"a number from 0 to {_LARGEST:g}"),
+    "Mapping[str, float]": (_is_rates, f"a mapping of element types to numbers, more than 0 and at most {_LARGEST:g}"),
+    "Mapping[str, str]": (lambda value: isinstance(value, Mapping), "a mapping of texts"),
+    "tuple[int, int, int]": (_is_box, "three whole numbers of 1 or more"),
+    "tuple[str, ...]": (_is_texts, "a tuple of texts such as '4x8'"),
+}
+"""The type of an attribute → whether a value can be one, and what it must be."""
 
 
 @dataclass(frozen=True)
@@ -128,23 +168,22 @@ class Chip:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value, (kind, _, none) = getattr(self, each.name), str(each.type).partition(" | ")
+            holds, words = _KINDS[kind]
+            if not (holds(value) or (none and value is None)):
+                raise TargetError(f"chip {self.name!r}: {each.name} must be {words}, not {excerpt(repr(value))}")
+            if each.name.endswith("_bytes_per_s") and value == 0:
+                raise TargetError(f"chip {self.name!r}: {each.name} must be more than 0, not {value!r}")
         if self.kind not in ("tpu", "gpu", "cpu"):
             raise TargetError(f"chip {self.name!r}: its kind is 'tpu', 'gpu' or 'cpu', not {self.kind!r}")
         if self.kind == "tpu" and self.ici_axes not in (2, 3):
             raise TargetError(f"chip {self.name!r}: a TPU's torus has 2 or 3 axes; give ici_axes, not {self.ici_axes}")
-        if not isinstance(self.devices_per_chip, int) or self.devices_per_chip < 1 or self.domain_size < 1:
+        if self.devices_per_chip < 1 or self.domain_size < 1:
             raise TargetError(
                 f"chip {self.name!r}: devices_per_chip and domain_size are 1 or more, not {self.devices_per_chip!r} "
                 f"and {self.domain_size!r}"
             )
-        for each in fields(self):
-            value = getattr(self, each.name)
-            wrong = isinstance(value, float | int) and not isinstance(value, bool) and not value >= 0
-            if wrong or (each.name.endswith("_bytes_per_s") and value == 0):
-                raise TargetError(f"chip {self.name!r}: {each.name} must be more than 0, not {value!r}")
-        for dtype, rate in self.flops_per_s.items():
-            if not rate > 0:
-                raise TargetError(f"chip {self.name!r}: flops_per_s[{dtype!r}] must be more than 0, not {rate!r}")
         object.__setattr__(self, "flops_per_s", MappingProxyType(dict(self.flops_per_s)))
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
         for name in ("host_bounds", "shapes"):
@@ -178,7 +217,8 @@ class Chip:
         own = {f.name for f in fields(cls)} - {"sources"}
         if wrong := sorted(changes.keys() - own):
             raise TargetError(f"Chip.like({known!r}, {wrong[0]}=...): a chip has no such number; it has {sorted(own)}")
-        rates = dict(changes.get("flops_per_s", {}))
+        if not isinstance(rates := changes.get("flops_per_s", {}), Mapping):
+            raise TargetError(f"Chip.like({known!r}, flops_per_s=...): expected a mapping, not {rates!r}")
         gone = changes.keys() | {f"flops_per_s.{dtype}" for dtype in rates}
         kept = {of: source for of, source in base.sources.items() if of not in gone}
         return replace(base, **changes | {"flops_per_s": {**base.flops_per_s, **rates}, "sources": kept})
@@ -217,8 +257,8 @@ class Chip:
         value = getattr(self, attribute)
         if not value:
             why = "simulated devices have no links and no speed; name a real machine such as 'tpu v5e:4x4'"
-            mend = f"give it with dataclasses.replace(chip, {attribute}=...)"
-            raise TargetError(f"chip {self.name!r} has no {attribute}: {why if self.kind == 'cpu' else mend}")
+            fix = f"give it with dataclasses.replace(chip, {attribute}=...)"
+            raise TargetError(f"chip {self.name!r} has no {attribute}: {why if self.kind == 'cpu' else fix}")
         return value
 
     def source(self, attribute: str) -> str:

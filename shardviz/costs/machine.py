@@ -42,9 +42,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,14 @@ class Machine:
     wrap: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.chip, Chip):
+            raise TargetError(f"a machine is of a shardviz.Chip, not of {excerpt(repr(self.chip))}")
+        for name in ("topology", "wrap"):
+            if isinstance(each := getattr(self, name), str) or not isinstance(each, Iterable):
+                raise TargetError(f"machine of {self.chip.name}: {name} is a tuple such as (4, 4), not {each!r}")
+        for n in (*self.topology, self.num_slices):
+            if not isinstance(n, Integral) or isinstance(n, bool):
+                raise TargetError(f"machine of {self.chip.name}: expected whole numbers of chips and slices, not {n!r}")
         object.__setattr__(self, "topology", tuple(int(n) for n in self.topology))
         check = {"tpu": _check_tpu, "gpu": _check_gpu, "cpu": _check_cpu}[self.chip.kind]
         check(self)
@@ -126,6 +135,8 @@ class Machine:
         if match is None or not text:
             raise TargetError(f"target {excerpt(str(target))!r}: expected {_EXAMPLES}")
         kind, name, topology, slices = match.groups()
+        if not isinstance(chip, Chip | None):
+            raise TargetError(f"chip: expected a shardviz.Chip, not {excerpt(repr(chip))}")
         kind = kind.lower() if kind else None
         if chip is None:
             if name is None and kind != "cpu":
@@ -176,6 +187,20 @@ class Machine:
     def size(self) -> int:
         """The number of JAX devices; 0 for `cpu`."""
         return self.num_chips * self.chip.devices_per_chip
+
+    @property
+    def default_mesh(self) -> dict[str, int]:
+        """Mesh axes for a plan that has none: `model` over the last axis of the torus, or the GPUs of a host, and
+        `data` over the rest; `data` alone where there is no rest. Empty for `cpu`.
+
+        >>> Machine.of("tpu v5e:4x8").default_mesh, Machine.of("gpu h100:1x8").default_mesh
+        ({'data': 4, 'model': 8}, {'data': 8})
+        """
+        if self.chip.kind == "cpu":
+            return {}
+        model = next((n for n in reversed(self.topology) if n > 1), 1)
+        data = self.size // model
+        return {"data": data, "model": model} if data > 1 else {"data": model}
 
     @property
     def hosts(self) -> int:

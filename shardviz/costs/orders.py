@@ -24,10 +24,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardviz.costs.collective import with_seconds
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placement
-from shardviz.costs.step_cost import StepCost
+from shardviz.costs.step_cost import StepCost, timed_in
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
 
@@ -121,5 +120,5 @@ def orders(cost: StepCost) -> tuple[Order, ...]:
 
 def _communication(cost: StepCost, place: Placement) -> float:
     """Seconds of what moves in a step with its mesh placed otherwise; what takes an unknown time is left out."""
-    timed = (with_seconds(c, place, cost.machine) for c in cost.collectives)
+    timed = (timed_in(cost.timed, c, place) for c in cost.collectives)
     return sum((c.total_seconds or 0.0 for c in timed), 0.0)

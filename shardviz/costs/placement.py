@@ -104,6 +104,10 @@ class Placement(Memo, Displayed):
         """JAX's id of the device at each place of the mesh."""
         return tuple(self.machine.ids()[list(self.order)].tolist())
 
+    def processes(self) -> tuple[int, ...]:
+        """The process (host) of the device at each place of the mesh."""
+        return tuple(self.machine.processes()[list(self.order)].tolist())
+
     def device(self, place: int) -> PlacedDevice:
         """The device at a place of the mesh, row-major: where in the machine it is, and its company along each mesh
         axis. Raises MeshError if the mesh has no such place."""

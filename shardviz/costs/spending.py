@@ -8,13 +8,13 @@ stood there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from shardviz.caching import Memo
-from shardviz.costs.step_cost import StepCost
-from shardviz.costs.timeline import Change, no_products, no_traffic
+from shardviz.costs.step_cost import StepCost, shares
+from shardviz.costs.timeline import Change, each_task, no_products, no_traffic
 from shardviz.costs.walk import Task
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
@@ -51,11 +51,12 @@ class Spending:
         loss: what the step would lose without it; None where no schedule tells, or it is next to nothing.
         loss_before: the same in the other plan.
         before: the same in the other plan; None where there is no other.
-        bytes: operand bytes of collectives, or bytes read and written; 0 for compute.
+        bytes: what a device sends in collectives, or reads and writes; 0 for compute.
         source: the line; None where it has none, or there are several.
         kind, axes: of collectives.
         collectives: they, in the program's order.
         lines: of compute, (file, line) → seconds, the longest first.
+        lines_before: the same in the other plan.
     """
 
     what: Literal["collective", "compute", "memory"]
@@ -69,6 +70,13 @@ class Spending:
     axes: tuple[Axis, ...] | None = None
     collectives: tuple[Collective, ...] = ()
     lines: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    lines_before: Mapping[tuple[str, int], float] = field(default_factory=dict)
+
+    def of_line(self, line: tuple[str, int]) -> Spending:
+        """The compute of one line, by what it takes."""
+        seconds, before = (lines.get(line, 0.0) for lines in (self.lines, self.lines_before))
+        before = None if self.before is None else before
+        return replace(self, seconds=seconds, before=before, loss=None, loss_before=None)
 
     @property
     def difference(self) -> float:
@@ -107,7 +115,7 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
                 loss=losses.of(moved),
                 before=None if other is None else sum(c.assumed_seconds for c in before),
                 loss_before=losses_before and losses_before.of(before),
-                bytes=sum(c.assumed_bytes for c in moved),
+                bytes=sum(c.assumed_sent_bytes for c in moved),
                 source=one.source,
                 kind=one.kind,
                 axes=one.axes,
@@ -121,8 +129,12 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
         rows.append(Spending(what=what, seconds=seconds, loss=loss, before=before, loss_before=loss_before, **fields))
 
     if cost.flops is not None:
-        lines = dict(sorted(cost.compute_by_line().items(), key=lambda item: -item[1]))
-        spent("compute", None if other is None or other.flops is None else other.step.compute, no_products, lines=lines)
+        before = None if other is None or other.flops is None else other
+        lines = {
+            "lines": dict(sorted(cost.compute_by_line().items(), key=lambda item: -item[1])),
+            "lines_before": {} if before is None else before.compute_by_line(),
+        }
+        spent("compute", before and before.step.compute, no_products, **lines)
     if cost.bound == "memory":
         spent("memory", None if other is None else other.step.memory, no_traffic, bytes=cost.hbm_bytes)
     least = _LEAST * (cost.seconds or cost.lower)
@@ -144,15 +156,8 @@ class _Losses(Memo):
 
     def __init__(self, cost: StepCost):
         self.timed, self.least = cost.timed, _LEAST * (cost.seconds or cost.lower)
-        runs = {t.collective.name: t for t in cost.report.target_collectives}
-        self.parts: dict[str, dict[str, float]] = {}  # a collective of the schedule → the report's, and their shares
-        if self.timed is None:
-            return
-        sizes = {c.name: c.assumed_bytes or 1.0 for c in cost.partitioned}
-        for name in self.timed.timing.collectives:
-            names = runs[name].stands_for if name in runs else (name,)
-            total = sum(sizes.get(each, 0.0) for each in names)
-            self.parts[name] = {each: sizes[each] / total for each in names if each in sizes}
+        self.parts = {c.name: {c.name: 1.0} for c in cost.partitioned}  # of the schedule → the report's, their shares
+        self.parts |= shares(cost.report)
 
     def of(self, collectives: Sequence[Collective]) -> Loss | None:
         """Of collectives: of one that stands for others too in the schedule, their share."""
@@ -179,11 +184,8 @@ class _Losses(Memo):
         if self.timed is None:
             return None
 
-        def taken(tasks: Iterable[Task]) -> float:
-            inner = sum(task.trips * taken(task.body) for task in tasks if task.kind == "loop")
-            return inner + sum(getattr(task, name) - new for task in tasks for name, new in change(task).items())
-
-        busy = taken(self.timed.tasks)
+        tasks = each_task(self.timed.tasks)
+        busy = sum(n * (getattr(task, name) - new) for task, n in tasks for name, new in change(task).items())
         return None if 0 < busy < self.least else Loss(self.timed.lost(change) if busy else 0.0, busy)
 
 

@@ -48,13 +48,15 @@ class StepTime:
     """How long a step takes.
 
     Attributes:
-        computing: one entry for each element type.
-        moving: memory traffic.
+        computing: one entry for each element type, at the chip's peak rate.
+        moving: memory traffic, at the memory's peak rate.
         communication: seconds of collectives; those whose time or count is not known are left out.
         peak_flops_per_s: of the whole machine, for the first element type.
         model_flops: FLOPs of the whole step that the model needs; None where not given.
         tokens: tokens (or samples) of the whole step; None where not given.
         walked: seconds of the step as it would run (`costs.timeline`); None where there is no schedule.
+        products, traffic: seconds that the schedule's matrix products and its reading and writing of memory take, at
+            the rates that they reach; None where there is no schedule.
         accuracy: how far walked steps were off where they were measured; None where nobody compared.
     """
 
@@ -65,6 +67,8 @@ class StepTime:
     model_flops: float | None = None
     tokens: float | None = None
     walked: float | None = None
+    products: float | None = None
+    traffic: float | None = None
     accuracy: Accuracy | None = None
 
     @property
@@ -75,22 +79,27 @@ class StepTime:
     @property
     def low(self) -> float | None:
         """The shortest that the step would be if it is off as far as measured ones were; None where not known."""
-        return None if self.walked is None or self.accuracy is None else self.walked * self.accuracy.low
+        return None if self.walked is None or self.accuracy is None else self.walked * self.accuracy.band[0]
 
     @property
     def high(self) -> float | None:
         """The longest that the step would be if it is off as far as measured ones were; None where not known."""
-        return None if self.walked is None or self.accuracy is None else self.walked * self.accuracy.high
+        return None if self.walked is None or self.accuracy is None else self.walked * self.accuracy.band[1]
 
     @property
     def compute(self) -> float:
-        """Seconds of compute."""
+        """Seconds of matrix products: as scheduled; without a schedule at the chip's peak rate."""
+        return self.products or self.at_peak
+
+    @property
+    def at_peak(self) -> float:
+        """Seconds of matrix products at the chip's peak rate."""
         return sum(share.seconds for share in self.computing)
 
     @property
     def memory(self) -> float:
-        """Seconds of reading and writing memory."""
-        return self.moving.seconds
+        """Seconds of reading and writing memory: as scheduled; without a schedule at the memory's peak rate."""
+        return self.traffic or self.moving.seconds
 
     @property
     def lower(self) -> float:
@@ -138,6 +147,8 @@ def step_time(
     model_flops: float | None = None,
     tokens: float | None = None,
     walked: float | None = None,
+    products: float | None = None,
+    traffic: float | None = None,
     accuracy: Accuracy | None = None,
 ) -> StepTime:
     """How long a step takes on a machine, from FLOPs of one device, loops counted (of `dtype`, or element type →
@@ -165,6 +176,8 @@ def step_time(
         model_flops=model_flops,
         tokens=tokens,
         walked=walked,
+        products=products,
+        traffic=traffic,
         accuracy=accuracy,
     )
 

@@ -11,8 +11,8 @@ says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
 
 from shardviz.caching import Memo, cached_property
 from shardviz.costs.accuracy import accuracy_of
@@ -22,20 +22,23 @@ from shardviz.costs.footprint import fits_by_estimate, footprint, span_words
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
 from shardviz.costs.step import Fit, StepTime, fits, step_time
-from shardviz.costs.timeline import TimedProgram, Timeline, timed_program, timeline_of
+from shardviz.costs.timeline import TimedProgram, Timeline, each_task, timed_program, timeline_of
 from shardviz.display import Displayed, paint
-from shardviz.errors import ShardvizError, TargetError
+from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
-from shardviz.records import Collective, CollectiveTotal, sum_collectives, total_of
+from shardviz.records import Collective, Collectives, CollectiveTotal, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
 from shardviz.records.groups import summed
 from shardviz.records.report import ReportRecord, host_bytes
 from shardviz.records.values import donated_bytes, on_device, take_donated, unused_bytes
 
-_KEPT, _OTHERS = "kept for the backward pass", "results and temporaries"
+_Report = TypeVar("_Report", bound=ReportRecord)
+KEPT, _OTHERS = "kept for the backward pass", "results and temporaries"
 """The parts of what an estimate says that a step makes."""
 _PARTITIONED = "matrix products of the partitioned program"
 _PRODUCTS = {"propagated": "matrix products as Shardy shards them"}
+_MOST_RUNS = 2
+COMBINED = "no time of its own: the schedule combines it with another"
 _SENDS = "between slices the TPU's compiler sends and receives, which none of its own collectives tells of"
 
 
@@ -96,8 +99,8 @@ class StepCost(Memo, Displayed):
     Attributes:
         report: whose step it is.
         placement: the mesh on the machine: what each mesh axis rides on.
-        collectives: the report's, each with `seconds` and `formula`: the partitioner's, or with `as_run` those of the
-            target's optimised program.
+        collectives: the report's, each with `seconds` and `formula` as the step's schedule has them: the partitioner's,
+            or with `as_run` those of the target's optimised program.
         step: the step's seconds, and those of compute, memory traffic and communication on one device.
         flops: of one device; None where the level does not count them.
         dtype: the element type at whose rate they, or most of them, are counted.
@@ -106,7 +109,8 @@ class StepCost(Memo, Displayed):
         hbm_formula: how they were found.
         needs: the memory that it takes.
         as_run: whether `collectives` are as the target's compiler runs them.
-        partitioned: the partitioner's collectives, each with `seconds` and `formula`: `collectives`, unless `as_run`.
+        partitioned: the partitioner's collectives: `collectives`, unless `as_run`; then each has its share of the
+            seconds of what runs in its place.
         levels: which number → where it is from.
         timed: the program with its times, as the step's seconds are walked; None where it has no schedule.
         tokens_are: what is counted in a step: `tokens` or `samples`.
@@ -204,7 +208,7 @@ class StepCost(Memo, Displayed):
     @property
     def busy(self) -> float | None:
         """The share of the peak FLOPs that all matrix products are, recomputed ones too."""
-        return self.step.compute / self.seconds if self.seconds and self.step.compute else None
+        return self.step.at_peak / self.seconds if self.seconds and self.step.at_peak else None
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -224,7 +228,9 @@ class StepCost(Memo, Displayed):
     @property
     def partitioned_seconds(self) -> float | None:
         """With `as_run`, what the partitioner's own collectives would take; None where not known."""
-        return total_of(self.partitioned).whole_seconds if self.as_run else None
+        if not self.as_run:
+            return None
+        return total_of(with_seconds(c, self.placement, self.machine) for c in self.report.collectives).whole_seconds
 
     @property
     def total(self) -> CollectiveTotal:
@@ -244,6 +250,9 @@ class StepCost(Memo, Displayed):
 
     def compute_by_line(self) -> dict[tuple[str, int], float]:
         """(File, line) → seconds of its matrix products on one device in a step; empty where they are not counted."""
+        if self.timed is not None and self.timed.products:
+            done = ((t.entry and t.entry.source, n * t.products) for t, n in each_task(self.timed.tasks) if t.products)
+            return summed(((source.file, source.line), seconds) for source, seconds in done if source is not None)
         chip = self.machine.chip
         rate = lambda dtype: chip.flops(dtype if chip.rate_of(dtype) else self.dtype)  # noqa: E731
         return summed(
@@ -297,17 +306,12 @@ def cost_of(
     """
     place = placed(report, target, "cost")
     machine = place.machine
-    own = report.target == machine.text and (report.level == "compiled" or bool(report.target_collectives))
-    crosses = lambda c: c.axes is None or place.route(c.axes).slices > 1  # noqa: E731
-    slices = own and machine.num_slices > 1
-    between = slices and any(crosses(c) for c in report.collectives if c.group_size != 1)
-    as_run = own and not between
-    partitioned = _timed(report.collectives, place)
-    timed = _timed((t.collective for t in report.target_collectives), place) if as_run else partitioned
+    as_run, between = _whose(report, place)
+    program = timed_program(report, place)
+    timed, partitioned = _timed(report, place, program, as_run)
     flops = None if report.cost is None else report.cost.dot_flops
     counted = flops_by_dtype(report, machine)
     batch = _batch(report, tokens)
-    program = timed_program(report, place)
     traffic, how, exactly = _traffic(report, machine, program)
     schedule = "" if program is None else report.level if program.schedule == "listed" else "compiled"
     step = step_time(
@@ -318,7 +322,9 @@ def cost_of(
         model_flops=model_flops,
         tokens=batch and batch.count,
         walked=program and program.seconds,
-        accuracy=accuracy_of(machine.chip.kind, schedule),
+        products=program and program.products,
+        traffic=program and program.traffic,
+        accuracy=accuracy_of(machine.chip.kind, schedule, machine.hosts),
     )
     needs = _needs(report, machine)
     levels = _levels(report, flops, how if exactly or program else "a lower bound", needs, as_run)
@@ -344,8 +350,85 @@ def cost_of(
     )
 
 
-def _timed(collectives: Iterable[Collective], place: Placement) -> tuple[Collective, ...]:
-    return tuple(with_seconds(c, place, place.machine) for c in collectives)
+def timed(report: _Report) -> _Report:
+    """The report with the seconds of its collectives on its own target; as it is where that has no speed."""
+    try:
+        place = placed(report, None, "cost")
+    except (TargetError, MeshError):
+        return report
+    runs, partitioned = _timed(report, place, timed_program(report, place), _whose(report, place)[0])
+    by_name = {run.name: run for run in runs}
+    own = (replace(t, collective=by_name.get(t.collective.name, t.collective)) for t in report.target_collectives)
+    return replace(report, collectives=Collectives(partitioned), target_collectives=tuple(own))
+
+
+def untimed(report: _Report) -> _Report:
+    """The report without seconds of its collectives."""
+    if all(c.seconds is None and c.formula is None for c in report.collectives):
+        return report
+    return replace(report, collectives=Collectives(replace(c, seconds=None, formula=None) for c in report.collectives))
+
+
+def _whose(report: ReportRecord, place: Placement) -> tuple[bool, bool]:
+    """Whether a step has the collectives of the target's program; and whether it has not because some go between its
+    slices."""
+    machine = place.machine
+    own = report.target == machine.text and (report.level == "compiled" or bool(report.target_collectives))
+    crosses = lambda c: c.axes is None or place.route(c.axes).slices > 1  # noqa: E731
+    slices = own and machine.num_slices > 1
+    between = slices and any(crosses(c) for c in report.collectives if c.group_size != 1)
+    return own and not between, between
+
+
+def _timed(
+    report: ReportRecord, place: Placement, program: TimedProgram | None, as_run: bool
+) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
+    """The step's collectives and the report's own, with their seconds."""
+    of_target = tuple(t.collective for t in report.target_collectives)
+    runs = tuple(timed_in(program, c, place) for c in (of_target if as_run else report.collectives))
+    return runs, _as_they_run(report, runs) if as_run else runs
+
+
+def timed_in(program: TimedProgram | None, one: Collective, place: Placement) -> Collective:
+    """A collective with its seconds on a machine, as the program's schedule has it run."""
+    runs = {} if program is None else program.timing.runs
+    if program is not None and program.schedule == "listed" and one.name not in runs and not one.conditional:
+        return replace(one, seconds=0.0, formula=COMBINED)
+    run = with_seconds(runs.get(one.name, one), place, place.machine)
+    differs = (run.kind, run.dtype) != (one.kind, one.dtype)
+    as_run = f"as {run.kind} of {run.dtype}: " if differs else ""
+    return replace(one, seconds=run.seconds, formula=f"{as_run}{run.formula}")
+
+
+def shares(report: ReportRecord) -> dict[str, dict[str, float]]:
+    """A collective of the target's program → those of the report that it carries out → their shares of it, by bytes."""
+    sizes = {c.name: c.assumed_bytes or 1.0 for c in report.collectives}
+    parts = {}
+    for run in report.target_collectives:
+        own = {name: sizes[name] for name in run.stands_for if name in sizes}
+        parts[run.collective.name] = {name: size / sum(own.values()) for name, size in own.items()}
+    return parts
+
+
+def _as_they_run(report: ReportRecord, timed: Iterable[Collective]) -> tuple[Collective, ...]:
+    """The report's collectives, each with its share of the seconds of what the target runs in its place."""
+    parts, by_name = shares(report), {run.name: run for run in timed}
+    carried: dict[str, list[tuple[Collective, float]]] = {}
+    for run, own in parts.items():
+        for name, share in own.items():
+            carried.setdefault(name, []).append((by_name[run], share))
+
+    def timed_as(c: Collective) -> Collective:
+        runs = carried.get(c.name)
+        if runs is None or any(run.total_seconds is None for run, _ in runs):
+            return replace(c, seconds=None, formula="not known: what the target's program runs in its place is not")
+        seconds = sum((run.total_seconds or 0.0) * share for run, share in runs) / (c.count or 1)
+        each = (
+            f"{f'{share:.0%} of ' if share < 1 else ''}{run.name}: {run.formula}" for run, share in runs[:_MOST_RUNS]
+        )
+        return replace(c, seconds=seconds, formula="; ".join(each))
+
+    return tuple(map(timed_as, report.collectives))
 
 
 def _batch(report: ReportRecord, tokens: float | bool | None) -> Batch | None:
@@ -447,7 +530,7 @@ def _parts(report: ReportRecord, machine: Machine) -> tuple[dict[str, float], tu
         return memory_parts(report), None
     estimate = footprint(report, machine)
     kept = min(report.residual_bytes, estimate.made)
-    sizes = {"arguments": estimate.arguments, _KEPT: kept, _OTHERS: estimate.made - kept}
+    sizes = {"arguments": estimate.arguments, KEPT: kept, _OTHERS: estimate.made - kept}
     return {what: size for what, size in sizes.items() if size}, estimate.margin
 
 
@@ -468,7 +551,7 @@ def memory_parts(report: ReportRecord) -> dict[str, float]:
     plan = report.memory
     if plan is None:
         ins, kept = _held(report)[0], report.residual_bytes
-        parts = {"arguments": ins, "outputs": max(0.0, _new_outputs(report) - kept), _KEPT: kept}
+        parts = {"arguments": ins, "outputs": max(0.0, _new_outputs(report) - kept), KEPT: kept}
     else:
         parts = {
             "arguments": float(plan.arguments),

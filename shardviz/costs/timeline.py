@@ -314,10 +314,20 @@ class TimedProgram:
     def seconds(self) -> float:
         return Walk(self.tasks, events=False).now
 
+    @cached_property
+    def products(self) -> float:
+        """Seconds of matrix products on one device in a step, whatever goes on beside them."""
+        return sum(times * task.products for task, times in each_task(self.tasks))
+
+    @cached_property
+    def traffic(self) -> float:
+        """Seconds of reading and writing main memory on one device in a step, whatever goes on beside it."""
+        return sum(times * task.hbm for task, times in each_task(self.tasks))
+
     @property
     def hbm_bytes(self) -> float:
         """Bytes that one device reads from main memory and writes there in a step."""
-        return self.timing.hbm_bytes(self.tasks)
+        return self.traffic * self.timing.bandwidth
 
     def lost(self, change: Change) -> float:
         """Seconds by which the step is shorter with other times, walked again, so that overlap counts."""
@@ -351,6 +361,15 @@ def timed_program(report: ReportRecord, place: Placement) -> TimedProgram | None
         walk = Walk(tasks)
         tasks += timing.slowest_slice(walk.now) if any(lane == "DCN" for _, lane, *_ in walk.events) else ()
     return TimedProgram(report, schedule, entries, timing, tasks)
+
+
+def each_task(tasks: Iterable[Task], times: int = 1) -> Iterator[tuple[Task, int]]:
+    """Each task that is no loop, with how often it runs in a step."""
+    for task in tasks:
+        if task.kind == "loop":
+            yield from each_task(task.body, times * task.trips)
+        else:
+            yield task, times
 
 
 def _rests_on(level: str, schedule: str, compiled_for: str) -> str:

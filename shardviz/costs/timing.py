@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -55,15 +56,10 @@ def runs_as_sum(kind: str, size: int, machine: Machine) -> bool:
 
 
 class Timing:
-    """Puts times on a schedule's entries; `notes` are what is not known, `axis_of` the mesh axis of each lane."""
+    """Puts times on a schedule's entries; `notes` are what is not known, `axis_of` the mesh axis of each lane, `runs`
+    each collective that was timed as the chip runs it."""
 
-    def __init__(
-        self,
-        place: Placement,
-        collectives: Mapping[str, Collective],
-        *,
-        listed: bool = False,
-    ):
+    def __init__(self, place: Placement, collectives: Mapping[str, Collective], *, listed: bool = False):
         """`collectives` are those that schedules name. `listed`: schedules are the program's own order, in which a chip
         waits for what its compiler would not run beside other work."""
         self.place, self.collectives = place, collectives
@@ -71,16 +67,14 @@ class Timing:
         self._beside = _BESIDE.get(self.chip.name, _BESIDE.get(self.chip.kind)) if listed else None
         self.notes: dict[str, None] = {}
         self.axis_of: dict[str, str] = {}
-        self._bandwidth = self.chip.needs("hbm_bytes_per_s") / self.chip.devices_per_chip * (self.chip.hbm_share or 1.0)
+        self.runs: dict[str, Collective] = {}
+        self.bandwidth = self.chip.needs("hbm_bytes_per_s") / self.chip.devices_per_chip * (self.chip.hbm_share or 1.0)
         self._ways = {name: self._way(c) for name, c in collectives.items() if c.kind == "collective-permute"}
         self._split = {axis for way in self._ways.values() if way for axis, _ in (way,)}
 
     def tasks(self, entries: Schedule) -> tuple[Task, ...]:
-        return tuple(task for entry in entries for task in self._tasks(entry))
-
-    def hbm_bytes(self, tasks: Iterable[Task]) -> float:
-        """Bytes that tasks read from main memory and write there, loops multiplied in."""
-        return sum(task.trips * (task.hbm * self._bandwidth + self.hbm_bytes(task.body)) for task in tasks)
+        combined: dict[Any, Collective] = {}
+        return tuple(task for entry in entries for task in self._tasks(entry, combined))
 
     def slowest_slice(self, seconds: float) -> tuple[Task, ...]:
         """What a step of so many seconds over several slices waits for the slowest of them (`slice_wait`)."""
@@ -88,23 +82,23 @@ class Timing:
         begin = Task("begin", "slowest slice", lanes=(SLICES,), seconds=wait, what="the slowest slice")
         return begin, Task("end", begin.name)
 
-    def _tasks(self, entry: Scheduled) -> Iterator[Task]:
+    def _tasks(self, entry: Scheduled, combined: dict[Any, Collective]) -> Iterator[Task]:
         """An entry, unless only TPUs do it; of a collective for which the chip waits where it begins, its end too."""
         if entry.padding_bytes and not entry.hbm_bytes and self.chip.kind != "tpu":
             return
-        yield self._task(entry)
+        yield self._task(entry, combined)
         if self._beside is not None and entry.kind == "begin":
             collective = self.collectives.get(entry.collective)
             if collective is not None and collective.kind not in self._beside:
                 yield Task("end", entry.name, entry=entry)
 
-    def _task(self, entry: Scheduled) -> Task:
+    def _task(self, entry: Scheduled, combined: dict[Any, Collective]) -> Task:
         task = Task(entry.kind, entry.name, after=entry.after, entry=entry)
         if entry.kind == "work":
             task.products = sum(map(self._products, entry.flops.items()))
             own = {"attention": self.chip.attention_share, "convolution": self.chip.convolution_share}.get(entry.kernel)
             task.products /= self.fill(entry) * (own or self.chip.matrix_share or 1.0)
-            task.hbm = entry.moved(self.chip.own_bytes, self.chip.kind == "tpu") / self._bandwidth
+            task.hbm = entry.moved(self.chip.own_bytes, self.chip.kind == "tpu") / self.bandwidth
             task.launch = self.chip.launch_seconds or 0.0
             task.what, task.bound = ("products" if entry.flops else "other work"), _bound(task)
             for name in entry.opaque:
@@ -116,7 +110,11 @@ class Timing:
                 self._note(f"the trips of loop {entry.name} are not known: counted once")
         elif entry.collective:
             one = self._as_run(entry)
+            if one is not None:
+                self.runs[entry.collective] = one
             task.seconds, task.lanes, task.bound = self._timed(entry.collective, one)
+            if one is not None and one.kind == "all-reduce" and entry.sums_before and self._beside is not None:
+                task.seconds = self._together(entry, one, combined)
             task.what, task.axes = (one.kind, one.axes) if one else ("collective", None)
         elif entry.kind == "begin":
             task.what = "copy"
@@ -127,7 +125,7 @@ class Timing:
                 task.what, task.lanes, task.bound = _words(entry.between), ("DCN",), "DCN"
                 task.seconds = self._between(entry)
             else:
-                task.hbm, task.bound = entry.hbm_bytes / self._bandwidth, "HBM"
+                task.hbm, task.bound = entry.hbm_bytes / self.bandwidth, "HBM"
         return task
 
     def _note(self, text: str) -> None:
@@ -180,6 +178,18 @@ class Timing:
             sent = one.operand_bytes if one.kind == "all-reduce" else one.operand_bytes / 2  # zeros are of float32
             one = dataclasses.replace(one, dtype="bfloat16", operand_bytes=sent, result_bytes=one.result_bytes / 2)
         return one
+
+    def _together(self, entry: Scheduled, one: Collective, combined: dict[Any, Collective]) -> float:
+        """Seconds that an all-reduce comes to on top of those with which a TPU's compiler makes it one: over the same
+        devices, of one element type, and none needs another. Many small ones so take their hops once."""
+        key = one.axes, one.groups, one.dtype, entry.sums_before
+        before = combined.get(key)
+        if before is not None:
+            sizes = before.operand_bytes + one.operand_bytes, before.result_bytes + one.result_bytes
+            one = dataclasses.replace(one, operand_bytes=sizes[0], result_bytes=sizes[1])
+        combined[key] = one
+        earlier = 0.0 if before is None else self._timed(entry.collective, before)[0]
+        return self._timed(entry.collective, one)[0] - earlier
 
     def _timed(self, name: str, collective: Collective | None) -> tuple[float, tuple[str, ...], str]:
         """Seconds, lanes and bound of a collective."""

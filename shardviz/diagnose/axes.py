@@ -1,9 +1,9 @@
 """Rules about mesh axes.
 
-| rule | what it says |
+| rule | meaning |
 |---|---|
-| `idle-axis` | the devices along an axis all hold and do the same |
-| `slow-order` | much moves over an axis that crosses hosts or slices, and would not in another order of devices |
+| `idle-axis` | the devices along an axis hold the same arrays and repeat the same work |
+| `slow-order` | traffic crosses hosts or slices; another device order would avoid it |
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from shardviz.records.report import values_of
 
 
 def idle_axes(case: Case) -> Iterator[Finding]:
-    """Each mesh axis that shards nothing and over which nothing moves: its devices repeat each other's work."""
+    """Find mesh axes that shard nothing and that no collective spans: their devices repeat each other's work."""
     report = case.report
     unread = any(v.spec is None and not v.manual for v in values_of(report))
     if unread or any(c.axes is None for c in report.collectives):
-        return  # something is sharded or moves in a way that no axes say
+        return  # a sharding or a collective is not expressible in axes
     for axis, size in report.mesh.shape.items():
         if size == 1 or axis in case.used_axes:
             continue
@@ -40,21 +40,22 @@ def idle_axes(case: Case) -> Iterator[Finding]:
             why="no argument, output or constraint names it, so propagation has nothing to start from",
             axes=(axis,),
             numbers={"size": float(size), "bytes": case.argument_bytes, **_repeated(case, size)},
-            mends=(*_batch_along(case, axis), *weights),
+            suggestions=(*_batch_along(case, axis), *weights),
         )
 
 
 def _repeated(case: Case, size: int) -> dict[str, float]:
-    """What each of so many devices would take less for matrix products if these were divided among them."""
+    """Return the seconds that each device would save if the repeated products were sharded over `size` devices."""
     lost = (case.flop_seconds(case.report.products) or 0.0) * (1 - 1 / size)
     return {"seconds": lost, "share": lost / case.step} if lost and case.step and case.counts_products else {}
 
 
 def _batch_along(case: Case, axis: str) -> Iterator[Suggestion]:
-    """To shard the batch along an axis too; then in the place of others, where these shard other arrays as well."""
+    """Suggest the batch sharded along an axis too, then in place of axes that also shard other arrays."""
     report = case.report
     batch = [v for v in inputs_of(report) or samples_of(report) if v.spec is not None and v.shape and not v.manual]
-    others = {axis_name(a) for v in case.arguments if v not in batch and v.spec is not None for a in v.spec.axes}
+    own = {v.name for v in batch}
+    others = {axis_name(a) for v in case.arguments if v.name not in own and v.spec is not None for a in v.spec.axes}
     for instead in (False, True):
         rows: list[tuple[str, Spec]] = []
         for v in batch:
@@ -75,8 +76,7 @@ _WORTH = 0.05
 
 
 def slow_order(case: Case) -> Iterator[Finding]:
-    """Another order of the mesh's devices on the machine with which communication takes a twentieth of the step
-    less."""
+    """Find a device order that saves a twentieth of the step in communication."""
     cost = case.cost
     if cost is None or not case.step or cost.unknown or cost.machine.chip.kind == "cpu":
         return
@@ -106,7 +106,7 @@ def slow_order(case: Case) -> Iterator[Finding]:
             "best_seconds": best.communication,
             "bytes": heaviest.bytes,
         },
-        mends=(_laid_out(best, case),),
+        suggestions=(_laid_out(best, case),),
     )
 
 

@@ -1,4 +1,4 @@
-"""A report as the rules see it: with the time of its collectives where the target has a speed, and sums in numbers."""
+"""A report as the rules see it: with its cost on a machine, and helpers for sums and words."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from shardviz.records.values import on_device
 
 @dataclass(frozen=True)
 class Case(Memo):
-    """A report, and the machine whose seconds are wanted.
+    """A report, and the machine whose seconds count.
 
     Attributes:
-        target: the machine, or what the step costs on it; None for the report's own target, if that has a speed.
+        target: the machine, or the cost of a step on it; None for the report's own target.
     """
 
     report: ReportRecord
@@ -38,8 +38,10 @@ class Case(Memo):
 
     @cached_property
     def cost(self) -> StepCost | None:
-        """What the step costs on the machine; None where none was given and the report's own target has no speed.
-        Raises TargetError, MeshError for a given machine, as `sv.cost`."""
+        """The cost of a step on the machine; None if no target was given and the report's own has no known speed.
+
+        Raises TargetError, MeshError for a given machine, as `sv.cost`.
+        """
         if isinstance(self.target, StepCost):
             return self.target
         if self.target is not None:
@@ -51,17 +53,18 @@ class Case(Memo):
 
     @cached_property
     def step(self) -> float | None:
-        """Seconds of the step; of what is known where FLOPs are not."""
+        """Seconds per step; a lower bound if some FLOPs are unknown."""
         return None if self.cost is None else self.cost.seconds or self.cost.lower
 
     @cached_property
     def _seconds(self) -> dict[int, float]:
-        """The identity of each of the report's collectives → its seconds in a step."""
+        """`id` of each collective → its seconds per step."""
         timed = self.cost.partitioned if self.cost is not None else ()
         return {id(c): t.assumed_seconds for c, t in zip(self.report.collectives, timed, strict=bool(timed))}
 
     def moved(self, collectives: Iterable[Collective]) -> dict[str, float]:
-        """`bytes` (operands, on one device in a step), `runs`, and on a machine `seconds` and `share` of the step."""
+        """Return `bytes` (operands per device and step), `runs`, and on a machine `seconds` and their `share` of the
+        step."""
         some = list(collectives)
         numbers = {"bytes": sum(c.assumed_bytes for c in some), "runs": float(sum(c.count or 1 for c in some))}
         if self.cost is not None:
@@ -70,13 +73,14 @@ class Case(Memo):
         return numbers
 
     def grave(self, moved: Mapping[str, float]) -> bool:
-        """Whether what moves takes more of the step than a level is off by; without a machine, a twentieth of bytes."""
+        """Whether the communication exceeds the level's error; without a machine, whether it is a twentieth of all
+        bytes moved."""
         part = moved["bytes"] / (self.moved_bytes or 1.0)
         return part >= 0.01 and moved["share"] >= STEP_ERROR if "share" in moved else part >= 0.05
 
     @cached_property
     def moved_bytes(self) -> float:
-        """Operand bytes of all collectives, on one device in a step."""
+        """Operand bytes of all collectives per device and step."""
         return sum(c.assumed_bytes for c in self.report.collectives)
 
     @cached_property
@@ -89,7 +93,8 @@ class Case(Memo):
         return grouped(((v.source, v.dtype, _JAXS.get(name, name)), v) for name, v in short)
 
     def heavy(self, size: float) -> bool:
-        """Whether it is a twentieth of the arguments' bytes on a device, and a hundredth of its memory where known."""
+        """Whether a size is a twentieth of the arguments' bytes per device, and a hundredth of the device's memory if
+        known."""
         usable = self.cost.needs.usable if self.cost is not None else None
         return size >= max(0.05 * self.argument_bytes, 0.01 * (usable or 0.0))
 
@@ -97,23 +102,23 @@ class Case(Memo):
         return name in self._argument_names
 
     def whole(self, c: Collective) -> tuple[int, ...] | None:
-        """The shape of the whole array that a collective moves; None where the level does not say."""
+        """Return the full shape of the array that a collective moves; None if unknown."""
         if c.array is not None:
             return c.array
         return None if c.after is None else _whole(c.shape, c.after, self.report.mesh)
 
     def left(self, c: Collective) -> float:
-        """Bytes of the array that a device holds after a collective, or after the resharding that it is part of."""
+        """Return the array's bytes per device after a collective, or after the resharding that it belongs to."""
         if c.array is None or c.after is None:
             return c.result_bytes
         return self.shard_bytes(c.array, c.dtype, c.after)
 
     def shard_bytes(self, shape: tuple[int, ...], dtype: str, spec: Spec) -> float:
-        """Bytes on one device of an array that is sharded by a spec."""
+        """Return the bytes per device of an array with a spec."""
         return float(math.prod(shard_shape(shape, spec, self.report.mesh)) * itemsize(dtype))
 
     def value_of(self, c: Collective) -> Value | None:
-        """The argument or intermediate that a collective moves, where that is known."""
+        """Return the argument or intermediate that a collective moves; None if unknown."""
         if self.is_argument(c.operand):
             return self.report.value(c.operand)
         whole = self.whole(c)
@@ -121,7 +126,7 @@ class Case(Memo):
         return values[0] if len({v.name for v in values}) == 1 else None
 
     def name_of(self, name: str) -> str:
-        """The name, if a value of the report has it."""
+        """Return the name if the report has such a value, else an empty string."""
         return name if name in self._names else ""
 
     @cached_property
@@ -129,23 +134,22 @@ class Case(Memo):
         return frozenset(v.name for v in values_of(self.report))
 
     def value_name(self, c: Collective) -> str:
-        """Its name; empty where it is not known."""
         value = self.value_of(c)
         return value.name if value is not None else ""
 
     def constrained(self, c: Collective, spec: Spec | None, *, argument: bool = False) -> tuple[Suggestion, ...]:
-        """To constrain what a collective moves to a spec; an argument is given it, where `argument` says so.
+        """Suggest a spec for the array that a collective moves: by a constraint, or with `argument` as an argument's
+        spec.
 
-        Where a constraint of the function asks for the move, to change that one. None where the array is not known, or
-        is a slice or another shape of it, which the spec does not fit; none for a spec that shards along a part of a
-        mesh axis, which no PartitionSpec says.
+        If one of the function's constraints asks for the collective, suggest to change that constraint. Empty if the
+        array is unknown, if only a slice of it moves, or if a PartitionSpec cannot express the spec.
         """
         value = self.value_of(c)
         if spec is None or any(not isinstance(axis, str) for axis in spec.axes):
             return ()
         if "asked" in c.facts and not argument:
             at = at_line(c.source)
-            return (by_hand(c.source, f"leave out the constraint{at}, or make it {spec}"),)
+            return (by_hand(c.source, f"drop the constraint{at}, or make it {spec}"),)
         if value is None or value.shape != self.whole(c) or value.spec is None:
             return ()
         if self.is_argument(value.name):
@@ -153,12 +157,12 @@ class Case(Memo):
         return (self.constraint(value, spec, value.source or c.source),)
 
     def constraint(self, value: Value, spec: Spec, source: Frame | None) -> Suggestion:
-        """To constrain a value to a spec at a line."""
+        """Suggest to constrain a value to a spec at a line."""
         called = value.name if self.is_argument(value.name) else value.label or "what is made"
         return Suggestion(kind="constrain", target=value.name, spec=spec, source=source, called=called)
 
     def elsewhere(self, c: Collective) -> tuple[Suggestion, ...]:
-        """To shard the argument that a collective moves along another dimension than the one that it goes along."""
+        """Suggest to shard the argument that a collective moves along another dimension."""
         value = self.value_of(c)
         if value is None or value.spec is None or not self.is_argument(value.name):
             return ()
@@ -167,18 +171,18 @@ class Case(Memo):
         return () if spec is None else (Suggestion(kind="argument", target=value.name, spec=spec),)
 
     def place(self, c: Collective) -> str:
-        """What an id says of a collective: what it moves, or its line, and over which axes."""
+        """Return a collective's part of a finding's id: its value or line, and its axes."""
         where = self.value_name(c) or (c.source.short if c.source else c.name)
         return f"{where}:{axes_words(c.axes)}"
 
     def what(self, c: Collective) -> str:
-        """What it moves, for the beginning of a sentence."""
+        """Return the moved array in words, for the beginning of a sentence."""
         text = self.what_inside(c)
         described = text.startswith((*_MADE.values(), "an array"))
         return text[0].upper() + text[1:] if described else text
 
     def what_inside(self, c: Collective) -> str:
-        """What it moves, for the middle of a sentence."""
+        """Return the moved array in words, for the middle of a sentence."""
         value = self.value_of(c)
         if value is not None and (value.label or self.is_argument(value.name)):
             return value.label or value.name
@@ -186,16 +190,15 @@ class Case(Memo):
         return f"{what} at {c.source.short}" if c.source else what
 
     def runs_as(self, c: Collective) -> tuple[TargetCollective, ...]:
-        """What the target runs for a collective."""
         return runs_as(c.name, self.report.target_collectives)
 
     def runs_as_once(self, c: Collective) -> bool:
-        """Whether the target's compiler is known to have moved a collective out of its loop."""
+        """Whether the target's compiler moved a collective out of its loop."""
         runs = self.runs_as(c)
         return bool(runs) and all((r.collective.count or 2) < (c.count or 2) for r in runs)
 
     def flop_seconds(self, products: Iterable[Product]) -> float | None:
-        """How long one device takes for products in a step; None where no machine is known."""
+        """Return the seconds that one device takes for products in a step; None if there is no machine."""
         if self.cost is None:
             return None
         chip, usual = self.cost.machine.chip, self.cost.dtype
@@ -204,13 +207,13 @@ class Case(Memo):
 
     @property
     def counts_products(self) -> bool:
-        """Whether the report counts as many FLOPs as Shardy's products have; the partitioner may do with less."""
+        """Whether the report counts at least the FLOPs of Shardy's products; the partitioner may need fewer."""
         cost = self.report.cost
         return cost is not None and sum(p.step_flops for p in self.report.products) <= 1.01 * cost.dot_flops
 
     @cached_property
     def family(self) -> Family:
-        """Which arguments and outputs stand at the same place of different trees."""
+        """Arguments and outputs by their place in their trees."""
         return Family.of(self.report)
 
     @cached_property
@@ -221,52 +224,51 @@ class Case(Memo):
 
     @cached_property
     def arguments(self) -> tuple[Value, ...]:
-        """The arguments that take the device's own memory in the program."""
+        """The arguments that take device memory."""
         return on_device(self.report.arguments)
 
     @cached_property
     def argument_bytes(self) -> float:
-        """Bytes of these on one device."""
+        """Bytes of `arguments` per device."""
         return total_bytes(self.arguments)
 
 
 def nbytes(value: Value) -> float:
-    """Bytes on one device; 0 where they are not known."""
+    """Return a value's bytes per device; 0 if unknown."""
     return value.bytes_per_device or 0.0
 
 
 def total_bytes(values: Iterable[Value]) -> float:
-    """Bytes of all of them on one device."""
+    """Return the values' total bytes per device."""
     return sum(map(nbytes, values))
 
 
 def at_line(source: Frame | None) -> str:
-    """` at model.py:20`; empty where no line is known."""
+    """Return ` at model.py:20`; empty if the line is unknown."""
     return f" at {source.short}" if source is not None else ""
 
 
 def and_others(alike: Sized, noun: str = "other") -> str:
-    """` and 2 others`: what there is besides the first; empty where there is nothing."""
+    """Return ` and 2 others`, counting all but the first; empty if there is only one."""
     return f" and {plural(len(alike) - 1, noun)}" if len(alike) > 1 else ""
 
 
 def severity(grave: object) -> str:
-    """A warning where it is grave, else a note."""
     return "warning" if grave else "note"
 
 
 def by_hand(source: Frame | None, text: str) -> Suggestion:
-    """What only a person can write."""
+    """Suggest a change that only a person can write."""
     return Suggestion(kind="code", source=source, text=text)
 
 
 def noted(rule: str, text: str, severity: str = "note", **more: Any) -> tuple[Finding, ...]:
-    """One finding; none for an empty text."""
+    """Return one finding; none for an empty text."""
     return (Finding(rule, severity, text, **more),) if text else ()
 
 
 def moved_words(numbers: Mapping[str, float]) -> str:
-    """`33.6 MB on each device in a step, 0.21 s (4 % of the step)`: what moves, as `Case.moved` has it."""
+    """Return `33.6 MB on each device in a step, 0.21 s (4 % of the step)`, from the numbers of `Case.moved`."""
     text = f"{format_bytes(numbers['bytes'])} on each device in a step"
     if "seconds" in numbers:
         text += f", {format_seconds(numbers['seconds'])} ({numbers['share']:.1%} of the step)"
@@ -283,7 +285,7 @@ _MADE = {
     "transpose": "a transposed array",
     "concatenate": "a concatenated array",
 }
-"""What a JAX user calls the result of an operation."""
+"""Operation → the JAX user's words for its result."""
 _JAXS = {
     "dot": "dot_general",
     "rev": "reverse",
@@ -295,16 +297,15 @@ _JAXS = {
     "neg": "negate",
     "exp": "exponential",
 }
-"""What HLO calls operations that Shardy's level has by another name."""
+"""HLO's name of an operation → Shardy's."""
 
 
 def _whole(shard: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[int, ...]:
-    """The whole array's shape, from one device's."""
-    ways = [axes_size(dim, mesh) for dim in Spec.of(spec, len(shard)).dims]
-    return tuple(n * way for n, way in zip(shard, ways, strict=True))
+    counts = [axes_size(dim, mesh) for dim in Spec.of(spec, len(shard)).dims]
+    return tuple(n * count for n, count in zip(shard, counts, strict=True))
 
 
 def quoted_axes(axes: Iterable[Any]) -> str:
-    """`'data' and 'model'`."""
+    """Return `'data' and 'model'`."""
     names = [repr(axis_name(a)) for a in axes]
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -1,34 +1,36 @@
-"""Rules about results and the arguments that they belong to: how they are sharded, and whether they take their memory.
+"""Rules about results and the arguments that they replace: their shardings and donation.
 
-| rule | what it says |
+| rule | meaning |
 |---|---|
-| `comes-back-otherwise` | a new value comes out sharded otherwise than its argument: the step compiles twice |
-| `result-gathered` | the plan asks for results replicated that the program computes sharded |
-| `gradient-unlike` | a gradient comes out sharded otherwise than its parameter |
-| `not-donated` | a result takes new memory though the argument whose place it takes is not needed any more |
-| `donation-copied` | a donated argument's new value is filled beside it by a loop, and copied in the end |
-| `donation-unused` | an argument is donated, and no result can take its memory |
+| `comes-back-otherwise` | an argument's new value has another sharding: the step compiles twice |
+| `result-gathered` | the plan asks for replicated results that the program computes sharded |
+| `gradient-unlike` | a gradient's sharding differs from its parameter's |
+| `not-donated` | a result takes new memory although the argument that it replaces could be donated |
+| `donation-copied` | a loop fills a donated argument's new value in other memory, and copies it at the end |
+| `donation-unused` | an argument is donated, but no result can reuse its memory |
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, nbytes, quoted_axes, severity, total_bytes
+from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.siblings import better_specs
 from shardviz.diagnose.specs import divides, suggest_specs
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.donations import Shard, donations
 from shardviz.records import Collective, Finding, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.paths import common_path, segments
 from shardviz.records.values import BESIDE, IN_PLACE
+from shardviz.stablehlo.donations import Shard, donations
 
 
 def pairs(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
-    """(Argument, result) of the same place, shape and element type, the first with the first where there are several;
-    of those in `gradients` the argument's gradient, in place of its new value."""
+    """Return (argument, new value) for results of the same place, shape and element type.
+
+    With `gradients`, return (argument, gradient). The first argument pairs with the first result if several match.
+    """
     return case.once(("pairs", gradients), lambda: _pairs(case, gradients))
 
 
@@ -48,7 +50,7 @@ def _pairs(case: Case, gradients: bool) -> list[tuple[Value, Value]]:
 
 
 def comes_back_otherwise(case: Case) -> Iterator[Finding]:
-    """Results that come out sharded otherwise than the argument whose place they take, all as one finding."""
+    """Find results with another sharding than the argument that they replace, as one finding."""
     wrong = _otherwise(case)
     if not wrong:
         return
@@ -66,7 +68,7 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
         moved += f" Their donation, {format_bytes(donated)}, is not used." if many > 1 else " Its donation is not used."
     yield Finding(
         f"comes-back-otherwise:{result.name}",
-        severity(size >= 0.01 * case.argument_bytes and not _mended_elsewhere(case, wrong)),
+        severity(size >= 0.01 * case.argument_bytes and not _fixed_elsewhere(case, wrong)),
         f"The step compiles twice: {all_of_tree}{argument.name} goes in as {argument.spec} and comes out as "
         f"{result.spec}, {format_bytes(size)} a device.{moved}",
         why=("the plan asks for the result so" if asked else "the plan gives the result no spec, so the compiler chose")
@@ -75,7 +77,7 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
         value=result.name,
         axes=tuple(dict.fromkeys((*argument.spec.axes, *result.spec.axes))) if argument.spec and result.spec else (),
         numbers=numbers,
-        mends=(
+        suggestions=(
             *_as_returned(case, wrong),
             *_as_arguments(wrong, f"ask for {many} results as their arguments (out_shardings as in_shardings)"),
         ),
@@ -83,28 +85,27 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
 
 
 def _as_arguments(rows: Sequence[tuple[Value, Value]], text: str) -> tuple[Suggestion, ...]:
-    """To ask for results in the specs of their arguments, that of the largest first; `text` says it of several."""
+    """Suggest their arguments' specs for results, the largest first; `text` describes several."""
     largest = max(rows, key=lambda pair: nbytes(pair[1]))
     rows = (largest, *(pair for pair in rows if pair is not largest))
     return suggest_specs("output", [(r.name, a.spec) for a, r in rows if a.spec is not None], text)
 
 
-def _mended_elsewhere(case: Case, wrong: Sequence[tuple[Value, Value]]) -> bool:
-    """Whether another finding gives each of these arguments the spec that it comes back with: one fault, and its mend
-    is there."""
+def _fixed_elsewhere(case: Case, wrong: Sequence[tuple[Value, Value]]) -> bool:
+    """Whether other findings already suggest for each argument the spec of its new value, so that this is not another
+    fault."""
     better, mesh = better_specs(case), case.report.mesh
     return all(a.name in better and r.spec is not None and better[a.name].same_as(r.spec, mesh) for a, r in wrong)
 
 
 def _as_returned(case: Case, wrong: Sequence[tuple[Value, Value]]) -> Iterator[Suggestion]:
-    """To give arguments the specs that they come back with, where these hold no more."""
+    """Suggest for arguments the specs of their new values, unless these take more memory."""
     better = [(a, r) for a, r in wrong if nbytes(r) <= nbytes(a) and divides(a, r.spec or Spec(), case.report.mesh)]
     specs = [(a.name, r.spec) for a, r in sorted(better, key=lambda pair: -nbytes(pair[0])) if r.spec is not None]
     yield from suggest_specs("argument", specs, f"give {plural(len(specs), 'argument')} the specs of their new values")
 
 
 def _otherwise(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
-    """(Argument, its new value, or its gradient), where the two are not sharded alike."""
     mesh = case.report.mesh
     return [
         (a, r)
@@ -114,7 +115,7 @@ def _otherwise(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]
 
 
 def _moved_out(case: Case, results: Iterable[Value]) -> list[Collective]:
-    """The collectives that bring results into the sharding that the plan asks for."""
+    """Return the collectives that bring results into the sharding that the plan asks for."""
     last = [c for c in case.report.collectives if c.kind != "all-reduce" and ("return" in c.read_by or not c.source)]
     moved = []
     for v in results:
@@ -126,10 +127,10 @@ def _moved_out(case: Case, results: Iterable[Value]) -> list[Collective]:
 
 
 def gathered_results(case: Case) -> Iterator[Finding]:
-    """Results that the plan asks for replicated along axes by which the program computes them sharded, as one finding.
+    """Find results that the plan asks for replicated although the program computes them sharded, as one finding.
 
-    Not those that take an argument's place: they are sharded as it is (ZeRO gathers the parameters on purpose), or
-    come back otherwise.
+    Results that replace an argument are excluded: they follow the argument's sharding (ZeRO gathers parameters on
+    purpose).
     """
     mesh, state = case.report.mesh, {v.becomes for v in case.report.arguments}
     names = lambda spec: set(map(axis_name, spec.axes))  # noqa: E731
@@ -144,29 +145,29 @@ def gathered_results(case: Case) -> Iterator[Finding]:
         return
     gathered.sort(key=lambda row: -nbytes(row[0]))
     v, spec, _ = gathered[0]
-    held, parts = total_bytes(v for v, *_ in gathered), sum(part for *_, part in gathered)
+    total, parts = total_bytes(v for v, *_ in gathered), sum(part for *_, part in gathered)
     moves = case.moved(_moved_out(case, [v for v, *_ in gathered]))
-    numbers = {"bytes": held, "saved_bytes": held - parts, "results": float(len(gathered))}
+    numbers = {"bytes": total, "saved_bytes": total - parts, "results": float(len(gathered))}
     numbers |= {"moved_bytes": moves["bytes"]} | {n: moves[n] for n in ("seconds", "share") if n in moves}
     others = and_others(gathered, "other result")
     axes = tuple(a for a in spec.axes if v.spec is None or axis_name(a) not in names(v.spec))
     even = [(r.name, s) for r, s, _ in gathered if divides(r, s, mesh)]
     yield Finding(
         f"result-gathered:{v.name}",
-        severity(case.heavy(held - parts) or (moves["runs"] and case.grave(moves))),
+        severity(case.heavy(total - parts) or (moves["runs"] and case.grave(moves))),
         f"The plan asks for {v.name}{others} as {v.spec}, and the program computes it as {spec}: it is gathered over "
-        f"{quoted_axes(axes)}, {format_bytes(held)} on each device where {format_bytes(parts)} would do"
+        f"{quoted_axes(axes)}, {format_bytes(total)} on each device where {format_bytes(parts)} would do"
         + (f". This communicates {moved_words(moves)}." if moves["runs"] else "."),
         why="out_specs ask for the whole result on each device; returned as it is computed, it moves nothing",
         value=v.name,
         axes=axes,
         numbers=numbers,
-        mends=suggest_specs("output", even, f"ask for {len(even)} results as the program computes them"),
+        suggestions=suggest_specs("output", even, f"ask for {len(even)} results as the program computes them"),
     )
 
 
 def gradients_unlike(case: Case) -> Iterator[Finding]:
-    """Gradients that come out with more bytes than their parameters, or sharded along other dimensions, as one
+    """Find gradients that are larger per device than their parameters or sharded along other dimensions, as one
     finding."""
     least = 0.01 * case.argument_bytes
     rows = [(a, r) for a, r in _otherwise(case, gradients=True) if nbytes(r) >= max(least, nbytes(a))]
@@ -183,12 +184,12 @@ def gradients_unlike(case: Case) -> Iterator[Finding]:
         value=result.name,
         axes=tuple(dict.fromkeys((*(argument.spec or Spec()).axes, *(result.spec or Spec()).axes))),
         numbers={"bytes": other, "saved_bytes": max(0.0, other - one)},
-        mends=_as_arguments(rows, f"ask for {len(rows)} gradients as their parameters are sharded"),
+        suggestions=_as_arguments(rows, f"ask for {len(rows)} gradients as their parameters are sharded"),
     )
 
 
 def donated(case: Case) -> Iterator[Finding]:
-    """Donations that cannot be used, and those that could be made."""
+    """Find donations that have no effect, and arguments that could be donated."""
     report = case.report
     shards = {n: _shard(v, False) for n, v in enumerate(report.arguments) if v.donated and not v.unused}
     results = [_shard(v, report.plan.out_specs.get(v.name) is None) for v in report.outputs] if shards else []
@@ -201,7 +202,7 @@ def donated(case: Case) -> Iterator[Finding]:
     if size := total_bytes(idle):
         heaviest = max(idle, key=nbytes)
         others = and_others(idle)
-        mends = (Suggestion(kind="output", target=r.name, spec=a.spec) for a, r in pairs(case) if a in idle)
+        suggestions = (Suggestion(kind="output", target=r.name, spec=a.spec) for a, r in pairs(case) if a in idle)
         yield Finding(
             f"donation-unused:{heaviest.name}",
             severity(size >= 0.01 * case.argument_bytes),
@@ -211,7 +212,7 @@ def donated(case: Case) -> Iterator[Finding]:
             "memory kind",
             value=heaviest.name,
             numbers={"bytes": size, "arguments": float(len(idle))},
-            mends=tuple(mends),
+            suggestions=tuple(suggestions),
         )
     alike = [a for a, r in pairs(case) if a.shard_shape == r.shard_shape and not (a.unused or a.on_host)]
     yield from _copied_in_the_end(case, [a for a in alike if a.donated and a.renewal == BESIDE])
@@ -230,17 +231,16 @@ def donated(case: Case) -> Iterator[Finding]:
             severity(numbers.get("share", 0.0) >= 0.02),
             f"{heaviest.name}{others} could be donated, which saves at most {format_bytes(size)} on each device: a "
             f"result of the same path and shape takes new memory.{first}",
-            why="without donation, the old and the new array are in memory at the same time; by how much less is held "
-            "with it hangs on what else lies there, which its mend says. Do not donate an array that you read "
-            "afterwards",
+            why="without donation, the old and the new array are in memory at the same time. The peak may fall by "
+            "less than their size; the fix states by how much. Do not donate an array that you read afterwards",
             value=heaviest.name,
             numbers=numbers,
-            mends=tuple(Suggestion(kind="donate", target=v.name) for v in kept),
+            suggestions=tuple(Suggestion(kind="donate", target=v.name) for v in kept),
         )
 
 
 def _copied_in_the_end(case: Case, copies: Sequence[Value]) -> Iterator[Finding]:
-    """Donated arguments whose new values a loop fills while it still reads them."""
+    """Find donated arguments whose new values a loop fills while it still reads the old ones."""
     if total_bytes(copies) < max(0.1 * case.argument_bytes, 2**20):
         return
     heaviest, numbers = max(copies, key=nbytes), _copying(case, copies)
@@ -251,23 +251,16 @@ def _copied_in_the_end(case: Case, copies: Sequence[Value]) -> Iterator[Finding]
         severity(numbers.get("share", 0.0) >= 0.02),
         f"{_copied_words(copies, numbers)} when the loop that fills {its} new value is done; {its} donation saves "
         "nothing.",
-        why="the loop still reads slices of the old value while it fills the new one, as a scan does that takes them "
-        "as xs and stacks them as ys; the new value lies in memory of its own until it is copied over the old one",
+        why="the loop still reads slices of the old value while it fills the new one, like a scan with the old value "
+        "as xs and the new one as ys; the new value has its own memory until it is copied over the old one",
         source=source,
         value=heaviest.name,
         numbers={"bytes": total_bytes(copies), **numbers},
-        mends=(
-            by_hand(
-                source,
-                "carry it through the loop and write each slice back, jax.lax.dynamic_update_index_in_dim(cache, new, "
-                "i, 0); or leave out its donation, which saves the copy alone",
-            ),
-        ),
     )
 
 
 def _copying(case: Case, copies: Sequence[Value]) -> dict[str, float]:
-    """What it takes to copy arrays: bytes read and written, and on a machine seconds and their share of the step."""
+    """Return the bytes read and written to copy arrays, and on a machine the seconds and their share of the step."""
     moved = 2 * total_bytes(copies)
     if case.cost is None or not (width := case.cost.machine.chip.hbm_bytes_per_s):
         return {"copied_bytes": moved}
@@ -277,7 +270,7 @@ def _copying(case: Case, copies: Sequence[Value]) -> dict[str, float]:
 
 
 def _copied_words(copies: Sequence[Value], numbers: Mapping[str, float]) -> str:
-    """`cache is copied (1.07 GB read and written, 504 µs, 6.1 % of the step)`."""
+    """Return `cache is copied (1.07 GB read and written, 504 µs, 6.1 % of the step)`."""
     many = "is" if len(copies) == 1 else "are"
     text = f"{max(copies, key=nbytes).name}{and_others(copies)} {many} copied"
     timed = f", {format_seconds(numbers['seconds'])}, {numbers['share']:.1%} of the step" if "share" in numbers else ""

@@ -1,4 +1,4 @@
-"""All findings of a report: what was noticed while it was made, and what each rule finds in it."""
+"""All findings of a report: its diagnostics, and the findings of each rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardviz.diagnose.holdings import kept_whole, padded, whole_activation
 from shardviz.diagnose.memory import kept_dominates, too_much
 from shardviz.diagnose.moves import moves
 from shardviz.diagnose.products import repeated_work, unfitting
-from shardviz.diagnose.siblings import less_cut, read_in_slices, stepped_along, unlike_parameter
+from shardviz.diagnose.siblings import less_sharded, read_in_slices, stepped_along, unlike_parameter
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Findings, Product
@@ -22,7 +22,7 @@ from shardviz.records.report import ReportRecord, values_of
 
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     *(idle_axes, slow_order, moves, repeated_work, unfitting),
-    *(less_cut, unlike_parameter, read_in_slices, stepped_along, kept_whole, whole_activation, padded),
+    *(less_sharded, unlike_parameter, read_in_slices, stepped_along, kept_whole, whole_activation, padded),
     *(comes_back_otherwise, gathered_results, gradients_unlike, donated),
     *(too_much, kept_dominates),
 )
@@ -30,15 +30,15 @@ RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
 
 
 def findings(report: ReportRecord, target: Any = None) -> Findings:
-    """All that a person should look at, the gravest first.
+    """Return a report's findings, gravest first.
 
     Args:
-        report: of any level.
-        target: the machine whose seconds are wanted, or the report's cost on it; the report's own if not given.
+        report: a report of any level.
+        target: the machine whose seconds count, or the report's cost on it; None for the report's own target.
 
     Returns:
-        The report's diagnostics and what the rules find: errors first, then what takes most seconds, then most bytes.
-        No two have the same id.
+        The report's diagnostics and the findings of all rules: errors first, then by seconds, then by bytes. Ids are
+            unique.
 
     Raises:
         TargetError, MeshError: for a given target, as `sv.cost`.
@@ -55,20 +55,20 @@ def findings(report: ReportRecord, target: Any = None) -> Findings:
 
 
 def _agrees(report: ReportRecord) -> bool:
-    """Whether all that the rules go by fits the report's mesh and shapes, which one from a damaged file may not."""
+    """Whether all specs and axes fit the report's mesh and shapes; in a damaged file they may not."""
     mesh = report.mesh
-    cuts = [(v.spec, v.shape, v.shard_shape) for v in (*values_of(report), *(r.value for r in report.residuals))]
-    cuts += [(spec, v.shape, v.shard_shape) for v in values_of(report) for spec in (v.read, v.computed)]
+    sharded = [(v.spec, v.shape, v.shard_shape) for v in (*values_of(report), *(r.value for r in report.residuals))]
+    sharded += [(spec, v.shape, v.shard_shape) for v in values_of(report) for spec in (v.read, v.computed)]
     arrays = ((c, c.shape if c.array is None else c.array) for c in report.collectives)
-    cuts += [(spec, shape, shape) for c, shape in arrays for spec in (c.before, c.after)]
+    sharded += [(spec, shape, shape) for c, shape in arrays for spec in (c.before, c.after)]
     names = set(mesh.names)
-    axes = {axis_name(a) for spec, _, _ in cuts if spec is not None for a in spec.axes}
+    axes = {axis_name(a) for spec, _, _ in sharded if spec is not None for a in spec.axes}
     axes |= {axis_name(a) for c in report.collectives for a in c.axes or ()}
     axes |= {axis_name(a) for v in values_of(report) for a in v.manual}
     axes |= {axis_name(a) for p in report.products for some in _axes_of(p) for a in some}
     return axes <= names and all(
         (shard is None or len(shard) == len(shape)) and (spec is None or len(spec.dims) <= len(shape))
-        for spec, shape, shard in cuts
+        for spec, shape, shard in sharded
     )
 
 

@@ -1,10 +1,10 @@
-"""Rules about what each device holds and could share with others.
+"""Rules about replicated arrays that could be sharded, and about padding.
 
-| rule | what it says |
+| rule | meaning |
 |---|---|
-| `kept-whole` | what is kept for the backward pass lies whole along an axis that could shard it |
-| `whole-activation` | what is made inside lies whole along the axes that shard the batch |
-| `padded` | a dimension of what is made inside does not divide by its axes, so that devices hold padding |
+| `kept-whole` | an activation kept for the backward pass is replicated along an axis that could shard it |
+| `whole-activation` | an intermediate is replicated along the axes that shard the batch |
+| `padded` | a dimension of an intermediate does not divide by its axes, so devices hold padding |
 """
 
 from __future__ import annotations
@@ -13,16 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from shardviz.costs.batch import inputs_of
-from shardviz.diagnose.case import (
-    Case,
-    and_others,
-    at_line,
-    by_hand,
-    nbytes,
-    quoted_axes,
-    severity,
-    total_bytes,
-)
+from shardviz.diagnose.case import Case, and_others, at_line, by_hand, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.specs import free, further
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axes_size, axis_name
@@ -37,19 +28,19 @@ _KEPT = 0.1
 
 
 def whole_activation(case: Case) -> Iterator[Finding]:
-    """What the forward pass makes of the whole batch on every device, though the batch comes in sharded.
+    """Find the forward pass's intermediates that hold the whole batch on every device although the batch is sharded.
 
-    One finding for each batch, with the largest such array, if that is a twentieth of what a device holds, or more.
+    One finding per batch, about the largest such array, if it takes a twentieth of the arguments and kept activations.
     """
     report = case.report
-    held = case.argument_bytes + report.residual_bytes
+    taken_in_all = case.argument_bytes + report.residual_bytes
     inputs = {
         v.shape[0]: v.spec.dims[0] for v in inputs_of(report) if v.shape and v.spec is not None and v.spec.dims[0]
     }
     if not inputs:
         return
     forward = any(phase(v.name_stack) == "forward" for v in report.intermediates)
-    wanted = "forward" if forward else "update"  # a program without a backward pass is all of one
+    wanted = "forward" if forward else "update"  # without a backward pass every operation is in phase "update"
     values = [
         v for v in report.intermediates if v.shape and v.spec is not None and v.source is not None and not v.manual
     ]
@@ -59,7 +50,7 @@ def whole_activation(case: Case) -> Iterator[Finding]:
         of_batch = [v for v in values if v.shape[0] == size and not names & _first(v)]
         whole = [v for v in of_batch if all(free(v, name) for name in names)]
         v = max(whole, key=lambda v: (nbytes(v), bool(v.label)), default=None)
-        if v is None or nbytes(v) < max(_SHARE * held, 2**20):
+        if v is None or nbytes(v) < max(_SHARE * taken_in_all, 2**20):
             continue
         many = axes_size(axes, report.mesh)
         taken = nbytes(v)
@@ -80,19 +71,18 @@ def whole_activation(case: Case) -> Iterator[Finding]:
             value=v.name,
             axes=axes,
             numbers={"bytes": taken, "saved_bytes": saved, "size": float(many)},
-            mends=tuple(
+            suggestions=tuple(
                 dict.fromkeys(case.constraint(each, _by_batch(each.spec, axes), each.source) for each in (first, v))
             ),
         )
 
 
 def _first(v: Value) -> set[str]:
-    """The axes that shard the first dimension."""
     return {axis_name(a) for a in v.spec.dims[0]} if v.spec is not None and v.spec.dims else set()
 
 
 def _by_batch(spec: Spec | None, axes: tuple[Axis, ...]) -> Spec:
-    """The spec with these axes on the first dimension and on no other."""
+    """Return the spec with these axes on the first dimension and on no other."""
     names = {axis_name(a) for a in axes}
     dims = () if spec is None else spec.dims
     kept = [tuple(a for a in dim if axis_name(a) not in names) for dim in dims]
@@ -100,13 +90,13 @@ def _by_batch(spec: Spec | None, axes: tuple[Axis, ...]) -> Spec:
 
 
 def padded(case: Case) -> Iterator[Finding]:
-    """Dimensions of what is made inside that do not divide by what shards them, each size and its axes once.
+    """Find dimensions of intermediates that do not divide by their axes, one finding per size and axes.
 
-    A warning where a tenth or more of a large array is padding; nothing where that is less than a hundredth.
+    A warning if a tenth of a large array is padding; nothing below a hundredth.
     """
     report, mesh = case.report, case.report.mesh
-    held = case.argument_bytes + report.residual_bytes
-    large = [v for v in report.intermediates if not v.manual and nbytes(v) >= 0.01 * held]
+    taken_in_all = case.argument_bytes + report.residual_bytes
+    large = [v for v in report.intermediates if not v.manual and nbytes(v) >= 0.01 * taken_in_all]
     uneven = grouped(
         ((size, dim), (nbytes(v), d, v))
         for v in large
@@ -115,21 +105,21 @@ def padded(case: Case) -> Iterator[Finding]:
     )
     for (size, dim), rows in uneven.items():
         most, d, v = max(rows, key=lambda row: row[0])
-        ways = axes_size(dim, mesh)
-        better = -(-size // ways) * ways
+        count = axes_size(dim, mesh)
+        better = -(-size // count) * count
         share = 1 - size / better
         wasted = most * share
         if share < 0.01:
             continue
         at = next(((a.name, i) for a in case.arguments for i, n in enumerate(a.shape) if n == size), None)
         pad = () if at is None else (Suggestion(kind="pad", target=at[0], dimension=at[1], size=better),)
-        code = by_hand(v.source, f"make it {better:,} long, or {size // ways * ways:,}")
+        code = by_hand(v.source, f"make it {better:,} long, or {size // count * count:,}")
         others = and_others(rows)
         where = at_line(v.source)
         yield Finding(
             f"padded:{size}:{axes_words(dim)}",
-            severity(share >= 0.1 and nbytes(v) >= _SHARE * held),
-            f"Dimension {d} of {v.label or 'an intermediate'}{where}{others}, {size:,} long, is sharded {ways} ways "
+            severity(share >= 0.1 and nbytes(v) >= _SHARE * taken_in_all),
+            f"Dimension {d} of {v.label or 'an intermediate'}{where}{others}, {size:,} long, is sharded {count} ways "
             f"along {quoted_axes(dim)}, which do not divide it: {share:.1%} of each such array is padding, "
             f"{format_bytes(wasted)} of {format_bytes(v.bytes_per_device)} on each device; {better:,} would divide.",
             why="all shards have the same shape, so the last ones hold padding, and take as long as the others",
@@ -137,33 +127,38 @@ def padded(case: Case) -> Iterator[Finding]:
             value=v.name,
             axes=dim,
             numbers={"bytes": nbytes(v), "wasted_bytes": wasted, "size": float(better)},
-            mends=pad or ((code,) if size >= ways else ()),
+            suggestions=pad or ((code,) if size >= count else ()),
         )
 
 
 def kept_whole(case: Case) -> Iterator[Finding]:
-    """What is kept for the backward pass, a tenth of what a device holds or more, whole along an axis that divides it;
-    what one line makes as one finding."""
+    """Find large activations that are kept for the backward pass and replicated along an axis that divides them.
+
+    The threshold is a tenth of the arguments and kept activations. One finding per source line.
+    """
     report = case.report
-    held = case.argument_bytes + report.residual_bytes
+    taken_in_all = case.argument_bytes + report.residual_bytes
     over = case.cost is not None and case.cost.needs.fits is False
     kept: dict[tuple[Frame | None, str, Spec | None], list[Value]] = defaultdict(list)
     for residual in report.residuals:
         v = residual.value
-        if not residual.takes_memory or nbytes(v) < _KEPT * held or v.spec is None:
+        if not residual.takes_memory or nbytes(v) < _KEPT * taken_in_all or v.spec is None:
             continue
         for axis, size in report.mesh.shape.items():
             spec = further(v, axis, report.mesh) if size > 1 and axis not in v.manual else None
             if spec is not None:
-                stacked = len(v.shape) - len(_inside(case, v))
+                kept_value = _kept_intermediate(case, v)
+                stacked = 0 if kept_value is None else len(v.shape) - len(kept_value.shape)
                 inner = None if any(spec.dims[:stacked]) else Spec(spec.dims[stacked:])
                 kept[v.source, axis, inner].append(v)
                 break
     for (source, axis, inner), values in kept.items():
         size, name = report.mesh.shape[axis], made_name(case, values[0])
         called = next((v.label for v in report.intermediates if v.name == name), "") or "the value"
-        mend = Suggestion(kind="constrain", target=name, spec=inner, source=source, called=called)
+        suggestion = Suggestion(kind="constrain", target=name, spec=inner, source=source, called=called)
         total = total_bytes(values)
+        if report.memory is not None and total > report.memory.temporaries:
+            continue  # the compiler's plan does not keep it
         saved = total * (1 - 1 / size)
         where = f" (line {source.short})" if source else ""
         copy = format_bytes(total) if len(values) == 1 else f"{len(values)} arrays of {format_bytes(total)} together"
@@ -179,7 +174,7 @@ def kept_whole(case: Case) -> Iterator[Finding]:
             value=name,
             axes=(axis,),
             numbers={"bytes": total, "saved_bytes": saved, "size": float(size)},
-            mends=() if inner is None else (mend,),
+            suggestions=() if inner is None else (suggestion,),
         )
 
 
@@ -195,13 +190,12 @@ def _candidates(case: Case, v: Value) -> list[Value]:
     ]
 
 
-def _inside(case: Case, v: Value) -> tuple[int, ...]:
-    """The shape of one slice of what a loop stacks, or the shape itself."""
+def _kept_intermediate(case: Case, v: Value) -> Value | None:
+    """Return the intermediate that is kept: the array itself, or one slice of a loop's stack."""
     candidates = _candidates(case, v)
-    return candidates[0].shape if candidates else v.shape
+    return max(reversed(candidates), key=lambda other: len(other.shape), default=None)
 
 
 def made_name(case: Case, v: Value) -> str:
-    """The name of the intermediate that is kept."""
-    candidates = _candidates(case, v)
-    return candidates[-1].name if candidates else ""
+    kept_value = _kept_intermediate(case, v)
+    return "" if kept_value is None else kept_value.name

@@ -1,19 +1,20 @@
-"""A level of the ladder of truth: rules about what it leaves out, and where two levels differ.
+"""Rules about a level of the ladder of truth: its omissions, and its differences from the next level.
 
-| rule | what it says |
+| rule | meaning |
 |---|---|
-| `reshards-left` | Shardy did not say by which collectives some values change their sharding |
-| `unforeseen` | operations read other devices' shards, and Shardy leaves to XLA which collectives that takes |
-| `unknown-loops` | totals leave out what a loop of unknown length does |
-| `unknown-flops` | totals leave out the FLOPs of a kernel or library call that nobody says |
-| `lowered-elsewhere` | JAX lowers the program for another platform than the one that was asked for |
-| `ragged-as-plain` | a ragged product is lowered, and counted, as one of every group with all rows |
-| `callbacks-left-out` | `jax.debug` callbacks are not part of what was explored |
-| `options-left-out` | the plan has compiler options, and no compiler that takes them was at work |
-| `simulated-devices` | the target cannot be compiled for here, so simulated CPU devices stood in for it |
+| `reshards-left` | Shardy left some reshardings without collectives |
+| `unforeseen` | operations read other devices' shards, and Shardy leaves the collectives to XLA |
+| `unknown-loops` | totals count one run of a loop whose trip count is unknown |
+| `unknown-flops` | totals omit a kernel or library call whose FLOPs are unknown |
+| `flops-at-most` | a kernel skips blocks depending on its data, and is counted as if it skipped none |
+| `lowered-elsewhere` | JAX lowers the program for another platform than the requested one |
+| `ragged-as-plain` | a ragged product is lowered, and counted, as a product of every group with all rows |
+| `callbacks-left-out` | `jax.debug` callbacks are omitted |
+| `options-left-out` | the plan's compiler options had no effect, because no compiler that takes them ran |
+| `simulated-devices` | the target's compiler is missing, so simulated CPU devices replaced it |
 
-Levels may differ, and neither is wrong. Shardy decides the shardings, XLA how to get from one to the next, and XLA may
-choose another collective, put several into one, or shard a product in another way. `level_differences` lists it.
+Levels may differ, and neither is wrong. Shardy decides the shardings, XLA how to reshard between them. XLA may choose
+another collective, combine several, or shard a product in another way.
 """
 
 from __future__ import annotations
@@ -21,19 +22,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shardviz.diagnose.case import noted, quoted_axes
+from shardviz.foresee.unforeseen import Unforeseen
 from shardviz.notation.spec import axis_text
-from shardviz.program.unforeseen import Unforeseen
 from shardviz.records import Collective, Finding, Frame, LevelDifference, Work, total_of
 from shardviz.records.amounts import format_flops, plural
 from shardviz.records.groups import grouped
+from shardviz.records.kernels import Estimate
 from shardviz.records.report import ReportRecord
 
 _MOST_PLACES = 3
 
 
 def level_differences(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[LevelDifference, ...]:
-    """A row for each output whose spec differs between the levels, for each kind of collective and mesh axes whose runs
-    or bytes in a step differ, and for the FLOPs of one device's matrix products where they differ by more than 1 %."""
+    """Return the differences between two levels, as displayed.
+
+    There is a row per output with another spec, and per kind and axes of collectives with other runs or bytes. The last
+    row has the FLOPs of matrix products per device.
+    """
     differences = []
     for ours, theirs in zip(propagated.outputs, partitioned.outputs, strict=True):
         if ours.spec is not None and theirs.spec is not None and not ours.spec.same_as(theirs.spec, propagated.mesh):
@@ -45,8 +50,9 @@ def level_differences(propagated: ReportRecord, partitioned: ReportRecord) -> tu
         if texts[0] != texts[1]:
             differences.append(LevelDifference(key, *texts))
     flops = [report.cost.dot_flops for report in (propagated, partitioned) if report.cost is not None]
-    if len(flops) == 2 and abs(flops[1] - flops[0]) > 0.01 * flops[0]:
-        differences.append(LevelDifference("matrix products", *map(format_flops, flops)))
+    words = [format_flops(count) for count in flops]
+    if len(set(words)) == 2:
+        differences.append(LevelDifference("matrix products", *words))
     return tuple(differences)
 
 
@@ -56,7 +62,7 @@ def _kind(c: Collective) -> str:
 
 
 def reshards_left(count: int) -> tuple[Finding, ...]:
-    """A note if the propagated level's collectives are not complete."""
+    """Return a note if the propagated level's collectives are incomplete."""
     what = "a resharding" if count == 1 else f"{count} reshardings"
     text = (
         f"Shardy did not turn {what} into collectives, so the collectives listed at this level are not all; level "
@@ -66,7 +72,7 @@ def reshards_left(count: int) -> tuple[Finding, ...]:
 
 
 def unforeseen(operations: Iterable[Unforeseen]) -> tuple[Finding, ...]:
-    """A note of the operations whose collectives are not among those of level `propagated`, if there are any."""
+    """Return a note about operations whose collectives are missing at level `propagated`, if there are any."""
     rows = list(dict.fromkeys(operations))
     axes = tuple(dict.fromkeys(axis for row in rows for axis in row.axes))
     places = list(dict.fromkeys(f"{row.op} at {row.source.short}" if row.source else row.op for row in rows))
@@ -82,7 +88,7 @@ def unforeseen(operations: Iterable[Unforeseen]) -> tuple[Finding, ...]:
 
 
 def unknown_loops(count: int) -> tuple[Finding, ...]:
-    """A warning if some loops' trip counts could not be found."""
+    """Return a warning if the trip counts of some loops are unknown."""
     loops = "a loop's trip count" if count == 1 else f"the trip counts of {count} loops"
     text = (
         f"{loops} cannot be told from the program (a while_loop that ends on data, or counts otherwise than by equal "
@@ -92,13 +98,13 @@ def unknown_loops(count: int) -> tuple[Finding, ...]:
 
 
 def lowered_elsewhere(wanted: str, platform: str) -> tuple[Finding, ...]:
-    """A note where JAX lowers a program for another platform only, as one with a Pallas kernel."""
+    """Return a note if JAX lowers the program for another platform, as with a Pallas kernel."""
     text = f"JAX does not lower this program for {wanted}: what is shown is its lowering for {platform}"
     return noted("lowered-elsewhere", text if platform != wanted else "")
 
 
 def ragged_as_plain(lines: Iterable[Frame | None], platform: str) -> tuple[Finding, ...]:
-    """A note for each line of `jax.lax.ragged_dot` that is lowered as plain products."""
+    """Return a note per line of `jax.lax.ragged_dot` that is lowered as plain products."""
     text = (
         f"jax.lax.ragged_dot is lowered for {platform} as a product of every group with all rows, and its FLOPs are "
         "counted so: as many times more as there are groups. A TPU's compiler multiplies each row with its own group "
@@ -108,7 +114,7 @@ def ragged_as_plain(lines: Iterable[Frame | None], platform: str) -> tuple[Findi
 
 
 def unknown_flops(work: Iterable[Work]) -> tuple[Finding, ...]:
-    """A warning for each kernel or library call, and each of its lines, whose FLOPs nobody says."""
+    """Return a warning per line of a kernel or library call whose FLOPs are unknown."""
     lines = {(name, row.source and row.source.bare): row.source for row in work for name in row.opaque}
     text = (
         "{0}: its FLOPs are not known, so totals and times are at least what they say; tell them by flops={{{0!r}: "
@@ -118,20 +124,32 @@ def unknown_flops(work: Iterable[Work]) -> tuple[Finding, ...]:
     return tuple(calls)
 
 
+def flops_at_most(estimates: Iterable[Estimate]) -> tuple[Finding, ...]:
+    """Return a note per line of a kernel whose FLOPs are an upper bound."""
+    most = {e.source and e.source.bare: (e.source, e.flops) for e in estimates if e.at_most}
+    text = (
+        "a Pallas kernel skips blocks as its data say: its FLOPs, {} in each run on one device, are counted as if it "
+        "skipped none. Tell fewer by its cost_estimate, or by flops= and its name"
+    )
+    return tuple(
+        Finding("flops-at-most", "note", text.format(format_flops(flops)), source=line) for line, flops in most.values()
+    )
+
+
 def callbacks_left_out(lines: Iterable[Frame | None]) -> tuple[Finding, ...]:
-    """One note for each `jax.debug` callback of the program, by its source line."""
+    """Return a note per `jax.debug` callback of the program, at its source line."""
     text = "a jax.debug callback is left out here; when it runs, what it reports is gathered and copied to a host"
     return tuple(Finding("callbacks-left-out", "note", text, source=line) for line in lines)
 
 
 def simulated(missing: str) -> tuple[Finding, ...]:
-    """A note if nothing here can compile for the target; `missing` says why and what mends it."""
+    """Return a note if no compiler for the target is installed; `missing` says why and how to fix that."""
     text = f"partitioned on simulated devices, not by the target's own compiler: {missing}"
     return noted("simulated-devices", text if missing else "")
 
 
 def without_options(names: Iterable[str]) -> tuple[Finding, ...]:
-    """A note if a plan has compiler options that this report is without."""
+    """Return a note if the report ignores the plan's compiler options."""
     listed = ", ".join(names)
     text = f"the plan's compiler options ({listed}) change nothing here; the target's compiler takes them"
     return noted("options-left-out", text if listed else "")

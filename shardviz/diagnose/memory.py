@@ -1,9 +1,9 @@
-"""Rules about a device's memory: what dominates it, whether it is enough, and whose plan it is.
+"""Rules about a device's memory.
 
-| rule | what it says |
+| rule | meaning |
 |---|---|
-| `kept-dominates` | most of the memory holds what the backward pass needs |
-| `too-much` | the program does not fit a machine, and the shortest list of changes that would |
+| `kept-dominates` | activations kept for the backward pass take most of the memory |
+| `too-much` | the program does not fit a machine; lists the fewest changes that would make it fit |
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from shardviz.costs.step_cost import KEPT
 from shardviz.diagnose.case import Case, at_line, by_hand, nbytes, severity
 from shardviz.diagnose.feeding import pairs
 from shardviz.diagnose.holdings import kept_whole, made_name
@@ -22,14 +23,21 @@ from shardviz.records.amounts import format_bytes, plural
 
 _POLICIES = "dots_saveable", "nothing_saveable"
 _OF_A_CHECKPOINT = "reduce_precision"
-"""What `jax.checkpoint` does to an array that it keeps."""
+"""The operation that `jax.checkpoint` applies to an array that it keeps."""
 
 
 def kept_dominates(case: Case) -> Iterator[Finding]:
-    """What is kept for the backward pass, where it is more than all arguments; what checkpoint policies would keep is
-    tried where a loop, or a jax.checkpoint, says where a layer begins."""
+    """Find activations kept for the backward pass that exceed all arguments.
+
+    Checkpoint policies are suggested if a loop or a `jax.checkpoint` marks the layers.
+    """
     report = case.report
-    kept, rows = report.residual_bytes, [r for r in report.residuals if r.takes_memory]
+    traced, rows = report.residual_bytes, [r for r in report.residuals if r.takes_memory]
+    kept, planned = traced, ""
+    if report.memory is not None:
+        kept, planned = min(traced, report.memory.temporaries), "compiler's plan keeps less: all its temporaries are"
+    elif case.cost is not None and case.cost.needs.margin:
+        kept, planned = case.cost.needs.parts.get(KEPT, 0.0), "estimate of the memory holds less of it at once:"
     if not kept or kept <= case.argument_bytes or kept < 2**20:
         return
     heaviest = max(rows, key=lambda r: nbytes(r.value))
@@ -43,18 +51,21 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
         "kept-dominates",
         severity(case.cost is not None and case.cost.needs.fits is False),
         f"The forward pass keeps {format_bytes(kept)} on each device for the backward pass, more than all arguments "
-        f"({format_bytes(case.argument_bytes)}).",
+        f"({format_bytes(case.argument_bytes)})."
+        if kept == traced
+        else f"The forward pass as traced keeps {format_bytes(traced)} on each device for the backward pass. The "
+        f"{planned} {format_bytes(kept)}, more than all arguments ({format_bytes(case.argument_bytes)}).",
         why=f"most of it is {format_bytes(value.bytes_per_device)}{at_line(value.source)}{stacked}; with "
         "jax.checkpoint around each layer, only what enters a layer is kept, and the rest is computed again",
         source=value.source,
         value=made_name(case, value),
         numbers={"bytes": kept, "argument_bytes": case.argument_bytes},
-        mends=tried if layered else (by_hand(value.source, text),),
+        suggestions=tried if layered else (by_hand(value.source, text),),
     )
 
 
 def too_much(case: Case) -> Iterator[Finding]:
-    """A program that does not fit a machine: by its own compiler's plan (which says so itself), or by what is known."""
+    """Find a program that does not fit a machine, unless the machine's own compiler reported so already."""
     report, cost = case.report, case.cost
     if cost is None or cost.needs.usable is None:
         return
@@ -71,20 +82,20 @@ def too_much(case: Case) -> Iterator[Finding]:
     reach = (
         "would make it fit" if saved >= over else f"would not be enough ({format_bytes(over - saved)} would be missing)"
     )
-    told = "; ".join(f"{change.words} ({format_bytes(size)} less)" for change, size in changes)
+    listed = "; ".join(f"{change.words} ({format_bytes(size)} less)" for change, size in changes)
     yield Finding(
         "too-much",
         "note" if own else "error" if cost.needs.fits is False and cost.needs.sure else "warning",
         f"The program takes {cost.needs.text} on each device of {cost.machine.text}, which has "
         f"{format_bytes(cost.needs.usable)} usable: {format_bytes(over)} too much.",
-        why=f"{'This' if len(changes) == 1 else 'Together these'} {reach}: {told}" if changes else cost.needs.verdict,
+        why=f"{'This' if len(changes) == 1 else 'Together these'} {reach}: {listed}" if changes else cost.needs.verdict,
         numbers={"bytes": total, "usable_bytes": cost.needs.usable, "over_bytes": over, "saved_bytes": saved},
-        mends=tuple(change for change, _ in changes),
+        suggestions=tuple(change for change, _ in changes),
     )
 
 
 def _enough(case: Case, over: float) -> list[tuple[Suggestion, float]]:
-    """The fewest changes that save so many bytes on a device, of those whose saving follows from the report."""
+    """Return the fewest changes that save `over` bytes per device; only changes whose saving the report implies."""
     report = case.report
     options: list[tuple[Suggestion, float]] = []
     axes = sorted((a for a, size in report.mesh.shape.items() if size > 1), key=lambda a: -report.mesh.shape[a])
@@ -95,7 +106,7 @@ def _enough(case: Case, over: float) -> list[tuple[Suggestion, float]]:
             change = Suggestion(kind="argument", target=v.name, spec=spec)
             options.append((change, max(0.0, nbytes(v) - shard)))
     for finding in kept_whole(case):
-        options += [(mend, finding.numbers["saved_bytes"]) for mend in finding.mends]
+        options += [(suggestion, finding.numbers["saved_bytes"]) for suggestion in finding.suggestions]
     if report.memory is not None and report.memory.outputs > report.memory.aliased:
         options += [
             (Suggestion(kind="donate", target=a.name), nbytes(a))

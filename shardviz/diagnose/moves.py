@@ -1,15 +1,16 @@
-"""Rules about communication that is not needed: each looks at the report's collectives, one by one.
+"""Rules about avoidable communication.
 
-| rule | what it says |
+| rule | meaning |
 |---|---|
-| `gathered-each-run` | a loop gathers the same array in each of its runs |
-| `stack-gathered` | a whole stack is gathered, of which a loop reads one slice at a time |
-| `summed-each-run` | a loop adds the devices' parts of a sum in each of its runs, where once after it would do |
-| `operands-unlike` | an argument is sharded unlike what it is added to, so that an array is resharded |
-| `halo` | a convolution runs along a sharded dimension of images, where the batch could be sharded |
-| `there-and-back` | an array is resharded and back again, with nothing done in between |
-| `along-the-cut` | a reshape, pad, roll or concatenate runs along a sharded dimension |
+| `gathered-each-run` | a loop gathers the same array in each run |
+| `stack-gathered` | a whole stack is gathered although a loop reads one slice at a time |
+| `summed-each-run` | a loop all-reduces partial sums in each run; once after the loop would suffice |
+| `operands-unlike` | an argument's sharding differs from the array it is added to, so one is resharded |
+| `halo` | a convolution runs along a sharded dimension of images; the batch could be sharded instead |
+| `there-and-back` | an array is resharded and back again without a use in between |
+| `along-shards` | a reshape, pad, roll or concatenate runs along a sharded dimension |
 | `update-gathers` | an update in place gathers the array that it updates |
+| `table-gathered` | a lookup gathers its table |
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _ALONG = {
     "reverse": "flip",
     "dynamic_slice": "slice",
 }
-"""Operations that cannot run along a sharded dimension, and what a JAX user calls them."""
+"""Operations that cannot run along a sharded dimension → the JAX user's name for them."""
 
 
 def moves(case: Case) -> Iterator[Finding]:
-    """Communication that is not needed, each set of like collectives as one finding."""
+    """Find avoidable communication, one finding per group of similar collectives."""
     for name, rule in _RULES.items():
         groups: dict[tuple[object, ...], list[Collective]] = {}
         for c in case.report.collectives:
@@ -53,36 +54,36 @@ def moves(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
-    """A finding about collectives that are alike: the diagnosis of the first is followed by what they communicate.
+    """Return the finding about similar collectives: the diagnosis of the first, and the bytes and seconds of all.
 
-    A note where nothing is known to try: it is what the plan costs, not what is wrong with it.
+    It is a note if there is no change to try.
     """
     c = alike[0]
     diagnosis = _RULES[name](case, c, alike)
     assert diagnosis is not None
-    numbers = {**case.moved(alike), **diagnosis.numbers}
+    numbers = {**case.moved([*alike, *_back(case, alike)] if name == "there-and-back" else alike), **diagnosis.numbers}
     return Finding(
         f"{name}:{case.place(c)}",
-        severity(case.grave(numbers) and diagnosis.mends and not c.conditional),
+        severity(case.grave(numbers) and diagnosis.suggestions and not c.conditional),
         f"{diagnosis.text}. This communicates {moved_words(numbers)}.",
         why=diagnosis.why,
         source=c.source,
         value=case.value_name(c),
         axes=c.axes or (),
         numbers=numbers,
-        mends=tuple(diagnosis.mends),
+        suggestions=tuple(diagnosis.suggestions),
     )
 
 
 def _gathers(c: Collective) -> bool:
-    """Whether it, or the resharding that it is a part of, leaves each device with more of the array."""
+    """Whether a collective, or the resharding that it belongs to, leaves each device with more of the array."""
     if c.before is None or c.after is None:
         return c.kind == "all-gather"
     return not {axis_name(a) for a in c.before.axes} <= {axis_name(a) for a in c.after.axes}
 
 
 def _gathered(c: Collective) -> tuple[Axis, ...]:
-    """The axes that shard the array before and do not after."""
+    """Return the axes that shard the array before a collective and not after."""
     if c.before is None or c.after is None:
         return c.axes or ()
     after = {axis_name(a) for a in c.after.axes}
@@ -90,11 +91,11 @@ def _gathered(c: Collective) -> tuple[Axis, ...]:
 
 
 class _Diagnosis(NamedTuple):
-    """What a rule says of collectives that are alike: what is wrong, why, what to try, and numbers of its own."""
+    """A rule's diagnosis of similar collectives: the fault, its cause, changes to try, and extra numbers."""
 
     text: str
     why: str
-    mends: Sequence[Suggestion] = ()
+    suggestions: Sequence[Suggestion] = ()
     numbers: Mapping[str, float] = MappingProxyType({})
 
 
@@ -117,28 +118,38 @@ def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagno
 def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if not _gathers(c) or "stack" not in c.facts:
         return None
-    held = sum(case.left(each) - each.operand_bytes for each in alike)
+    extra = sum(case.left(each) - each.operand_bytes for each in alike)
     each_run = "one slice of each" if len(alike) > 1 else "one slice of it"
     return _Diagnosis(
         f"All of {case.what_inside(c)}{and_others(alike, 'other stack')} is gathered on each device before a loop that "
-        f"reads {each_run} in each run, which takes {format_bytes(held)} more memory on each device",
-        "something outside the loop asks for it replicated; gathered slice by slice inside the loop, only one slice "
-        "would be in memory at a time, for the same communication",
+        f"reads {each_run} in each run, which takes {format_bytes(extra)} more memory on each device",
+        "something outside the loop asks for it replicated, so that all slices are in memory at once",
         (by_hand(c.source, "constrain the slice in the loop's body, not the stack"),),
-        {"held_bytes": held},
+        {"held_bytes": extra},
     )
 
 
 def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if "undone" not in c.facts:
         return None
-    between = f" ({c.before} to {c.after} and back)" if c.before is not None and c.after is not None else ""
+    change = c.before is not None and c.after is not None and c.before != c.after
+    between = f" ({c.before} to {c.after} and back)" if change else ""
     return _Diagnosis(
         f"{case.what(c)} is resharded and then back again, and nothing uses it in between{between}",
         "two constraints, or a constraint and a reader of the array, disagree about its sharding",
-        case.constrained(c, c.before)
-        or (by_hand(c.source, "leave out one of the two constraints, or make them alike"),),
+        case.constrained(c, c.before) or (by_hand(c.source, "drop one of the two constraints, or make them equal"),),
     )
+
+
+def _back(case: Case, alike: Sequence[Collective]) -> Iterator[Collective]:
+    """Yield, for each collective of a resharding, the collective that reverses it."""
+    left = [c for c in case.report.collectives if c not in alike]
+    for c in alike:
+        ends = (c.after, c.before, c.array, c.count)
+        back = next((r for r in left if None not in ends and (r.before, r.after, r.array, r.count) == ends), None)
+        if back is not None:
+            left.remove(back)
+            yield back
 
 
 def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
@@ -149,7 +160,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         culprit = c.made_by if c.made_by in _ALONG else ""
     if not culprit or "convolution" in c.read_by or len(c.read_by) > 1 or {"stack", "sliced"} & set(c.facts):
         return None
-    if any(v.name == c.operand and steps_along(v) for v in case.arguments):  # `steps-along` tells it
+    if any(v.name == c.operand and steps_along(v) for v in case.arguments):  # the rule `steps-along` reports it
         return None
     return _Diagnosis(
         f"A {_ALONG[culprit]} runs along a dimension of {case.what_inside(c)} that is sharded along "
@@ -161,7 +172,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
 
 
 def _is_put_into_a_stack(case: Case, c: Collective) -> bool:
-    """Whether it moves the slice that a loop writes into a stack, which the stack's sharding asks for."""
+    """Whether a collective moves the slice that a loop writes into a stack, as the stack's sharding requires."""
     return c.made_by == "reshape" and c.read_by == ("dynamic_update_slice",) and (case.whole(c) or (0,))[0] == 1
 
 
@@ -175,6 +186,21 @@ def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosi
         "the update runs along a sharded dimension, so it may fall on any device; with another dimension sharded, each "
         "device writes its own part",
         case.elsewhere(c) or case.constrained(c, c.after, argument=True),
+    )
+
+
+def _table(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
+    if not _gathers(c) or "gather" not in c.read_by or "asked" in c.facts or c.before is None:
+        return None
+    if not case.is_argument(c.operand) or not any(c.before.dims[:-1]):  # sharded features are gathered if that is less
+        return None
+    return _Diagnosis(
+        f"A lookup gathers all of {case.what_inside(c)} over {quoted_axes(_gathered(c))}, "
+        f"{format_bytes(case.left(c))} on each device",
+        "the axis that shards the table shards the ids too, and the partitioner does not send each id to the device "
+        "that has its row; with another dimension sharded, ids or results move instead",
+        case.elsewhere(c),
+        {"result_bytes": case.left(c)},
     )
 
 
@@ -201,7 +227,7 @@ def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> 
     mesh, whole = case.report.mesh, case.whole(c)
     inputs = [v for v in case.arguments if v.shape == whole and v.spec is not None and not (v.optimizer or v.becomes)]
     now, better = c.after, c.before
-    if case.is_argument(c.operand):  # it is moved itself
+    if case.is_argument(c.operand):  # the argument itself is resharded
         inputs, now, better = [v for v in inputs if v.name == c.operand], c.before, c.after
     wrong = [v for v in inputs if v.spec is not None and v.spec.same_as(now, mesh) and not now.same_as(better, mesh)]
     if not wrong or set(map(axis_name, now.axes)) - set(map(axis_name, better.axes)):
@@ -210,8 +236,8 @@ def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> 
     return _Diagnosis(
         f"{v.name} is sharded as {now}, and an operation takes it together with an array that is sharded as {better} "
         f"({', '.join(together)}), so one of the two is resharded",
-        "what is computed element by element must be sharded alike; given the spec of what it meets, the argument "
-        "moves nothing",
+        "operands of an elementwise operation must be sharded alike; with the other operand's spec, the argument needs "
+        "no resharding",
         (Suggestion(kind="argument", target=v.name, spec=better),) if divides(v, better, mesh) else (),
     )
 
@@ -247,11 +273,12 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis 
     "gathered-each-run": _each_run,
     "stack-gathered": _stack,
     "there-and-back": _there_and_back,
-    "along-the-cut": _along,
+    "along-shards": _along,
     "update-gathers": _update,
+    "table-gathered": _table,
     "summed-each-run": _summed_each_run,
     "operands-unlike": _operands_unlike,
     "halo": _halo,
 }
 _EVERYWHERE = frozenset(("summed-each-run", "halo", "stack-gathered"))
-"""Rules of which one cause has many collectives: those over the same axes are one finding."""
+"""Rules in which one cause has many collectives: those over the same axes become one finding."""

@@ -1,11 +1,11 @@
-"""Rules about matrix products, as they are sharded.
+"""Rules about sharded matrix products.
 
-| rule | what it says |
+| rule | meaning |
 |---|---|
-| `repeated-work` | the devices along an axis do the same matrix products |
-| `conflict` | a dimension that both operands of a product have is sharded along different axes in them |
-| `partial-sums` | a product sums over a dimension along which only a weight is sharded |
-| `unpaired` | a weight's columns are sharded along the axis along which the rows of its operand are |
+| `repeated-work` | the devices along an axis compute the same matrix products |
+| `conflict` | the operands of a product shard their common dimension along different axes |
+| `partial-sums` | a product contracts a dimension that is sharded only in the weight |
+| `unpaired` | an axis shards the contracted dimension of one operand and the other dimension of the weight |
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from shardviz.records.paths import segments
 
 _LINES = 3
 _REPEATED, _SLOWER = 0.1, 0.05
-"""The shares of a device's FLOPs, and of the step, from which on products that devices repeat are told."""
+"""Minimum shares of a device's FLOPs, and of the step, for repeated products to be reported."""
 
 
 def repeated_work(case: Case) -> Iterator[Finding]:
-    """The products that all devices along mesh axes do alike, those along several as one warning."""
+    """Find products that all devices along mesh axes repeat; products repeated along several axes are one warning."""
     report = case.report
     if not case.counts_products:
         return
@@ -46,13 +46,13 @@ def repeated_work(case: Case) -> Iterator[Finding]:
         made = [report.value(p.value) for p in same if case.name_of(p.value)]
         inside = any(set(axes) & set(map(axis_name, v.manual)) for v in made)
         largest = sorted(case.arguments, key=lambda v: -nbytes(v))[:3]
-        shorter = f": divided among them, the step would be {format_seconds(lost)} shorter" if lost else ""
+        share_of = f": {format_seconds(lost)} of the step is repeated" if lost else ""
         specs = [(v.name, spec) for v in largest if (spec := over_all(v, axes, report.mesh)) is not None]
         yield Finding(
             f"repeated-work:{', '.join(axes)}",
             "warning",
             f"The devices along {words} repeat the same matrix products at {_said(lines)}, {format_flops(flops)} on "
-            f"each in a step{shorter}.",
+            f"each in a step{share_of}.",
             why=f"nothing that the shard_map there takes has {words} in its in_specs"
             if inside
             else f"neither operand nor the result is sharded along {words} there",
@@ -60,7 +60,7 @@ def repeated_work(case: Case) -> Iterator[Finding]:
             value=case.name_of(same[0].value),
             axes=tuple(axes),
             numbers=numbers,
-            mends=(by_hand(lines[0] if lines else None, f"{words} {_IN_SHARD_MAP}"),)
+            suggestions=(by_hand(lines[0] if lines else None, f"{words} {_IN_SHARD_MAP}"),)
             if inside
             else tuple(Suggestion(kind="argument", target=name, spec=spec) for name, spec in specs),
         )
@@ -70,8 +70,7 @@ _IN_SHARD_MAP = "in the in_specs of the shard_map's batch and in the out_specs o
 
 
 def unfitting(case: Case) -> Iterator[Finding]:
-    """Products whose operands are sharded so that they do not fit each other; those of one kind and axes as one
-    finding."""
+    """Find products with operands whose shardings conflict, one finding per kind and axes."""
     for kind in _KINDS:
         faults = [(p, fault) for p in case.report.products if (fault := kind.of(p, case)) is not None]
         for axes, rows in grouped((fault.axes, (p, fault.argument)) for p, fault in faults).items():
@@ -79,8 +78,7 @@ def unfitting(case: Case) -> Iterator[Finding]:
 
 
 class _Fault(NamedTuple):
-    """Why a product's operands do not fit: the axes that say so, and the argument that had better be sharded
-    otherwise."""
+    """A conflict between a product's operands: the axes involved, and the argument whose sharding should change."""
 
     axes: tuple[tuple[Axis, ...], ...]
     argument: str = ""
@@ -113,10 +111,14 @@ def _unfitting(
     recut = [(v.name, spec) for v in weights.values() if (spec := kind.recut(v, axes, case)) is not None]
     first, spec = recut[0] if recut else ("", None)
     text = f"give {first} and {plural(len(recut) - 1, 'other argument')} specs such as {spec}"
-    mends = [*suggest_specs("argument", recut, text)]
+    suggestions = [*suggest_specs("argument", recut, text)]
     others = ((v, kind.instead(v, axes, case)) for v in weights.values() if kind.instead is not None)
-    mends += [Suggestion(kind="argument", target=v.name, spec=spec) for v, spec in others if spec is not None]
-    mends += [mend for c in moved for mend in case.constrained(c, c.after, argument=True)] if kind.constrains else []
+    suggestions += [Suggestion(kind="argument", target=v.name, spec=spec) for v, spec in others if spec is not None]
+    suggestions += (
+        [suggestion for c in moved for suggestion in case.constrained(c, c.after, argument=True)]
+        if kind.constrains
+        else []
+    )
     what = f"{next(iter(weights))}{and_others(weights)}" if weights else "the other operand"
     yield Finding(
         f"{kind.rule}:{lines[0].short if lines else p.value}",
@@ -127,12 +129,12 @@ def _unfitting(
         value=case.name_of(p.value),
         axes=tuple(dict.fromkeys(axis for some in axes for axis in some)),
         numbers=numbers,
-        mends=tuple(dict.fromkeys(mends)),
+        suggestions=tuple(dict.fromkeys(suggestions)),
     )
 
 
 def _lost(case: Case, products: Sequence[Product], axes: Iterable[str]) -> float:
-    """Seconds that products take which the devices along axes repeat, less what they would take if divided."""
+    """Return the seconds that the devices along these axes would save if the repeated products were sharded."""
     size = math.prod(case.report.mesh.shape[axis] for axis in axes)
     return (case.flop_seconds(products) or 0.0) * (1 - 1 / size) if case.counts_products else 0.0
 
@@ -149,9 +151,9 @@ def _batched_apart(p: Product, case: Case) -> _Fault | None:
 
 
 def _summed_by_one(p: Product, case: Case) -> _Fault | None:
-    """Only a weight is sharded along what is summed over; the other operand is the same on all devices along the axes.
+    """Return a fault if the contracted dimension is sharded only in a weight.
 
-    Not where further axes shard that dimension of the weight: FSDP gathers it over all of them.
+    No fault if further axes shard that dimension of the weight: FSDP gathers it over all of them.
     """
     if len(p.factors) != 2 or p.phase != "forward" or bool(p.left_axes) is bool(p.right_axes):
         return None
@@ -163,10 +165,11 @@ def _summed_by_one(p: Product, case: Case) -> _Fault | None:
 
 
 def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
-    """Both operands are sharded by the same axes, one where it is summed over, the weight elsewhere.
+    """Return a fault if the same axes shard the contracted dimension of one operand and the other dimension of the
+    weight.
 
-    To gather what is summed over is no fault where that is less than to sum the result: its all-reduce moves it twice.
-    Nor where another product has it gathered all the same, as that of the queries beside fewer keys and values.
+    Gathering the operand is no fault if that moves less than summing the result; an all-reduce moves its result twice.
+    It is also none if another product needs the operand gathered anyway, like queries beside fewer keys and values.
     """
     crossed = _crossed(p)
     if crossed is None or crossed.summed <= 2 * crossed.free:
@@ -178,13 +181,13 @@ def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
 
 
 class _Crossed(NamedTuple):
-    """A product of the forward pass of which axes shard one operand where it is summed over, and a weight elsewhere."""
+    """A forward product with one operand sharded in the contracted dimension and the weight in its other dimension."""
 
     axes: tuple[Axis, ...]
     weight: str
     operand: tuple[int, int]
     free: int
-    """The operand's sizes, what is summed over last; and the weight's other dimension."""
+    """The size of the weight's other dimension; `operand` has the operand's sizes, the contracted one last."""
 
     @property
     def summed(self) -> int:
@@ -207,7 +210,7 @@ def _right_size(p: Product) -> int:
 
 
 def _of_one_batch(weights: Sequence[Value], axes: Sequence[tuple[Axis, ...]], case: Case) -> list[Value]:
-    """The weights, and the others of their trees that have a dimension of one size sharded by the same axes."""
+    """Return the weights, and the arguments of their trees with a dimension of equal size sharded by the same axes."""
     ours = set(axes[1])
     key = lambda v: {(segments(v.name)[0], n) for n, dim in zip(v.shape, _dims(v), strict=False) if ours & set(dim)}  # noqa: E731
     keys = set[tuple[str, int]]().union(*map(key, weights))
@@ -219,7 +222,7 @@ def _dims(v: Value) -> tuple[tuple[Axis, ...], ...]:
 
 
 def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """A weight's spec with its axes on another dimension, in exchange for what shards that."""
+    """Return a weight's spec with its axes moved to another dimension, swapped with that dimension's axes."""
     names = {axis_name(a) for a in axes[0]}
     if v.spec is None or (moved := moved_off(v, names, case.report.mesh)) is None:
         return None
@@ -232,7 +235,8 @@ def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Sp
 
 
 def _alone(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """The same, with nothing that shards the other dimension: a weight that is not gathered; None where nothing did."""
+    """Return the spec of `_along_another` with only the moved axes, so that the weight is not gathered; None if that is
+    equal."""
     exchanged = _along_another(v, axes, case)
     if v.spec is None or exchanged is None:
         return None
@@ -243,7 +247,7 @@ def _alone(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | Non
 
 
 def _as_the_other(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """A weight's spec with the axes of the other operand in place of its own, and its own in place of theirs."""
+    """Return a weight's spec with its own axes and the other operand's axes swapped."""
     if v.spec is None:
         return None
     theirs, ours = axes
@@ -256,16 +260,16 @@ def _as_the_other(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spe
 
 
 class _Kind(NamedTuple):
-    """One way in which operands do not fit.
+    """A kind of conflict between operands.
 
     Attributes:
-        rule, text, why: of the finding.
-        of: what says so of a product.
-        recut: the spec that its argument had better have.
-        instead: another one, that takes more memory and may take less time.
-        sums: its result's all-reduce counts.
-        constrains: what is moved may be constrained instead.
-        alike: the arguments that had better be sharded so with those of the products.
+        rule, text, why: the finding's rule and texts.
+        of: returns the fault of a product, if any.
+        recut: returns the argument's better spec.
+        instead: returns an alternative spec that takes more memory and may be faster.
+        sums: whether to count the all-reduce of the result.
+        constrains: whether to suggest constraints too.
+        alike: returns the arguments to change together with those of the products.
     """
 
     rule: str
@@ -325,14 +329,13 @@ _KINDS = (
 
 
 def _flops(case: Case, products: Iterable[Product]) -> tuple[float, float]:
-    """FLOPs of products on one device in a step, and their share of all that the report counts."""
+    """Return the FLOPs of products per device and step, and their share of the report's FLOPs."""
     flops = sum(p.step_flops for p in products)
     every = case.report.cost.dot_flops if case.report.cost is not None else 0.0
     return flops, flops / every if every else 0.0
 
 
 def _lines(products: Iterable[Product]) -> list[Frame]:
-    """Their lines, those of most FLOPs first."""
     flops = summed((p.source, p.step_flops) for p in products if p.source is not None)
     return sorted(flops, key=lambda frame: -flops[frame])
 

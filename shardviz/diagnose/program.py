@@ -1,9 +1,9 @@
 """Rules about the program itself, under any plan.
 
-| rule | what it says |
+| rule | meaning |
 |---|---|
-| `large-constant` | the function closes over arrays, which are written into the program, whole on every device |
-| `own-partitioning` | an operation says in Python how it is partitioned, which is not asked |
+| `large-constant` | the function closes over arrays, which become constants, replicated on every device |
+| `own-partitioning` | an operation has its own partition function, which is not called here |
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ _LEAST = 2**20
 
 
 def large_constants(
-    held: Iterable[tuple[tuple[int, ...], str, Frame | None]], arguments: Sequence[Value], devices: int
+    constants: Iterable[tuple[tuple[int, ...], str, Frame | None]], arguments: Sequence[Value], devices: int
 ) -> tuple[Finding, ...]:
-    """What a function closes over (`held`), a MiB of it or more: a warning where it is a twentieth of all arguments'
-    bytes."""
-    rows = [(math.prod(shape) * itemsize(dtype), shape, dtype, source) for shape, dtype, source in held]
+    """Find closed-over arrays of a MiB or more in total; a warning from a twentieth of all arguments' bytes on."""
+    rows = [(math.prod(shape) * itemsize(dtype), shape, dtype, source) for shape, dtype, source in constants]
     total = float(sum(size for size, *_ in rows))
     if total < _LEAST or devices < 2:
         return ()
@@ -42,13 +41,13 @@ def large_constants(
             "also slows compilation",
             source=source,
             numbers={"bytes": total, "arrays": float(len(rows)), "saved_bytes": total * (1 - 1 / devices)},
-            mends=(by_hand(source, "pass it as an argument, with a spec of its own"),),
+            suggestions=(by_hand(source, "pass it as an argument, with a spec of its own"),),
         ),
     )
 
 
 def own_partitioning(operations: Iterable[tuple[str, Frame | None]]) -> tuple[Finding, ...]:
-    """One warning for each line whose operation has a partitioning of its own, which is not asked here."""
+    """Return one warning per line whose operation has its own partition function, which is not called here."""
     return tuple(
         Finding(
             "own-partitioning",

@@ -1,12 +1,12 @@
-"""Rules about arguments that had better be sharded as others: as their tree, their parameters, or as they are read.
+"""Rules about arguments whose sharding should match their siblings', their parameters', or how the program reads them.
 
-| rule | what it says |
+| rule | meaning |
 |---|---|
-| `less-cut` | arguments lie whole along an axis that shards most of what stands beside them |
-| `unlike-parameter` | an optimizer's state is sharded otherwise than its parameters |
-| `read-in-slices` | arguments lie whole along an axis, and each device reads only its own slice of them |
-| `steps-along` | a loop steps along the dimension by which arguments are sharded |
-| `not-divided` | an argument cannot be sharded over an axis since no dimension divides; the size that would |
+| `less-sharded` | arguments are replicated along an axis that shards most of their tree |
+| `unlike-parameter` | an optimizer's state is sharded differently from its parameters |
+| `read-in-slices` | arguments are replicated along an axis although each device reads only its own slice |
+| `steps-along` | a loop steps along a sharded dimension of arguments |
+| `not-divided` | no dimension of an argument divides by an axis; names a size that would |
 """
 
 from __future__ import annotations
@@ -32,45 +32,50 @@ from shardviz.records.paths import common_path, segments
 _SHARE = 0.05
 
 
-def less_cut(case: Case) -> Iterator[Finding]:
-    """Arguments that lie whole along axes over which most bytes of their tree are sharded, those of a tree as one
-    finding.
+def less_sharded(case: Case) -> Iterator[Finding]:
+    """Find arguments that are replicated along axes that shard most bytes of their tree, one finding per tree.
 
-    A warning where cutting them saves a twentieth of all arguments' bytes and a hundredth of the machine's; nothing
-    where it saves less than a hundredth of the arguments'.
+    A warning if sharding them saves a twentieth of all arguments' bytes and a hundredth of the device's memory. Nothing
+    below a hundredth of the arguments' bytes.
     """
     yield from (_less(case, rows) for rows in _unlike_siblings(case))
     least, mesh = 0.01 * case.argument_bytes, case.report.mesh
-    for v, left in _uncut(case):
+    for v, left in _less_than_tree(case):
         most = nbytes(v) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
-        uneven = v.spec is not None and over_all(v, left, mesh) is None
-        if uneven and most >= least and (finding := _not_divided(case, v, left[0], most)) is not None:
+        if most < least or v.spec is None or over_all(v, left, mesh) is not None:
+            continue
+        if (finding := _not_divided(case, v, left[0], most)) is not None:
             yield finding
 
 
-def _uncut(case: Case) -> Iterator[tuple[Value, list[str]]]:
-    """Arguments, and the axes over which most bytes of their tree are sharded and they are not."""
+def _less_than_tree(case: Case) -> list[tuple[Value, list[str]]]:
+    """Return arguments, and the axes that shard most bytes of their tree but not the argument; cached."""
+    return case.once("less than tree", lambda: list(_unlike_tree(case)))
+
+
+def _unlike_tree(case: Case) -> Iterator[tuple[Value, list[str]]]:
     mesh, otherwise = case.report.mesh, {row.value.name for row in _unlike(case)}
     for values in _trees(case.arguments):
         sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
         total = sum(sizes.values())
-        cut = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
+        sharded = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
         for v in values:
             beside = total - sizes[v.name]
-            left = [a for a, n in mesh.shape.items() if n > 1 and free(v, a) and cut[a] >= 0.5 * beside and cut[a]]
+            left = [
+                a for a, n in mesh.shape.items() if n > 1 and sharded[a] and sharded[a] >= 0.5 * beside and free(v, a)
+            ]
             if left and v.name not in otherwise:
                 yield v, left
 
 
 def _unlike_siblings(case: Case) -> list[list[_Recut]]:
-    """The arguments that had better be sharded as most of their tree, in the slices that the program reads where it
-    reads slices; by trees."""
+    """Return the arguments that should be sharded like most of their tree, grouped by tree; cached."""
     return case.once("siblings", lambda: list(_trees_of_siblings(case)))
 
 
 def _trees_of_siblings(case: Case) -> Iterator[list[_Recut]]:
     trees: dict[str, list[_Recut]] = defaultdict(list)
-    for v, left in _uncut(case):
+    for v, left in _less_than_tree(case):
         start = recut(v, v.read, case.report.mesh) if v.read is not None and _can_be(case, v, v.read) else v
         spec = over_all(start, [axis for axis in left if free(start, axis)], case.report.mesh) or start.spec
         if spec is not None and v.spec is not None and spec != v.spec:
@@ -83,12 +88,12 @@ def _trees_of_siblings(case: Case) -> Iterator[list[_Recut]]:
 
 
 def _can_be(case: Case, v: Value, spec: Spec) -> bool:
-    """Whether an argument can have a spec, and no loop steps along what it shards."""
+    """Whether an argument can have a spec, and no loop steps along the sharded dimension."""
     return divides(v, spec, case.report.mesh) and not (v.scanned and any(spec.dims[:1]))
 
 
 class _Recut(NamedTuple):
-    """An argument, the spec that it had better have, and the parameter that has it."""
+    """An argument, its better spec, and the parameter that has this spec."""
 
     value: Value
     spec: Spec
@@ -96,7 +101,7 @@ class _Recut(NamedTuple):
 
 
 def _saved(case: Case, row: _Recut) -> float:
-    """Bytes that the other spec saves on each device; negative where it takes more."""
+    """Return the bytes per device that the better spec saves; negative if it takes more."""
     return nbytes(row.value) - case.shard_bytes(row.value.shape, row.value.dtype, row.spec)
 
 
@@ -108,8 +113,8 @@ def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
     if len({_RecutGroup(case, [row]).more_axes for row in rows}) > 1:
         where = f"along {axes}, or along one of them"
     return group.finding(
-        "less-cut",
-        f"{group.what} replicated {where}, {group.held} on each; sharded along {axes}, {group.they} would take "
+        "less-sharded",
+        f"{group.what} replicated {where}, {group.size} on each; sharded along {axes}, {group.they} would take "
         f"{group.less} less on each.",
         why=f"most arrays beside {group.them} are sharded along {axes}, and "
         f"{'their specs leave' if len(rows) > 1 else 'its spec leaves'} that out",
@@ -119,7 +124,7 @@ def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
 
 @dataclass(frozen=True)
 class _RecutGroup(Memo):
-    """Arguments that had better be sharded otherwise, said as one finding and mended by one change."""
+    """Arguments that need other specs, reported as one finding and fixed by one change."""
 
     case: Case
     rows: Sequence[_Recut]
@@ -130,12 +135,12 @@ class _RecutGroup(Memo):
 
     @cached_property
     def saved(self) -> float:
-        """Bytes that the other specs save on each device."""
+        """Bytes per device that the better specs save."""
         return sum(_saved(self.case, row) for row in self.rows)
 
     @property
     def what(self) -> str:
-        """They, for the beginning of a sentence, with its verb."""
+        """The arguments and a verb, for the beginning of a sentence."""
         one = self.first.value.name
         return f"{one} is" if len(self.rows) == 1 else f"{self.many} ({one}, ...) are"
 
@@ -145,7 +150,7 @@ class _RecutGroup(Memo):
         return f"{len(self.rows)} arrays of {common_path([row.value.name for row in self.rows])}"
 
     @property
-    def held(self) -> str:
+    def size(self) -> str:
         return format_bytes(total_bytes(row.value for row in self.rows))
 
     @property
@@ -162,18 +167,18 @@ class _RecutGroup(Memo):
 
     @property
     def more_axes(self) -> tuple[str, ...]:
-        """The axes by which the other specs shard, and those of now do not."""
+        """The axes that the better specs add."""
         more = (axis_name(a) for v, spec, _ in self.rows for a in spec.axes if v.spec is None or a not in v.spec.axes)
         return tuple(dict.fromkeys(more))
 
     def finding(self, rule: str, text: str, *, why: str, grave: bool = False, **numbers: float) -> Finding:
-        """One finding of all; `grave` makes it a warning whatever is saved."""
+        """Return one finding for all arguments; `grave` makes it a warning regardless of the bytes saved."""
         first, out_specs = self.first, self.case.report.plan.out_specs
         rest = [row for row in self.rows if row is not first]
         specs = list(dict.fromkeys(str(row.spec) for row in self.rows))
         theirs = f"the spec {specs[0]}" if len(specs) == 1 else f"their specs, such as {specs[0]}"
         theirs = "the specs of their parameters" if first.parameter is not None else theirs
-        mend = Suggestion(
+        suggestion = Suggestion(
             kind="argument",
             target=first.value.name,
             spec=first.spec,
@@ -194,12 +199,12 @@ class _RecutGroup(Memo):
                 "arrays": float(len(self.rows)),
                 **numbers,
             },
-            mends=(mend,) if grave or self.saved > 0 else (),
+            suggestions=(suggestion,) if grave or self.saved > 0 else (),
         )
 
 
 def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | None:
-    """That no dimension of an array divides by an axis; None for one that is too small for it."""
+    """Return a finding that no dimension of an array divides by an axis; None if the array is too small."""
     size = case.report.mesh.shape[axis]
     if not v.shape or max(v.shape) < size:
         return None
@@ -218,19 +223,19 @@ def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | Non
         value=v.name,
         axes=(axis,),
         numbers={"bytes": nbytes(v), "saved_bytes": saved, "size": float(better)},
-        mends=(Suggestion(kind="pad", target=v.name, dimension=dimension, size=better),),
+        suggestions=(Suggestion(kind="pad", target=v.name, dimension=dimension, size=better),),
     )
 
 
 def _trees(values: tuple[Value, ...]) -> list[list[Value]]:
-    """Arguments by the argument of the function that they are in; an optimizer's state apart, as ZeRO shards that
-    alone. Only those of several arrays."""
+    """Group arguments by the function's parameter; an optimizer's state is a separate tree, because ZeRO shards it
+    alone. Trees of one array are omitted."""
     trees = grouped(((segments(v.name)[0], v.optimizer), v) for v in values)
     return [group for group in trees.values() if len(group) > 1]
 
 
 def unlike_parameter(case: Case) -> Iterator[Finding]:
-    """An optimizer's state that holds more than its parameters, or is sharded along other dimensions, as one
+    """Find optimizer state that takes more bytes than its parameters or is sharded along other dimensions, as one
     finding."""
     rows = [row for row in _unlike(case) if _saved(case, row) >= 0]  # ZeRO shards the state further
     if not rows:
@@ -240,10 +245,10 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
     assert parameter is not None
     as_now = f"as {own.spec}, but its parameter {parameter.name} as {parameter.spec}"
     theirs = format_bytes(total_bytes(row.value for row in rows) - group.saved)
-    text = f"{group.what} sharded {as_now}: {group.held} on each device against {theirs}."
+    text = f"{group.what} sharded {as_now}: {group.size} on each device against {theirs}."
     if len(rows) > 1:
         text = (
-            f"{group.what} sharded unlike their parameters, {group.held} on each device against {theirs}: "
+            f"{group.what} sharded unlike their parameters, {group.size} on each device against {theirs}: "
             f"{own.name} {as_now}."
         )
     moves = _resharded(case, rows)
@@ -258,7 +263,7 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
 
 
 def _resharded(case: Case, rows: Sequence[_Recut]) -> dict[str, float]:
-    """What is resharded from the sharding of parameters to that of their state, or back, as `Case.moved` has it."""
+    """Return the numbers of collectives that reshard between parameters and their optimizer state, as `Case.moved`."""
     shapes = {row.value.shape for row in rows}
     shapes |= {shape[1:] for shape in shapes} | {(1, *shape[1:]) for shape in shapes}  # a slice of a stack
     moves = [
@@ -270,8 +275,8 @@ def _resharded(case: Case, rows: Sequence[_Recut]) -> dict[str, float]:
 
 
 def _unlike(case: Case) -> list[_Recut]:
-    """The arrays of an optimizer's state that are sharded otherwise than their parameters, where that is a hundredth
-    of all arguments' bytes."""
+    """Return the optimizer state sharded unlike its parameters, if it takes a hundredth of all arguments' bytes;
+    cached."""
     return case.once("unlike", lambda: _unlike_parameters(case))
 
 
@@ -287,10 +292,9 @@ def _unlike_parameters(case: Case) -> list[_Recut]:
 
 
 def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
-    """(Array of an optimizer's state, its parameter): of one shape, and of the longest common end of their paths.
+    """Yield (array of an optimizer's state, its parameter): equal shapes, and the longest common path suffix.
 
-    Where the program takes no derivative, nothing tells the two apart but the order of the arguments: the parameter is
-    first.
+    Without a derivative in the program, only the order of the arguments tells them apart: the parameter comes first.
     """
     values = {v.name: v for v in case.arguments}
     if any(v.optimizer for v in values.values()):
@@ -309,24 +313,23 @@ def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
 
 
 def _common_end(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many parts of two paths are the same at their ends."""
     pairs = zip(reversed(one), reversed(other), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def read_in_slices(case: Case) -> Iterator[Finding]:
-    """Arguments of which each device holds more than it reads, those of a tree as one finding: a KV cache whose heads
-    are sharded where they are used, a weight between weights that are sharded."""
+    """Find arguments of which each device reads only a slice, one finding per tree. Examples are a KV cache whose heads
+    are sharded in use, and a weight between sharded weights."""
     trees: dict[str, list[_Recut]] = defaultdict(list)
     for row in _in_slices(case):
         root, *inside = segments(row.value.name)
-        trees[root if inside else str(row.spec)].append(row)  # arguments of one array each, by what they had better be
+        trees[root if inside else str(row.spec)].append(row)  # single arrays are grouped by their better spec
     for rows in trees.values():
         group = _RecutGroup(case, rows)
         axes = quoted_axes(group.more_axes)
         yield group.finding(
             "read-in-slices",
-            f"{group.what} replicated along {axes}, {group.held} on each device, and each device reads only its own "
+            f"{group.what} replicated along {axes}, {group.size} on each device, and each device reads only its own "
             f"slice; sharded as the program reads {group.them}, {group.first.spec}, {group.they} would take "
             f"{group.less} less on each.",
             why=f"what the program computes there is sharded along {axes}, so each device takes a slice and keeps the "
@@ -346,13 +349,13 @@ def _in_slices(case: Case) -> Iterator[_Recut]:
 
 
 def better_specs(case: Case) -> dict[str, Spec]:
-    """The arguments that these rules would give another spec, and that spec."""
+    """Return argument → the spec that these rules suggest."""
     rows = (*_unlike(case), *itertools.chain.from_iterable(_unlike_siblings(case)), *_in_slices(case))
     return {row.value.name: row.spec for row in rows}
 
 
 def stepped_along(case: Case) -> Iterator[Finding]:
-    """Arguments sharded along the dimension that a loop steps along, by the axes that shard it, each as one finding."""
+    """Find arguments sharded along the dimension that a loop steps along, one finding per set of axes."""
     stepped = [(v, v.spec) for v in case.arguments if steps_along(v) and v.spec is not None]
     for axes, values in grouped((tuple(map(axis_name, spec.dims[0])), v) for v, spec in stepped).items():
         size, first = total_bytes(values), max(values, key=nbytes)
@@ -370,5 +373,5 @@ def stepped_along(case: Case) -> Iterator[Finding]:
             value=first.name,
             axes=axes,
             numbers=numbers,
-            mends=suggest_specs("argument", recut_to, text),
+            suggestions=suggest_specs("argument", recut_to, text),
         )

@@ -1,4 +1,4 @@
-"""How an array could be sharded further: the specs that rules suggest."""
+"""Specs that shard an array further, for the rules to suggest."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def free(value: Value, axis: str) -> bool:
 
 
 def divides(value: Value, spec: Spec, mesh: DeviceMesh) -> bool:
-    """Whether a PartitionSpec can say a spec, and a value's dimensions divide by it."""
-    ways = (math.prod(mesh.shape[axis_name(a)] for a in dim) for dim in spec.dims)
+    """Whether a PartitionSpec can express a spec, and a value's dimensions divide by it."""
+    counts = (math.prod(mesh.shape[axis_name(a)] for a in dim) for dim in spec.dims)
     named = all(isinstance(axis, str) for axis in spec.axes)
-    return named and all(n % way == 0 for n, way in zip(value.shape, ways, strict=False))
+    return named and all(n % count == 0 for n, count in zip(value.shape, counts, strict=False))
 
 
 def steps_along(value: Value) -> bool:
-    """Whether a loop steps along the first dimension of a value, which is sharded."""
+    """Whether a loop steps along the first dimension of a value, and that dimension is sharded."""
     return value.scanned and value.spec is not None and any(value.spec.dims[:1])
 
 
 def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
-    """The value's spec with an axis more, on the dimension whose shard is longest; None where none divides.
+    """Return the value's spec with one more axis, on the dimension with the longest shard; None if none divides.
 
-    Never on a dimension that a loop steps along: each device would hold what others need in their turn.
+    A dimension that a loop steps along is excluded, because each device would hold slices that the others need.
     """
     if value.spec is None or not free(value, axis):
         return None
@@ -49,13 +49,13 @@ def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
 
 
 def cut_further(value: Value, axis: str, mesh: DeviceMesh) -> Suggestion | None:
-    """The suggestion to shard an argument over one axis more; None where no dimension divides."""
+    """Suggest one more axis for an argument; None if no dimension divides."""
     spec = further(value, axis, mesh)
     return None if spec is None else Suggestion(kind="argument", target=value.name, spec=spec)
 
 
 def over_all(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
-    """The value's spec with as many of the axes as divide; None where none does."""
+    """Return the value's spec with as many of the axes as divide; None if none does."""
     spec_over = None
     for axis in axes:
         spec = further(v if spec_over is None else recut(v, spec_over, mesh), axis, mesh)
@@ -68,7 +68,7 @@ def recut(v: Value, spec: Spec, mesh: DeviceMesh) -> Value:
 
 
 def moved_off(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
-    """The value's spec with axes on another dimension than the one that they shard; None where no other one divides."""
+    """Return the value's spec with these axes moved to another dimension; None if no other dimension divides."""
     names = [axis_name(a) for a in (v.spec.axes if v.spec is not None else ())]
     moved = [name for name in names if name in set(axes)]
     if v.spec is None or not moved or any(not isinstance(axis, str) for axis in v.spec.axes):
@@ -87,7 +87,8 @@ def moved_off(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
 
 
 def suggest_specs(kind: str, specs: Sequence[tuple[str, Spec]], text: str = "") -> tuple[Suggestion, ...]:
-    """To give arguments (or outputs, by the kind) these specs at once, which `text` says of several; () for none."""
+    """Suggest these specs for arguments (or outputs) in one change; `text` describes it if there are several. Empty for
+    none."""
     if not specs:
         return ()
     (target, spec), *rest = specs
@@ -96,9 +97,9 @@ def suggest_specs(kind: str, specs: Sequence[tuple[str, Spec]], text: str = "") 
 
 
 def between(before: Spec, after: Spec, shape: tuple[int, ...], mesh: DeviceMesh) -> list[Spec]:
-    """Cuts on the way from one to another that shares no dimension with it: one axis has moved, or is gone.
+    """Return specs between two specs that share no sharded dimension: one axis is moved or dropped.
 
-    Those come first from which one move of the other axes is enough.
+    Specs from which a single reshard reaches the target come first.
 
     >>> mesh = DeviceMesh.of("x=4,y=2")
     >>> one, other = Spec((("y",), (), ("x",))), Spec(((), ("x", "y"), ()))

@@ -1,1 +1,1 @@
-"""The explorer's state: what is known (`Snapshot`), what may be asked (`Edit`), and what becomes of it (`apply`)."""
+"""The explorer's state (`snapshot`), its edits (`edits`) and their effects (`apply`)."""

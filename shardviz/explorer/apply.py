@@ -1,7 +1,7 @@
-"""What an edit makes of what is known: another `Snapshot`, and the effects that follow from it.
+"""The effect of an edit: a new `Snapshot`, and the compiles and chores that follow.
 
-`apply` changes nothing. It asks the program (`Answers`), whose answers are the same each time, and says what is to be
-compiled, tried or stopped; `explorer.py` does that. An edit that is refused leaves all but `error` as it was.
+`apply` is pure. It queries the program through `Answers`, which are deterministic. `explorer.py` runs the returned
+effects. A refused edit changes only `error`.
 
 >>> apply(now, SetDim("params['w1']", 1, ("model",)), ask).now.plan.edits           # doctest: +SKIP
 """
@@ -20,48 +20,50 @@ from shardviz.costs.orders import exchanged, reordered
 from shardviz.errors import ShardvizError, SpecError, excerpt, message_of
 from shardviz.explorer import changes
 from shardviz.explorer import edits as e
-from shardviz.explorer.arrays import Role, kin
+from shardviz.explorer.arrays import Role, twins_in
 from shardviz.explorer.cards import LONGEST_NAME, Deck, Results
 from shardviz.explorer.compile_loop import CompileLoop, CompileTask
-from shardviz.explorer.logical import standing
+from shardviz.explorer.logical import sharded_places
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
-from shardviz.explorer.snapshot import Asked, History, Snapshot, UndoStep
-from shardviz.explorer.ways import ways as ways_on
+from shardviz.explorer.snapshot import Asked, History, Offers, Snapshot, UndoStep
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
-from shardviz.program.intermediates import as_propagated
 from shardviz.records.report import values_of
+from shardviz.tracing.intermediates import as_propagated
 
 if TYPE_CHECKING:
     from shardviz.ask.program import Program
-    from shardviz.program.plan import Plan
+    from shardviz.plan.plan import Plan
 
 log = logging.getLogger(__name__)
 
 MOST_KEPT = 64
-"""Plans whose answers are kept."""
+"""Number of plans whose results are cached."""
 
 
 class Answers:
-    """A program, asked about one plan after another, each as far as the `goal` (`propagated`, `partitioned` or
-    `compiled`). What was answered is answered again at once. `whole` is what a person says of a whole step."""
+    """Cached queries of a program about one plan after another, up to the level `goal`.
+
+    `whole` has the user's facts about a whole step.
+    """
 
     def __init__(self, program: Program, goal: str, whole: WholeStep):
         self.program, self.goal, self.whole = program, goal, whole
         self._kept: dict[Plan, dict[Machine, Results]] = {}
 
     def results(self, plan: Plan, choice: MachineChoice) -> Results:
-        """What is known of a plan on a machine; Shardy is asked where nothing is. A `ShardvizError` where the plan does
-        not fit."""
+        """Return a plan's results on a machine; the plan is propagated if unknown. Raises ShardvizError if the plan
+        does not fit."""
         results = self._kept_of(plan, choice.machine) or self._propagated(plan, choice)
         results = self.on(plan, results, choice.machine)
         self.keep(plan, results)
         return results
 
     def of_step(self, now: Snapshot, step: UndoStep, always: bool = False) -> Results | None:
-        """What is known of a step's plan on its machine, at least Shardy's answer; None where the step is the present
-        one. With `always`, a plan that says the same in other words is another one too. A `ShardvizError` where the
-        plan does not fit."""
+        """Return the results of a step's plan on its machine, at least propagated; None if nothing changes.
+
+        With `always`, an equal plan in other words counts as a change. Raises ShardvizError if the plan does not fit.
+        """
         results = now.results if step.plan == now.plan else self._kept_of(step.plan, step.machine)
         bound = self.program.bind(step.plan) if results is None else results.bound
         if bound is now.bound or not (always or bound != now.bound):
@@ -71,20 +73,20 @@ class Answers:
         return self.on(step.plan, results or self._propagated(step.plan, now.machine), step.machine)
 
     def on(self, plan: Plan, results: Results, machine: Machine) -> Results:
-        """What is known of a plan on a machine, or on one of its chip that has as many devices as the plan's mesh."""
+        """Return a plan's results on a machine, or on the same chip with as many devices as the plan's mesh."""
         choice = MachineChoice.of(machine, results.bound.mesh)
         kept = self._kept_of(plan, choice.machine)
         return (results if kept is None or kept.machine != choice.machine else kept).on(choice)
 
     def keep(self, plan: Plan, results: Results) -> None:
-        """Keeps what is known of a plan; what was kept longest ago is forgotten where it is too much."""
+        """Cache a plan's results; the oldest plan is dropped if there are too many."""
         others = {machine: old for machine, old in self._kept.pop(plan, {}).items() if machine != results.machine}
         self._kept[plan] = others | {results.machine: results}
         for oldest in list(self._kept)[:-MOST_KEPT]:
             self._kept.pop(oldest)
 
     def _kept_of(self, plan: Plan, machine: Machine) -> Results | None:
-        """What is known of a plan, on this machine or else on the last one that it was on."""
+        """Return the cached results of a plan on this machine, or else on the last one."""
         kept = self._kept.get(plan, {})
         return kept.get(machine) or next(reversed(kept.values()), None)
 
@@ -93,11 +95,10 @@ class Answers:
         return Results(bound, {report.level: report}, choice, self.whole)
 
     def reach(self, machine: MachineChoice) -> str:
-        """How far a plan's report goes: less than is wanted where nothing here compiles for the machine."""
+        """Return the highest level for a machine: `partitioned` if nothing here compiles for it."""
         return "partitioned" if self.goal == "compiled" and not machine.compilable else self.goal
 
     def task(self, plan: Plan, results: Results) -> CompileTask:
-        """What is to be compiled."""
         machine = results.choice
         return CompileTask(
             plan=plan,
@@ -110,8 +111,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Compile:
-    """A compile is to be made, a moment later or at once; without a task, the one that runs or is about to is to be
-    stopped."""
+    """Start a compile, a moment later or at once; without a task, stop the current one."""
 
     task: CompileTask | None
     at_once: bool = False
@@ -119,8 +119,7 @@ class Compile:
 
 @dataclass(frozen=True)
 class ChoreEffect:
-    """A chore of `background.py` (`presets`, `hunt`, `mend`, `why` or `dimensions`) is to end, and unless `begins` is
-    false to begin anew."""
+    """End a chore of the background (`presets`, `search`, `fix`, `why` or `dimensions`); restart it if `begins`."""
 
     name: str
     about: Any = None
@@ -132,7 +131,7 @@ Effect = Compile | ChoreEffect
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of an edit: what is known now, what is to be done, in order, and whether it was taken."""
+    """The result of an edit: the snapshot, the effects in order, and whether the edit was accepted."""
 
     now: Snapshot
     effects: tuple[Effect, ...] = ()
@@ -144,28 +143,28 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     try:
         match edit:
             case e.Undo() | e.Redo():
-                return _back(now, isinstance(edit, e.Undo), ask)
+                return _undo_or_redo(now, isinstance(edit, e.Undo), ask)
             case e.SetTarget(target):
-                return _gone(now, UndoStep(now.plan, read(target, now.report.mesh)), ask)
+                return _to_step(now, UndoStep(now.plan, read(target, now.report.mesh)), ask)
             case e.TakeWay(place):
                 if not 0 <= place < len(now.ways):
-                    raise ShardvizError("this way on is out of date: nothing is refused now, or something else is")
+                    raise ShardvizError("this alternative is out of date: the last edit was not the refused one")
                 wanted = now.ways[place].plan
-                return _gone(now, UndoStep(wanted, now.machine.machine), ask)
-            case e.TakeRemedy(action):
-                return _mended(now, action, ask)
+                return _to_step(now, UndoStep(wanted, now.machine.machine), ask)
+            case e.TakeFix(action):
+                return _take_fix(now, action, ask)
             case e.TakeOffer(offer):
-                return _offered(now, offer, ask)
+                return _take_preset(now, offer, ask)
             case e.Dismiss():
-                return Applied(replace(now, error=None, ways=()))
+                return Applied(replace(now, error=None, ways=(), offers=now.offers.dismissed))
             case e.CardEdit():
-                return _dealt(now, _deck(now, edit, ask), ask)
+                return _to_deck(now, _deck(now, edit, ask), ask)
             case e.PlanEdit():
                 wanted = plan_after(now, edit, ask.program)
-                return _gone(
+                return _to_step(
                     now, UndoStep(wanted, now.machine.machine), ask, always=edit.refused_at in ("rule", "options")
                 )
-        return _beside(now, edit, ask)
+        return _other_edit(now, edit, ask)
     except ShardvizError as error:
         subject = getattr(edit, edit.about) if edit.about else None
         subject = None if subject is None else str(subject)
@@ -175,8 +174,8 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
 
 
 def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
-    """The plan that an edit asks for, not checked against the program. A `ShardvizError` where the edit makes no
-    sense."""
+    """Return the plan after an edit, not yet checked against the program. Raises ShardvizError if the edit is
+    invalid."""
     plan, mesh = now.plan, now.plan.mesh
     match edit:
         case e.SetSpec(name, typed):
@@ -197,7 +196,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
             if now.logical.found is None:
                 raise ShardvizError("the logical dimensions are not known yet")
             dimension = now.logical.found.named(name)
-            return plan.with_dimension(dimension, tuple(axes), prefer=standing(dimension, now.bound))
+            return plan.with_dimension(dimension, tuple(axes), prefer=sharded_places(dimension, now.bound))
         case e.AddAxis(name, size):
             return plan.with_mesh(changes.mesh_with_axis(mesh, name, size))  # type: ignore[arg-type] - it says why not
         case e.RemoveAxis(name):
@@ -216,7 +215,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
             return plan.with_mesh(exchanged(mesh, now.machine.machine, one, other))
         case e.AddRule(pattern, spec):
             return plan.with_rules([*plan.rules, changes.rule(pattern, spec)])
-        case e.MakeRule(pattern, name):  # it goes before what was said of each argument that it catches
+        case e.MakeRule(pattern, name):  # replaces the edits of the matched arguments
             spec = now.bound.in_specs[changes.named(now.report.arguments, name, "argument").name]
             others = program.rules_table(plan.with_rules([(pattern, None)])).rows[0].wins
             return plan.with_rules([changes.rule(pattern, spec.canonical()), *plan.rules]).without_spec(*others)
@@ -233,7 +232,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
 
 
 def _sharded(now: Snapshot, edit: e.ShardingEdit, spec: Spec | None) -> Plan:
-    """The plan with a spec for an array, and for its twins where the edit is for these too."""
+    """Return the plan with a spec for an array, and for its twins if the edit includes them."""
     others = twins(now, edit.name, layers=not edit.twins) if edit.twins or edit.layers else ()
     specs = {("output" if edit.output else "argument", edit.name): spec} | dict.fromkeys(others, spec)
     of = lambda role: {name: spec for (where, name), spec in specs.items() if where == role}  # noqa: E731
@@ -241,8 +240,10 @@ def _sharded(now: Snapshot, edit: e.ShardingEdit, spec: Spec | None) -> Plan:
 
 
 def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any:
-    """The value of the report that has this name, as Shardy's level has it, which knows its columns; else the name. A
-    constraint that the plan has already is known by what it is called there."""
+    """Return the propagated value behind a name of the report, which knows its columns; else the name.
+
+    An existing constraint keeps the name that the plan uses.
+    """
     if line is not None or any(each.value.name == name for each in now.plan.constraints):
         return name or None
     propagated = lambda: program.propagate(now.plan).intermediates  # noqa: E731
@@ -250,13 +251,12 @@ def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any
 
 
 def _with_dim(now: Snapshot, edit: e.SetDim) -> Spec:
-    """A spec with other axes on one dimension."""
     spec = spec_of(now, edit)
     return _recut(spec, (edit.axes if d == edit.dimension else entry for d, entry in enumerate(spec.dims)))
 
 
 def _moved(now: Snapshot, edit: e.MoveAxis) -> Spec:
-    """A spec with an axis taken from wherever it is and put on a dimension, last or at a place among its axes."""
+    """Return a spec with an axis moved to a dimension, as its last axis or at a position."""
     spec = spec_of(now, edit)
     dims = [[a for a in entry if axis_name(a) != edit.axis] for entry in spec.dims]
     entry = dims[edit.dimension]
@@ -265,20 +265,20 @@ def _moved(now: Snapshot, edit: e.MoveAxis) -> Spec:
 
 
 def _recut(spec: Spec, dims: Iterable[Iterable[Axis]]) -> Spec:
-    """`spec` with other dimensions; an axis that shards one is no `reduced` one any more."""
-    cut = replace(spec, dims=tuple(map(tuple, dims)))
-    return replace(cut, reduced=tuple(a for a in spec.reduced if axis_name(a) not in map(axis_name, cut.axes)))
+    """Return `spec` with other dimensions; axes that shard are removed from `reduced`."""
+    new = replace(spec, dims=tuple(map(tuple, dims)))
+    return replace(new, reduced=tuple(a for a in spec.reduced if axis_name(a) not in map(axis_name, new.axes)))
 
 
 def read_spec(spec: Any, name: str) -> Spec | None:
-    """A spec from text, a PartitionSpec, a tuple or None, for an argument or output of this name."""
+    """Return a spec from text, a PartitionSpec, a tuple or None, for the array `name`."""
     if isinstance(spec, str):
         return changes.parse_spec(spec, name)
     return None if spec is None else Spec.of(spec)
 
 
 def spec_of(now: Snapshot, edit: e.SetDim | e.MoveAxis) -> Spec:
-    """The spec of an array as it is now, an entry a dimension, of which there must be the one that is edited."""
+    """Return an array's current full-rank spec. Raises SpecError if it lacks the edited dimension."""
     report, bound, name = now.report, now.bound, edit.name
     sides = (report.outputs, "output", bound.out_specs), (report.arguments, "argument", bound.in_specs)
     values, role, specs = sides[not edit.output]
@@ -290,20 +290,20 @@ def spec_of(now: Snapshot, edit: e.SetDim | e.MoveAxis) -> Spec:
 
 
 def twins(now: Snapshot, name: str, layers: bool = False) -> tuple[Role, ...]:
-    """An argument's twins that are sharded alike, as (`argument` or `output`, name): all, or those of other layers
-    alone."""
-    return tuple(kin(now.report, now.logical.found).twins(name, now.bound, layers))
+    """Return an argument's twins with equal sharding as (`argument` or `output`, name); with `layers` only those of
+    other layers."""
+    return tuple(twins_in(now.report, now.logical.found).twins(name, now.bound, layers))
 
 
-def _gone(now: Snapshot, step: UndoStep, ask: Answers, always: bool = False) -> Applied:
+def _to_step(now: Snapshot, step: UndoStep, ask: Answers, always: bool = False) -> Applied:
     results = ask.of_step(now, step, always)
     if results is None:
         return Applied(replace(now, error=None, ways=()))
     deck = _on_machine(now, results, ask) if step.plan == now.plan else now.deck.edited(step.plan, results)
-    return _arrived(now, deck, now.history.after(now.here), ask)
+    return _at_card(now, deck, now.history.after(now.here), ask)
 
 
-def _back(now: Snapshot, back: bool, ask: Answers) -> Applied:
+def _undo_or_redo(now: Snapshot, back: bool, ask: Answers) -> Applied:
     steps = now.history.past[-1:] if back else now.history.ahead[:1]
     if not steps:
         return Applied(now, taken=False)
@@ -316,29 +316,28 @@ def _back(now: Snapshot, back: bool, ask: Answers) -> Applied:
     else:
         draft = None if step.draft is None else (step.draft, ask.results(step.draft, now.machine))
         deck = now.deck.returned(step.plan, results, step.at, draft)
-    return _arrived(now, deck, now.history.undone(now.here) if back else now.history.redone(now.here), ask)
+    return _at_card(now, deck, now.history.undone(now.here) if back else now.history.redone(now.here), ask)
 
 
 def _on_machine(now: Snapshot, results: Results, ask: Answers) -> Deck:
-    """The cards, every one on the machine on which the present plan is known now."""
     on = results.machine
     put = lambda card: ask.on(card.plan, card.results, on) if card.results.machine != on else card.results  # noqa: E731
-    return now.deck.on(put).told(results)
+    return now.deck.on(put).with_results(results)
 
 
-def _dealt(now: Snapshot, deck: Deck, ask: Answers) -> Applied:
-    """To a deck; where another card is open in it, to its plan."""
+def _to_deck(now: Snapshot, deck: Deck, ask: Answers) -> Applied:
+    """Return the snapshot with a new deck, at the plan of its open card."""
     card = deck.now
     if card.plan == now.plan:
-        return Applied(replace(now, deck=deck.told(now.results), error=None, ways=()))
+        return Applied(replace(now, deck=deck.with_results(now.results), error=None, ways=()))
     results = ask.on(card.plan, card.results, card.results.machine)
-    return _arrived(now, deck.told(results), now.history.after(now.here), ask)
+    return _at_card(now, deck.with_results(results), now.history.after(now.here), ask)
 
 
-def _arrived(now: Snapshot, deck: Deck, history: History, ask: Answers) -> Applied:
-    """At the plan that is open in a deck; its compile follows."""
+def _at_card(now: Snapshot, deck: Deck, history: History, ask: Answers) -> Applied:
+    """Return the snapshot at the open card of a deck, and its compile."""
     results = deck.now.results
-    results.priced()  # what cannot be priced is not come to
+    results.priced()  # raises before the snapshot changes
     task = ask.task(deck.now.plan, results)
     ask.keep(deck.now.plan, results)
     return Applied(replace(now.moved(deck, history), progress=CompileLoop.expected(task)), (Compile(task),))
@@ -365,78 +364,80 @@ def _deck(now: Snapshot, edit: e.CardEdit, ask: Answers) -> Deck:
     raise TypeError(f"{edit} is no edit of the cards")
 
 
-def _offered(now: Snapshot, name: str, ask: Answers) -> Applied:
-    """To a preset, as a card; the presets are closed."""
+def _take_preset(now: Snapshot, name: str, ask: Answers) -> Applied:
     offer = next((o for o in now.offers.items if o.name == name), None)
     if offer is None or offer.results is None:
         raise ShardvizError(f"there is no offer {name!r} that could be taken")
     deck, card = now.deck.added(offer.plan, offer.results, name=offer.name, note="a preset")
-    taken = _dealt(now, deck.opened(card), ask)
+    taken = _to_deck(now, deck.opened(card), ask)
     closed = replace(taken.now, offers=replace(now.offers, open=False, busy=False))
     return replace(taken, now=closed, effects=(*taken.effects, ChoreEffect("presets", begins=False)))
 
 
-def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
-    mend = next((m for m in now.remedies.items if m.action == action and now.remedies.of == now.plan), None)
-    if mend is None:
-        raise ShardvizError(f"{excerpt(action)!r} was not tried on the current plan")
-    if not mend.write:
-        return _gone(now, UndoStep(mend.plan, now.machine.machine), ask)
+def _take_fix(now: Snapshot, action: str, ask: Answers) -> Applied:
+    fix = next((m for m in now.tried_fixes.items if m.action == action and now.tried_fixes.of == now.plan), None)
+    if fix is None:
+        raise ShardvizError(f"{excerpt(action)!r} is no fix of the current plan; choose a listed one")
+    if not fix.write:
+        return _to_step(now, UndoStep(fix.plan, now.machine.machine), ask)
     name = textwrap.shorten(action, LONGEST_NAME, placeholder=" …")
-    deck, card = now.deck.added(mend.plan, ask.results(mend.plan, now.machine), name=name)
-    return _dealt(now, deck.opened(card), ask)
+    deck, card = now.deck.added(fix.plan, ask.results(fix.plan, now.machine), name=name)
+    return _to_deck(now, deck.opened(card), ask)
 
 
-def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
-    """What an edit that leaves plan, machine and cards as they are makes of what is known."""
+def _other_edit(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
+    """Apply an edit that changes neither plan, machine nor cards."""
 
-    def told(*effects: Effect, **parts: Any) -> Applied:
+    def updated(*effects: Effect, **parts: Any) -> Applied:
         return Applied(replace(now, **parts), effects)
 
     offers = now.offers
     match edit:
         case e.OfferPresets():
             opened = replace(offers, items=(), open=True, busy=True, trouble="")
-            return told(ChoreEffect("presets"), offers=opened)
+            return updated(ChoreEffect("presets"), offers=opened)
         case e.CloseOffers():
-            return told(ChoreEffect("presets", begins=False), offers=replace(offers, open=False, busy=False))
+            return updated(ChoreEffect("presets", begins=False), offers=replace(offers, open=False, busy=False))
         case e.FindBest() if now.machine.machine.chip.kind == "cpu":
             trouble = "choose a machine first: the best plan is the one with the shortest step on a machine"
-            return told(ChoreEffect("hunt", begins=False), offers=replace(offers, trouble=trouble))
+            return updated(
+                ChoreEffect("search", begins=False),
+                offers=Offers(offers.items, offers.open, offers.busy, trouble=trouble),
+            )
         case e.FindBest():
-            hunting = replace(offers, hunt="looking for what can be sharded", share=0.0, trouble="")
-            return told(ChoreEffect("hunt"), offers=hunting)
+            searching = replace(offers, progress="looking for what can be sharded", best="", share=0.0, trouble="")
+            return updated(ChoreEffect("search"), offers=searching)
         case e.StopFinding():
-            return told(ChoreEffect("hunt", begins=False), offers=replace(offers, hunt="", share=0.0))
-        case e.TryRemedies():
-            return told(ChoreEffect("mend"))
+            return updated(ChoreEffect("search", begins=False), offers=replace(offers, share=None))
+        case e.TryFixes():
+            return updated(ChoreEffect("fix"))
         case e.AskWhy(name, axis):
-            moved = () if axis else now.report.collectives  # an axis is asked of values alone
-            subject = next((each for each in (*moved, *values_of(now.report)) if each.name == name), None)
+            collectives = () if axis else now.report.collectives  # only values have an axis
+            subject = next((each for each in (*collectives, *values_of(now.report)) if each.name == name), None)
             asked = Asked(of=now.plan, name=name, axis=axis)
             if subject is None:
                 what = "value" if axis else "value or collective"
                 asked = replace(asked, trouble=f"there is no {what} {excerpt(name)!r} here")
-                return told(ChoreEffect("why", begins=False), why=asked)
+                return updated(ChoreEffect("why", begins=False), why=asked)
             line = "" if subject.source is None else subject.source.short
-            return told(ChoreEffect("why", subject), why=replace(asked, line=line, busy=True))
+            return updated(ChoreEffect("why", subject), why=replace(asked, line=line, busy=True))
         case e.CloseWhy():
-            return told(ChoreEffect("why", begins=False), why=Asked())
+            return updated(ChoreEffect("why", begins=False), why=Asked())
         case e.FindDimensions() if now.logical.busy or now.logical.found is not None:
             return Applied(now)
         case e.FindDimensions():
-            return told(ChoreEffect("dimensions"), logical=replace(now.logical, busy=True, trouble=""))
+            return updated(ChoreEffect("dimensions"), logical=replace(now.logical, busy=True, trouble=""))
         case e.Select(name, level):
             seen = now.results.reports.get(level, now.report)
             selection = Selection.of(name, seen)
             if seen is not now.report and selection.chosen is not None:
-                return told(selection=selection.carried(now.report))
-            return Applied(now) if name == now.selection.name else told(selection=Selection.of(name, now.report))
+                return updated(selection=selection.carried(now.report))
+            return Applied(now) if name == now.selection.name else updated(selection=Selection.of(name, now.report))
         case e.Stop():
             return Applied(now, (Compile(None),) if now.progress.busy else ())
-        case e.Recompile():  # what was missing may be installed by now
+        case e.Recompile():  # a missing compiler may be installed by now
             results = replace(now.results, choice=MachineChoice.of(now.machine.machine, now.report.mesh))
-            return told(Compile(ask.task(now.plan, results), at_once=True), deck=now.deck.told(results))
+            return updated(Compile(ask.task(now.plan, results), at_once=True), deck=now.deck.with_results(results))
     raise TypeError(f"{edit} is no edit")
 
 
@@ -449,12 +450,16 @@ def refused(
     dimension: int | None = None,
     wanted: Plan | None = None,
 ) -> Snapshot:
-    """What is known once an edit was refused: why, at which `place`, `subject` and `dimension` (see `Snapshot.error`),
-    and the ways on from the plan that was `wanted`."""
+    """Return the snapshot after a refusal.
+
+    Args:
+        place, subject, dimension: the location of the error; see `Snapshot.error`.
+        wanted: the refused plan, for which alternatives are offered.
+    """
     axis = subject if place == "mesh" else None
-    ways = () if wanted is None else ways_on(ask.program, wanted, now.bound)
+    ways = () if wanted is None else changes.alternatives(ask.program, wanted, now.bound)
     named = getattr(error, "argument", None)
-    words = _told(error, place, error.__cause__) | {
+    words = _error_data(error, place, error.__cause__) | {
         "message": str(error),
         "argument": named or (None if place == "target" else subject),
         "axis": axis,
@@ -466,12 +471,12 @@ def refused(
 
 
 def internal(error: BaseException) -> dict[str, Any]:
-    """An error of the explorer's own, as `Snapshot.error` has it."""
+    """Return an internal error as `Snapshot.error`."""
     log.error("internal error of the explorer", exc_info=error)
-    return _told(error, "internal", error) | {"message": f"{type(error).__name__}: {message_of(error)}"}
+    return _error_data(error, "internal", error) | {"message": f"{type(error).__name__}: {message_of(error)}"}
 
 
-def _told(error: BaseException, place: str, cause: BaseException | None) -> dict[str, Any]:
+def _error_data(error: BaseException, place: str, cause: BaseException | None) -> dict[str, Any]:
     return {
         **dict.fromkeys(("argument", "axis", "subject", "dimension")),
         "ways": [],

@@ -1,17 +1,17 @@
-"""The arrays of a program: the rows of their tree, and which of them are twins, which should be sharded alike.
+"""The arrays of a program: the rows of their tree, and their twins, which should be sharded alike.
 
-Three things make two arrays twins: one shape, one path below trees that are alike (`params` and `momentum`,
-`state.params` and `state.opt[0].mu`, a step's arguments and its result), numbers of layers left out of account; and,
-where the logical dimensions are known, the same one at each place. A program has the same paths under every plan, so
-all of this is found once.
+Two arrays are twins if they have the same shape and the same path below similar trees, ignoring layer numbers. Similar
+trees are, for example, `params` and `momentum`, `state.params` and `state.opt[0].mu`, or a step's arguments and its
+result. If logical dimensions are known, twins also have the same ones. Paths do not depend on the plan, so the results
+are cached.
 
 >>> [(b.label, b.depth, b.leaves) for b in tree(("p['a']['x']", "p['a']['y']", "t"))]
 [('p', 0, 2), ('a', 1, 2), ('x', 2, 0), ('y', 2, 0), ('t', 0, 0)]
 >>> layers = [f"params['layers'][{i}]['wq']" for i in range(2)] + [f"mu['layers'][{i}]['wq']" for i in range(2)]
->>> kin = kin_of(tuple((name, (8, 8)) for name in layers), ())
->>> [name for _, name in kin.twins("params['layers'][0]['wq']")]
+>>> found = twins_of(tuple((name, (8, 8)) for name in layers), ())
+>>> [name for _, name in found.twins("params['layers'][0]['wq']")]
 ["params['layers'][1]['wq']", "mu['layers'][0]['wq']", "mu['layers'][1]['wq']"]
->>> [name for _, name in kin.twins("params['layers'][0]['wq']", layers=True)]
+>>> [name for _, name in found.twins("params['layers'][0]['wq']", layers=True)]
 ["params['layers'][1]['wq']"]
 """
 
@@ -30,17 +30,21 @@ from shardviz.records.paths import label, segments
 
 if TYPE_CHECKING:
     from shardviz.judge.report import Report
-    from shardviz.program.dimensions import Dimensions, Member
+    from shardviz.propagate.dimensions import Dimensions, Member
     from shardviz.records import Value
     from shardviz.records.report import PlanRecord
 
-_KEPT = 16  # programs, and their traces on other meshes, whose trees are kept
+_KEPT = 16  # cached programs (and traces on other meshes)
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A row of the tree, at a depth: a branch, with the places of its leaves among the names, or a leaf; `segment` is
-    the path's last part."""
+    """A row of the tree: a branch, or a leaf if `inside` is empty.
+
+    Attributes:
+        segment: the last part of the path.
+        inside: the positions of its leaves among the names.
+    """
 
     path: str
     segment: str
@@ -49,19 +53,19 @@ class Branch:
 
     @property
     def label(self) -> str:
-        """What a person calls it."""
+        """The segment in the user's notation."""
         return label(self.segment)
 
     @property
     def leaves(self) -> int:
-        """How many leaves are below it; 0 for a leaf."""
+        """Number of leaves below it; 0 for a leaf."""
         return len(self.inside)
 
 
 @lru_cache(maxsize=_KEPT)
 def tree(names: tuple[str, ...]) -> tuple[Branch, ...]:
-    """The rows of a tree of paths, depth first, in the order given."""
-    branches = [list(accumulate(segments(name)[:-1])) for name in names]  # the paths of those above each leaf
+    """Return the rows of a tree of paths, depth first, in the given order."""
+    branches = [list(accumulate(segments(name)[:-1])) for name in names]  # the paths of each leaf's ancestors
     inside: dict[str, list[int]] = defaultdict(list)
     for place, paths in enumerate(branches):
         for path in paths:
@@ -78,32 +82,43 @@ def tree(names: tuple[str, ...]) -> tuple[Branch, ...]:
     return tuple(rows)
 
 
-_SHARE = 0.3  # of the largest argument's arrays: parameters and two moments are a third each, but for counters
-_BLOCK = 3  # arrays below a key with a number in it, from which on it is taken for a layer and not for `w1` and `w2`
+_SHARE = 0.3  # of the largest argument's arrays: parameters and two moments are almost a third each
+_BLOCK = 3  # a key with a number is a layer if it has at least this many arrays, unlike `w1` and `w2`
 _INDEX = re.compile(r"\[\d+\]|\['\d+'\]|\.\d+")
 _NUMBERS = re.compile(r"\d+")
 
 Role = tuple[str, str]
 """`argument` or `output`, and the tree path."""
 Arrays = tuple[tuple[str, tuple[int, ...]], ...]
-"""Tree path and shape of each."""
+"""(Tree path, shape) of each array."""
 Named = tuple[tuple[str, tuple["Member", ...]], ...]
-"""The name and the members of each logical dimension."""
+"""(Name, members) of each logical dimension."""
 _Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Kin:
-    """Which arrays are twins: the number of each one's group, if it has a twin, and the groups, in the program's order.
-    `own` paths leave out the numbers of layers: alike for the same leaf of every layer."""
+class Twins:
+    """Groups of twins.
+
+    Attributes:
+        group: array → the index of its group, if it has a twin.
+        groups: the groups, in the program's order.
+        own: array → its path without layer numbers, which is equal for the same leaf of every layer.
+    """
 
     group: Mapping[Role, int]
     groups: Sequence[Sequence[Role]]
     own: Mapping[Role, str]
 
     def twins(self, name: str, bound: PlanRecord | None = None, layers: bool = False) -> Iterator[Role]:
-        """An argument's twins; with a plan (`bound`) those that it shards alike, with `layers` the same leaf of other
-        layers. A `SpecError` where the plan has no such argument."""
+        """Yield an argument's twins.
+
+        Args:
+            bound: yield only twins that this plan shards like the argument.
+            layers: yield only the same leaf of other layers.
+
+        Raises SpecError if the plan has no such argument.
+        """
         own: Role = ("argument", name)
         if bound is not None and name not in bound.in_specs:
             raise SpecError(f"the program has no argument {name!r}", argument=name)
@@ -117,20 +132,20 @@ class Kin:
                 yield twin
 
 
-def kin(report: Report, dimensions: Dimensions | None = None) -> Kin:
-    """The twins among a report's arguments and outputs, those of other logical dimensions told apart where known."""
+def twins_in(report: Report, dimensions: Dimensions | None = None) -> Twins:
+    """Return the twins among a report's arguments and outputs; known logical dimensions must match."""
     arguments, outputs = (arrays_of(values) for values in (report.arguments, report.outputs))
-    return kin_of(arguments, outputs, tuple((each.name, each.members) for each in dimensions or ()))
+    return twins_of(arguments, outputs, tuple((each.name, each.members) for each in dimensions or ()))
 
 
 def arrays_of(values: Iterable[Value]) -> Arrays:
-    """Tree path and shape of each value."""
+    """Return the tree path and shape of each value."""
     return tuple((value.name, value.shape) for value in values)
 
 
 @lru_cache(maxsize=_KEPT)
-def kin_of(arguments: Arrays, outputs: Arrays, dimensions: Named = ()) -> Kin:
-    """The twins among arrays; kept, since a program has the same paths under every plan."""
+def twins_of(arguments: Arrays, outputs: Arrays, dimensions: Named = ()) -> Twins:
+    """Return the twins among arrays; cached, because paths do not depend on the plan."""
     roles: list[Role] = [("argument", name) for name, _ in arguments] + [("output", name) for name, _ in outputs]
     shapes = [shape for _, shape in (*arguments, *outputs)]
     paths = list(_layered(arguments, 1))
@@ -161,14 +176,16 @@ def kin_of(arguments: Arrays, outputs: Arrays, dimensions: Named = ()) -> Kin:
         by_group[find(i), tuple(of.get((*role, d), "") for d in range(len(shape)))].append(i)
     groups = [[roles[i] for i in places] for places in by_group.values() if len(places) > 1]
     number = {role: n for n, members in enumerate(groups) for role in members}
-    return Kin(number, groups, {role: "".join(path) for role, path in zip(roles, paths, strict=True)})
+    return Twins(number, groups, {role: "".join(path) for role, path in zip(roles, paths, strict=True)})
 
 
 @lru_cache(maxsize=_KEPT)
 def layers_of(arrays: Arrays, deepest: int = 1) -> Mapping[_Path, int]:
-    """The branches that are layers → which of them are alike, by a number: a layer has siblings that are alike below
-    them, and differ from it by a number only. The first `deepest` segments (an argument's name, a result's place) never
-    are."""
+    """Return branch → number for branches that are layers; similar layers have the same number.
+
+    A layer has siblings with the same leaves whose path differs only by a number. The first `deepest` segments (an
+    argument's name, a result's position) are never layers.
+    """
     paths = [segments(name) for name, _ in arrays]
     inside: dict[_Path, list[int]] = defaultdict(list)
     for i, path in enumerate(paths):
@@ -185,7 +202,7 @@ def layers_of(arrays: Arrays, deepest: int = 1) -> Mapping[_Path, int]:
 
 
 def _layered(arrays: Arrays, deepest: int) -> Iterator[_Path]:
-    """The segments of each path, with `#` for the number of a layer."""
+    """Yield the segments of each path, with `#` for the number of a layer."""
     layers = layers_of(arrays, deepest)
     for name, _ in arrays:
         path = segments(name)
@@ -196,8 +213,11 @@ _Leaves = dict[tuple[_Path, tuple[int, ...]], int]
 
 
 def _alike(leaves: Mapping[tuple[_Path, tuple[int, ...]], Sequence[int]]) -> Iterator[tuple[_Leaves, _Leaves]]:
-    """Pairs of alike trees, each as the leaves below it: (path, shape) → one array. A tree is below an argument, a
-    result, or a branch with a good part of the arrays; half of the smaller one's leaves must be in the other."""
+    """Yield pairs of similar trees, each as (path, shape) → array.
+
+    A tree is below an argument, a result, or a branch with a large share of the arrays. Half of the smaller tree's
+    leaves must be in the other.
+    """
     below: dict[_Path, _Leaves] = defaultdict(dict)
     for (path, shape), places in leaves.items():
         for depth in range(1, len(path)):

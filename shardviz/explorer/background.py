@@ -1,17 +1,18 @@
-"""What goes on beside the edits, in slices: presets, the search, mends, questions, texts. So the explorer stays live.
+"""Background work of an explorer in short slices: presets, the search, fixes, questions and texts.
 
-A chore is a generator that puts what it has found into the `Snapshot`, and lets others in where it yields. There is one
-of a kind at most; a newer one ends it. The plans that it tries are those of the moment at which it began.
+A chore is a generator that puts its results into the `Snapshot` and yields to let other work run. There is at most one
+chore per kind; a newer one replaces it. It uses the plan from the moment it began.
 
-A question is asked by a name in the report that the person looks at, which may be the partitioner's. What is asked
-about is the same thing at the propagated level, where there is one: `counterpart` finds values, the line and the axes
-find collectives. An answer is of one plan and one machine; it goes when either does.
+A question names a value or collective of the displayed report, which may be the partitioner's. It is answered at the
+propagated level: `counterpart` maps values, and line and axes map collectives. An answer belongs to one plan and one
+machine and is removed when either changes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import operator
 import threading
 import time
@@ -30,16 +31,16 @@ from shardviz.explorer.apply import Answers
 from shardviz.explorer.compile_loop import Inbox
 from shardviz.explorer.logical import MOST_AT_ONCE, Logical
 from shardviz.explorer.selection import counterpart
-from shardviz.explorer.snapshot import Asked, Offer, Remedies, Snapshot, Timelines, merged_offers
+from shardviz.explorer.snapshot import Asked, Offer, Snapshot, Timelines, TriedFixes, merged_offers
 from shardviz.explorer.texts import Stages
 from shardviz.judge.report import Report
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.stages import Stage
-from shardviz.study import mending
-from shardviz.study.answer import Found, Search, WhyNot
-from shardviz.study.mends import Mends
+from shardviz.study import fixing
+from shardviz.study.answer import Finalist, Search, WhyNot
+from shardviz.study.fixes import Fixes
 from shardviz.study.search import search
 from shardviz.study.trying import WAITING
 
@@ -49,29 +50,29 @@ Steps = Generator[Any, None, None]
 T = TypeVar("T")
 FOUND = "best found"
 
-HUNT = 30.0
-"""Seconds that the search may take."""
+SEARCH_SECONDS = 30.0
+"""Time limit of the search in seconds."""
 _IDLE = 1.5
-"""Seconds without a change before what helps is tried."""
+"""Seconds without a change before fixes are tried."""
 _CONFIRMED = 120.0
-"""Seconds that the partitioner may take for a preset."""
+"""Time limit in seconds for partitioning a preset."""
 _COUNTED = 0.5
-"""Seconds after which it is said how many were tried, where nothing else is new."""
-_MOST_REMEDIED = 24
+"""Seconds between updates that only change the number of tried fixes."""
+_MOST_FIXED = 24
 _MOST_WHY = 8
 _SLICE = 0.02
-"""Seconds of work before others are asked."""
+"""Seconds of work per slice."""
 _PAUSE = 0.02
-"""Seconds for others: a message passes through several turns of a kernel's loop before it is answered."""
+"""Seconds between slices, for other work: a kernel's loop needs several turns to answer a message."""
 _WAIT = 0.05
 """Seconds until a waiting step is tried again."""
 
 
 class Chore:
-    """Work in slices: a generator whose steps, each of tens of milliseconds, run where the inbox's owner is; one that
-    yields `WAITING` can only wait. Where an event loop runs (a kernel) it is taken up again and again until it ends or
-    is stopped, which closes the generator; where none runs (a script, a test) it is done at once. `running`: work is
-    left.
+    """Work in slices: a generator whose steps take tens of milliseconds and run in the inbox owner's thread.
+
+    A step that yields `WAITING` has nothing to do yet. Under an event loop (a kernel) slices run until the generator
+    ends or is stopped. Without one (a script, a test) all steps run at once. `running` says whether work is left.
 
     >>> done = []
     >>> chore = Chore(Inbox(), (done.append(n) for n in range(3)))
@@ -85,7 +86,7 @@ class Chore:
         self.running = True
 
     def start(self, delay: float = 0.0) -> None:
-        """Starts the work. Under an event loop it returns at once, and the work begins after `delay` seconds."""
+        """Start the work. Under an event loop this returns at once, and the work begins after `delay` seconds."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -96,7 +97,7 @@ class Chore:
         loop.call_later(delay, self._slice, loop)
 
     def stop(self) -> None:
-        """Stops the work: the step that is running is its last."""
+        """Stop the work after the current step."""
         if self.running:
             self.running = False
             with suppress(ValueError):  # it stops itself: then it ends by itself too
@@ -108,7 +109,7 @@ class Chore:
             loop.call_later(_WAIT if waits else _PAUSE, self._slice, loop)
 
     def _work(self) -> bool:
-        """Runs steps for the time of a slice; whether the last step can only wait."""
+        """Run steps for one slice, and return whether the last step waits."""
         until, waits = time.monotonic() + _SLICE, False
         try:
             while self.running and not waits and time.monotonic() < until:
@@ -121,7 +122,7 @@ class Chore:
 
 
 class Board(Protocol):
-    """Where a chore reads what is known, and puts what it has found."""
+    """The place where chores read the snapshot and put their results."""
 
     asking: Answers
 
@@ -129,81 +130,90 @@ class Board(Protocol):
     def now(self) -> Snapshot: ...
 
     def put(self, **parts: Any) -> None:
-        """Replaces parts of it."""
+        """Replace parts of the snapshot."""
         ...
 
 
 class Background:
-    """The chores of an explorer, by name those begun last: they read and change the board, done by the owner of the
-    inbox. It rests while nobody looks on: then nothing is tried unasked."""
+    """The chores of an explorer, by name.
+
+    They read and change the board in the inbox owner's thread. While no view is open it rests: no fixes are tried
+    without a request.
+    """
 
     def __init__(self, board: Board, inbox: Inbox):
         self.rests = True
         self.chores: dict[str, Chore] = {}
         self._board, self._inbox = board, inbox
-        self._mended: dict[Any, Remedies] = {}
-        self._card = ""  # that of the search
-        self._question: object | None = None  # that is being answered
+        self._fixed: dict[Any, TriedFixes] = {}
+        self._card = ""  # the search's card
+        self._question: object | None = None  # the current question
 
     def start(self, chore: str, about: Any = None) -> None:
-        """Begins a chore that an edit asked for, by its name."""
+        """Start a chore by its name."""
         match chore:
             case "dimensions":
                 self._find_dimensions()
             case "why":
                 self._ask_why(about)
             case _:
-                steps = {"presets": self._try_presets, "hunt": self._hunt, "mend": self._mend}
+                steps = {"presets": self._try_presets, "search": self._search, "fix": self._fix}
                 self._begin(chore, steps[chore]())
 
     def _begin(self, name: str, steps: Steps, delay: float = 0.0) -> None:
-        """Begins a chore; one of the same name is ended first."""
         self.end(name)
         self.chores[name] = Chore(self._inbox, steps)
         self.chores[name].start(delay)
 
     def end(self, name: str) -> None:
-        """Ends a chore; what it has found stays."""
+        """End a chore; its results stay."""
         if name == "why":
             self._question = None
         if name in self.chores:
             self.chores.pop(name).stop()
 
     def rest(self) -> None:
-        """Nobody looks on: what is tried unasked waits until somebody does."""
+        """Pause fixes until a view opens."""
         self.rests = True
-        self.end("mend")
+        self.end("fix")
+
+    def close(self) -> None:
+        """End all chores, and the worker that tries fixes."""
+        self.rests = True
+        for name in list(self.chores):
+            self.end(name)
+        fixing.end_worker()
 
     def wake(self) -> None:
-        """Somebody looks on."""
+        """Resume when a view opens."""
         if self.rests:
             self.rests = False
             self.follow(frozenset({"progress"}))
 
     def follow(self, changed: frozenset[str]) -> None:
-        """What follows from a change of these parts of the `Snapshot`: an answer about another plan goes, and what
-        helps is tried when nothing more has changed for a moment."""
+        """React to changed parts of the `Snapshot`: remove answers about another plan, and try fixes after a moment
+        without changes."""
         now = self._board.now
         if not changed & {"plan", "report", "machine", "progress"}:
             return
-        self.end("mend")
+        self.end("fix")
         if now.why.name and ("machine" in changed or now.why.of != now.plan):
             self.end("why")
             self._board.put(why=Asked())
         key = now.plan, now.machine.machine
-        if now.remedies.of != now.plan or "machine" in changed:
-            remedies = self._mended.get(key, Remedies())
-            if remedies != now.remedies:
-                self._board.put(remedies=remedies)
-        if self.rests or now.progress.busy or key in self._mended:
+        if now.tried_fixes.of != now.plan or "machine" in changed:
+            tried_fixes = self._fixed.get(key, TriedFixes())
+            if tried_fixes != now.tried_fixes:
+                self._board.put(tried_fixes=tried_fixes)
+        if self.rests or now.progress.busy or key in self._fixed:
             return
         if now.logical.found is None and len(now.report.arguments) > MOST_AT_ONCE:
-            return  # what helps is tried along the logical dimensions: nobody asked for these, and they take minutes
-        with suppress(RuntimeError):  # a script has no loop, and asks itself
+            return  # fixes need the logical dimensions, which would take minutes
+        with suppress(RuntimeError):  # a script has no loop; it asks for fixes explicitly
             asyncio.get_running_loop()
-            self._begin("mend", self._mend(), _IDLE)
+            self._begin("fix", self._fix(), _IDLE)
 
-    # Presets, the search, mends.
+    # Presets, the search, fixes.
 
     def _offers(self, **parts: Any) -> None:
         self._board.put(offers=replace(self._board.now.offers, **parts))
@@ -237,7 +247,7 @@ class Background:
         self._offers(busy=False)
 
     def _confirm(self, offers: list[Offer]) -> Steps:
-        """Has the partitioner confirm what is first before it is first; what it refutes moves."""
+        """Partition the first preset before it is shown as the best, and reorder if its rank changes."""
         ask, machine = self._board.asking, self._board.now.machine
         while offers and (first := offers[0]).results is not None:
             if (
@@ -251,7 +261,7 @@ class Background:
                 job = ask.program.submit(first.plan, level="partitioned", target=machine.target, timeout=_CONFIRMED)
                 while not job.done():
                     yield WAITING
-                results = first.results.told(job.result())
+                results = first.results.with_report(job.result())
                 ask.keep(first.plan, results)
                 offers[0] = replace(first, results=results)
             except ShardvizError as error:
@@ -262,7 +272,7 @@ class Background:
             offers.sort(key=lambda o: o.rank)
             self._offers(items=tuple(offers))
 
-    def _hunt(self) -> Steps:
+    def _search(self) -> Steps:
         now, best, state = self._board.now, None, None
         self._card = ""
         try:
@@ -270,21 +280,21 @@ class Background:
                 if state.best is not None and state.best is not best:
                     best = state.best
                     self._show(state, best)
-                share = min(1.0, state.seconds / HUNT)
-                self._offers(hunt=f"{plural(len(state.tried), 'plan')} tried", share=share)
+                share = min(1.0, state.seconds / SEARCH_SECONDS)
+                self._offers(progress=f"{plural(len(state.tried), 'plan')} tried", share=share)
                 yield
             if state is not None and state.best is not None:
-                self._show(state, state.best)  # now with each decision's alternative
+                self._show(state, state.best)  # adds the alternatives of each decision
         except ShardvizError as error:
-            self._offers(hunt="", share=0.0, trouble=str(error))
+            self._offers(progress="", share=None, trouble=str(error))
             return
         if not self._card:
             tried = 0 if state is None else len(state.tried)
-            self._offers(trouble=f"{plural(tried, 'plan')} tried, and none could be scored")
-        self._offers(hunt="", share=0.0)
+            self._offers(progress="", trouble=f"{plural(tried, 'plan')} tried, and none could be scored")
+        self._offers(share=None)
 
-    def _show(self, state: Search, best: Found) -> None:
-        """Makes the search's best plan a card, in the place of its card before, unless a person is at that one."""
+    def _show(self, state: Search, best: Finalist) -> None:
+        """Make the search's best plan a card. It replaces the search's earlier card, unless that card is open."""
         now, here = self._board.now, self._card
         results, deck = self._board.asking.results(best.plan, now.machine), now.deck
         note = f"found: {plural(len(state.tried), 'plan')} tried"
@@ -292,33 +302,34 @@ class Background:
             deck, self._card = deck.added(best.plan, results, name=FOUND, note=note)
         why = (best.text, *map(_words, state.why_not[:_MOST_WHY]))
         self._board.put(deck=deck.filled(self._card, best.plan, results, note=note, why=why))
+        self._offers(best=self._card)
 
-    def _mend(self) -> Steps:
+    def _fix(self) -> Steps:
         now, due = self._board.now, 0.0
         plan, machine = now.plan, now.machine.machine
-        remedies = Remedies(of=plan)
+        tried_fixes = TriedFixes(of=plan)
         try:
-            for step in mends(self._board.asking.program, now.report, machine, plan):
-                if isinstance(step, Mends):
-                    remedies = replace(remedies, mends=step)
-                    if remedies.items != self._board.now.remedies.items or time.monotonic() >= due:
-                        self._board.put(remedies=replace(remedies, busy=True))
+            for step in fixes(self._board.asking.program, now.report, machine, plan):
+                if isinstance(step, Fixes):
+                    tried_fixes = replace(tried_fixes, fixes=step)
+                    if tried_fixes.items != self._board.now.tried_fixes.items or time.monotonic() >= due:
+                        self._board.put(tried_fixes=replace(tried_fixes, busy=True))
                         due = time.monotonic() + _COUNTED
                 yield step
         except ShardvizError as error:
-            remedies = replace(remedies, trouble=str(error))
+            tried_fixes = replace(tried_fixes, trouble=str(error))
         except Exception:
-            log.exception("internal error of shardviz while it tried mends")
-            remedies = replace(remedies, trouble="internal error of shardviz; the kernel's log has it")
-        self._mended[plan, machine] = remedies
-        for oldest in list(self._mended)[:-_MOST_REMEDIED]:
-            self._mended.pop(oldest)
-        self._board.put(remedies=remedies)
+            log.exception("internal error of shardviz while it tried fixes")
+            tried_fixes = replace(tried_fixes, trouble="internal error of shardviz; the kernel's log has it")
+        self._fixed[plan, machine] = tried_fixes
+        for oldest in list(self._fixed)[:-_MOST_FIXED]:
+            self._fixed.pop(oldest)
+        self._board.put(tried_fixes=tried_fixes)
 
     # Questions.
 
     def _ask_why(self, subject: Value | Collective) -> None:
-        """Has a question answered; `Snapshot.why` has it. One that was asked before is given up."""
+        """Answer a question for `Snapshot.why`; an earlier question is dropped."""
         now = self._board.now
         asked, machine = now.why, now.machine.machine
         question = self._question = object()
@@ -331,7 +342,7 @@ class Background:
 
         def tell(tried: int) -> None:
             if self._question is not question:
-                raise ShardvizError("nobody waits for this answer any more")
+                raise ShardvizError("this question was replaced by a newer one")
             self._inbox.post(lambda: put(tried=tried))
 
         def find() -> dict[str, Any]:
@@ -343,7 +354,6 @@ class Background:
         self._elsewhere("why", find, lambda why, trouble: put(busy=False, **(why or {"trouble": trouble})))
 
     def _find_dimensions(self) -> None:
-        """Has the logical dimensions found: it takes a second for a large model."""
         find = lambda: self._board.asking.program.dimensions  # noqa: E731
         self._elsewhere(
             "dimensions",
@@ -352,8 +362,10 @@ class Background:
         )
 
     def _elsewhere(self, name: str, find: Callable[[], T], put: Callable[[T | None, str], None]) -> None:
-        """Has something found on another thread (here, where no event loop runs); `put` takes it, or why there is none,
-        where the state's owner is."""
+        """Run `find` on another thread and pass its result, or an error text, to `put` in the state owner's thread.
+
+        Without an event loop, or if no thread can be started, `find` runs here.
+        """
 
         def run() -> None:
             result, trouble = None, f"internal error of shardviz while it looked for the {name}"
@@ -361,20 +373,19 @@ class Background:
                 result, trouble = find(), ""
             except ShardvizError as error:
                 trouble = str(error)
-            finally:  # a page must not wait for ever
+            finally:  # the page is told in every case
                 self._inbox.post(lambda: put(result, trouble))
 
         try:
             asyncio.get_running_loop()
+            threading.Thread(target=run, name=f"shardviz-{name}", daemon=True).start()
         except RuntimeError:
             run()
-        else:
-            threading.Thread(target=run, name=f"shardviz-{name}", daemon=True).start()
 
     # The step as it would run, walked while somebody looks at it.
 
     def find_timelines(self) -> None:
-        """Has the timelines made of the open card and of the one that it is compared with."""
+        """Compute the timelines of the open card and of the card it is compared with."""
         card, other = self._board.now.deck.now, self._board.now.deck.other
         cards = (card, other) if other is not card and card.results.level in other.results.reports else (card,)
         costs = tuple(cost for each in cards if (cost := each.results.cost(card.results.level)) is not None)
@@ -383,7 +394,7 @@ class Background:
             return
 
         def put(timelines: tuple[Timeline, ...] | None, trouble: str) -> None:
-            if self._board.now.timelines.of is costs:  # else others are asked for
+            if self._board.now.timelines.of is costs:  # otherwise newer timelines were requested
                 self._board.put(timelines=Timelines(costs, timelines or (), trouble))
 
         self._board.put(timelines=Timelines(costs))
@@ -393,13 +404,13 @@ class Background:
     # Texts, made while somebody looks at them.
 
     def find_stages(self) -> None:
-        """Has the texts of the plan made."""
+        """Compute the texts of the plan."""
         plan, program = self._board.now.plan, self._board.asking.program
         if plan in self._board.now.stages:
             return
 
         def put(items: tuple[Stage, ...] | None, trouble: str) -> None:
-            if plan in self._board.now.stages:  # else nobody looks at them any more
+            if plan in self._board.now.stages:  # otherwise no view shows them any more
                 self._board.put(stages={plan: Stages(items or (), trouble=trouble)})
 
         self._board.put(stages={plan: Stages(busy=True)})
@@ -407,10 +418,12 @@ class Background:
 
 
 def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]:
-    """What a search knows after each of its steps, at level propagated (a card that is opened is compiled, not before).
-    It begins with a plan where that has as many devices as the machine."""
+    """Yield a search's state after each of its steps, at level propagated; opened cards are compiled later.
+
+    The search starts with the plan if that has as many devices as the machine.
+    """
     first = plan if plan.mesh.size == machine.size else None
-    searching = search(program, machine, seconds=HUNT, plan=first, level="propagated", stream=True)
+    searching = search(program, machine, seconds=SEARCH_SECONDS, plan=first, level="propagated", stream=True)
     state = searching.state
     for step in searching.steps():
         progress = replace(state, tried=tuple(searching.tried.values()), seconds=searching.elapsed)
@@ -418,15 +431,15 @@ def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]
         yield state
 
 
-def mends(program: Program, report: Report, machine: Machine, plan: Plan) -> Iterator[Any]:
-    """What is known of what helps a plan, step by step; `WAITING` while a compile runs."""
-    return mending.mends(program, report, machine.text, plan=plan, stream=True).steps()
+def fixes(program: Program, report: Report, machine: Machine, plan: Plan) -> Iterator[Any]:
+    """Yield the fixes for a plan step by step; `WAITING` while a compile runs."""
+    return fixing.fixes(program, report, machine.text, plan=plan, seconds=math.inf, stream=True).steps()
 
 
 def _meant(subject: Value | Collective, seen: Report, report: Report) -> tuple[Value | Collective | None, str]:
-    """The same thing in the propagated report; where there is none, why."""
+    """Return the same value or collective in the propagated report; None and the reason if there is none."""
     if isinstance(subject, Collective):
-        return alike(subject, report.collectives) or subject, ""  # it says what XLA's partitioner makes it for
+        return alike(subject, report.collectives) or subject, ""  # the subject itself says why the partitioner added it
     outer = next((v for v in (*report.arguments, *report.outputs) if v.name == subject.name), None)
     if outer is not None or seen.level == report.level:
         return outer or subject, ""
@@ -438,11 +451,11 @@ def _meant(subject: Value | Collective, seen: Report, report: Report) -> tuple[V
 
 
 def _words(why: WhyNot) -> str:
-    """`w1:2 by model, not whole; which would cost +0.41 s, +3.2 GB memory: because ...`."""
+    """Return `w1:2 by model, not whole; predicted to cost +0.41 s, +3.2 GB memory: because ...`."""
     sign = "+" if why.seconds >= 0 else "−"
     moved = "+" if why.bytes >= 0 else "−"
     chosen = why.chosen if why.chosen.startswith(why.decision) else f"{why.decision} {why.chosen}"
     return (
-        f"{chosen}, not {why.other}; which would cost {sign}{format_seconds(abs(why.seconds))}, "
+        f"{chosen}, not {why.other}; predicted to cost {sign}{format_seconds(abs(why.seconds))}, "
         f"{moved}{format_bytes(abs(why.bytes))} memory: {why.reason}"
     )

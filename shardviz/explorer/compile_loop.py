@@ -1,9 +1,8 @@
 """The compile loop: one compile at a time, for the newest plan, a moment after the last change.
 
-Each plan makes a `CompileTask`. `later` waits until there has been no newer one for a moment, then the compile is
-started; its milestones and its end are delivered as `Progress`, some with a report. Answers for an older task are
-dropped. Compiles answer on threads of their own, so their answers pass through an `Inbox`, which runs one call at a
-time.
+Each plan makes a `CompileTask`. `later` starts its compile after a moment without a newer task. Milestones and the end
+are reported as `Progress`, some with a report. Answers to older tasks are dropped. Compiles answer on their own
+threads; an `Inbox` runs their callbacks one at a time.
 
 >>> task = CompileTask(plan=None, target="cpu", reach="partitioned", due=2, place="8 simulated devices")
 >>> CompileLoop.expected(task)
@@ -33,8 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileTask:
-    """A compile to be made: a plan, for a target; the last level that is wanted (`reach`; nothing is compiled for
-    `propagated`), the lowest, by its place in `LEVELS`, whose report is news (`due`), and the machine in words."""
+    """A compile to run.
+
+    Attributes:
+        plan, target: the plan, and the target to compile for.
+        reach: the highest level wanted; `propagated` compiles nothing.
+        due: the lowest level that is news, as an index of `LEVELS`.
+        place: the machine in words.
+    """
 
     plan: Any
     target: Any
@@ -43,56 +48,58 @@ class CompileTask:
     place: str
 
 
-_STOPPED = "stopped; what is shown is what was known so far"
+_STOPPED = "stopped; the results so far are shown"
 
 
 class CompileLoop:
-    """Runs the newest task's compile once there was no newer one for `debounce` seconds, and tells how it goes.
+    """Runs the newest task's compile after `debounce` seconds without a newer task, and reports its progress.
 
-    `submit` starts a compile, given the task and what to call with each report; `tell` is called with the progress, and
-    with a report where one has come. All that other threads say goes through `inbox`; `future` is the compile that
-    runs, None while none does.
+    Args:
+        submit: starts a compile, given the task and a callback for reports.
+        tell: called with the progress, and with a report if there is a new one.
+
+    `inbox` serialises calls from other threads. `future` is the running compile, or None.
     """
 
     def __init__(
         self,
         submit: Callable[[CompileTask, OnReport], ReportFuture],
-        tell: Callable[[Progress, Report | None], None],
+        notify: Callable[[Progress, Report | None], None],
         debounce: float,
     ):
         self.inbox = Inbox()
         self.future: ReportFuture | None = None
-        self._submit, self._tell, self._debounce = submit, tell, debounce
+        self._submit, self._notify, self._debounce = submit, notify, debounce
         self._pending: CompileTask | None = None
         self._turn = self._due = 0
         self._began = 0.0
         self._seconds: float | None = None
 
     def later(self, task: CompileTask) -> None:
-        """Drops the older task, and starts this one's compile when there has been no newer one for a moment."""
+        """Drop the older task, and start this task's compile after a moment without a newer task."""
         self._begin()
         if not self.expected(task).busy:
             return
         self._pending = task
-        fire = partial(self._fire, self._turn)  # which does nothing where a newer task has come by then
+        fire = partial(self._fire, self._turn)  # does nothing if there is a newer task by then
         try:
             threading.Thread(target=lambda: (time.sleep(self._debounce), self.inbox.post(fire)), daemon=True).start()
-        except RuntimeError:  # the system gives no thread: then as soon as this change is taken
+        except RuntimeError:  # the system allows no new thread: start right after this change
             self.inbox.post(fire)
 
     @staticmethod
     def expected(task: CompileTask) -> Progress:
-        """The progress of a task until its compile is started."""
+        """Return the progress of a task before its compile starts."""
         if task.reach == "propagated" or task.due > LEVELS.index(task.reach):
             return Progress(LEVELS[max(task.due - 1, LEVELS.index("propagated"))], seconds=0.0)
         return Progress("propagating", "asking XLA's partitioner", busy=True)
 
     def hurry(self) -> None:
-        """Starts a compile that waits for its moment."""
+        """Start a waiting compile now."""
         self.inbox.run(partial(self._fire, self._turn))
 
     def now(self, task: CompileTask) -> None:
-        """Drops the older task, and starts this one's compile at once."""
+        """Drop the older task, and start this task's compile at once."""
         self._begin()
         self._start(task)
 
@@ -101,8 +108,7 @@ class CompileLoop:
         self._began, self._seconds = time.monotonic(), None
 
     def cancel(self) -> None:
-        """Drops the task; answers to it that come later belong to an older turn. After a Ctrl-C in the midst of it, it
-        can be called again."""
+        """Drop the task; later answers to it are ignored. If a Ctrl-C interrupts this call, it can be repeated."""
         self._turn += 1
         self._pending = None
         if self.future is not None and not self.future.done():
@@ -110,7 +116,7 @@ class CompileLoop:
         self.future = None
 
     def stop(self) -> None:
-        """Drops the task and says so."""
+        """Drop the task and report that."""
         try:
             self.cancel()
         finally:
@@ -124,13 +130,13 @@ class CompileLoop:
         if task.reach == "propagated":
             return
         turn, self._due = self._turn, task.due
-        tell = lambda report: self.inbox.post(partial(self._reached, turn, task, report))  # noqa: E731
+        notify = lambda report: self.inbox.post(partial(self._reached, turn, task, report))  # noqa: E731
         try:
             self._pending = None
-            self._tell(Progress("compiling", f"compiling for {task.place}", busy=True), None)
-            future = self.future = self._submit(task, tell)
+            self._notify(Progress("compiling", f"compiling for {task.place}", busy=True), None)
+            future = self.future = self._submit(task, notify)
             future.add_done_callback(lambda _: self.inbox.post(partial(self._ended, turn, task, future)))
-        except BaseException as error:  # an interrupt too: nobody would end what is told to be under way
+        except BaseException as error:  # interrupts too, because the progress already says "compiling"
             self.cancel()
             self._fail(error)
             if isinstance(error, ShardvizError):
@@ -138,14 +144,13 @@ class CompileLoop:
             raise
 
     def _reached(self, turn: int, task: CompileTask, report: Report) -> None:
-        """Tells of a report that is news."""
         level = LEVELS.index(report.level)
         if turn != self._turn or level < self._due:
             return
         self._due = level + 1
         more = level < LEVELS.index(task.reach)
         message = f"compiling for {task.place}; the memory plan follows" if more else ""
-        self._tell(Progress(report.level, message, busy=more, seconds=None if more else self._elapsed), report)
+        self._notify(Progress(report.level, message, busy=more, seconds=None if more else self._elapsed), report)
 
     def _ended(self, turn: int, task: CompileTask, future: ReportFuture) -> None:
         if turn != self._turn or future is not self.future:
@@ -156,10 +161,10 @@ class CompileLoop:
             try:
                 report = future.result()
                 self._reached(turn, task, report)
-                # also where it told nothing new, such as a compile done again
-                self._tell(Progress(report.level, seconds=self._elapsed), None)
+                # also if no report was new, as after a repeated compile
+                self._notify(Progress(report.level, seconds=self._elapsed), None)
             except BaseException as interrupt:
-                self._fail(interrupt)  # else it would be busy for ever
+                self._fail(interrupt)  # otherwise the progress would stay busy
                 raise
             return
         self._fail(error)
@@ -170,7 +175,7 @@ class CompileLoop:
         expected = isinstance(error, ShardvizError)
         status = "stopped" if isinstance(error, CompileStopped) else "failed"
         message = str(error) if expected else f"{type(error).__name__}: {error}"
-        self._tell(Progress(status, message, trouble=error, seconds=self._elapsed), None)
+        self._notify(Progress(status, message, trouble=error, seconds=self._elapsed), None)
 
     @property
     def _elapsed(self) -> float:
@@ -184,14 +189,14 @@ T = TypeVar("T")
 
 
 class Inbox:
-    """Calls that come from other threads, run one at a time where the state's owner is.
+    """Calls from other threads, run one at a time by the state's owner.
 
-    A compile answers on a thread of its own, but the state (and the messages to a browser that follow from it) belongs
-    to the kernel's main thread. So every answer is posted here and runs
+    A compile answers on its own thread, but the state, and messages to a browser, belong to the kernel's main thread.
+    So every answer is posted here and runs
 
-    - on the kernel's event loop, where one is running;
-    - or at once, in the thread that posted it, where there is none (a script, a test);
-    - or in `wait_until`, where the owner waits for it: a cell that waits blocks the loop, so the loop cannot do it.
+    - on the kernel's event loop, if one is running;
+    - or at once, in the posting thread, without a loop (a script, a test);
+    - or in `wait_until`, while the owner waits for it, because a waiting cell blocks the loop.
 
     >>> inbox, seen = Inbox(), []
     >>> inbox.post(lambda: seen.append("answer"))
@@ -207,10 +212,10 @@ class Inbox:
         self._news = threading.Event()
 
     def run(self, change: Callable[[], T]) -> T:
-        """Runs `change` while all posted calls wait; they run afterwards.
+        """Run `change` while posted calls wait; then run the posted calls.
 
-        This is a function that takes a function, and no context manager: a Ctrl-C can arrive at every call in Python,
-        and to leave a context manager is a call, so what it has to put back could be left undone.
+        This is a function and no context manager, because a Ctrl-C can arrive at any call. Leaving a context manager is
+        a call, so its cleanup could be skipped.
         """
         with suppress(RuntimeError):  # there is no running loop in a script
             self._loop = asyncio.get_running_loop()
@@ -226,7 +231,7 @@ class Inbox:
         return result
 
     def post(self, call: Callable[[], None]) -> None:
-        """Has `call` run by the state's owner; returns at once where there is a loop to do it."""
+        """Have the state's owner run `call`; return at once if a loop can do it."""
         self._calls.put(call)
         loop = self._loop
         try:
@@ -238,7 +243,7 @@ class Inbox:
             self._news.set()
 
     def drain(self) -> None:
-        """Runs the posted calls. While another thread holds the state, that thread runs them when it lets go."""
+        """Run the posted calls. If another thread holds the state, that thread runs them afterwards."""
         while not self._calls.empty():
             if not self._lock.acquire(blocking=False):
                 return
@@ -250,7 +255,7 @@ class Inbox:
                     with suppress(queue.Empty):
                         self._calls.get_nowait()()
                 except BaseException:
-                    if not self._calls.empty():  # what others said is not lost with this call
+                    if not self._calls.empty():  # the other calls must still run
                         self._later()
                     raise
                 finally:
@@ -259,18 +264,18 @@ class Inbox:
                 self._lock.release()
 
     def _later(self) -> None:
-        """Has the rest run by the loop, if there is one; else whoever posts or waits next runs it."""
-        with suppress(RuntimeError):  # it is closed
+        """Let the loop run the remaining calls; without a loop the next poster or waiter runs them."""
+        with suppress(RuntimeError):  # the loop is closed
             if self._loop is not None and self._loop.is_running():
                 self._loop.call_soon_threadsafe(self.drain)
 
     def wait_until(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Runs posted calls until `condition` holds or `timeout` seconds are over; says whether it holds."""
+        """Run posted calls until `condition` holds or `timeout` seconds passed; return whether it holds."""
         deadline = time.monotonic() + timeout
         while True:
             self._news.clear()
             self.drain()
-            with self._lock:  # another thread may be amid a call, whose observers have not heard of it yet
+            with self._lock:  # wait for a call in another thread to notify its observers
                 holds = condition()
             if holds:
                 return True

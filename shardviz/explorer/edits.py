@@ -1,7 +1,7 @@
-"""Every edit that a person can ask of an explorer, as one tagged union: what the page sends, and what Python calls.
+"""All edits of an explorer as one tagged union, for the page's messages and for Python calls.
 
-A page's message is plain JSON from a browser, so anything may stand in it. `read` checks it once, where it arrives;
-what does not fit is refused as a whole. From Python an edit takes what the plan takes too, such as a PartitionSpec.
+A page's message is untrusted JSON. `read` validates it once and refuses invalid messages as a whole. From Python an
+edit takes the same values as the plan, such as a PartitionSpec.
 
 >>> read({"op": "set_dim", "name": "w", "dimension": 0, "axes": [["z", 1, 2]]})
 SetDim(name='w', dimension=0, axes=(('z', 1, 2),), twins=False, layers=False, output=False)
@@ -26,35 +26,35 @@ from shardviz.notation.bounds import MOST_DEVICES, MOST_NAMED, MOST_PASTED
 
 Text = Annotated[str, Meta(max_length=MOST_PASTED)]
 Whole = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
-Axis = str | tuple[str, int, int]  # without bounds, which the spec has: msgspec 0.22 misreads a tuple beside a bound
+Axis = str | tuple[str, int, int]  # the spec checks bounds: msgspec 0.22 misreads a tuple beside a bound
 Axes = Annotated[tuple[Axis, ...], Meta(max_length=MOST_NAMED)]
 
 
 def _op(name: str) -> str:
-    """`SetDim` → `set_dim`."""
+    """Return `set_dim` for `SetDim`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 class _Edit(msgspec.Struct, frozen=True, tag_field="op", tag=_op, forbid_unknown_fields=True):
-    """An edit; `refused_at` is where a refusal is shown (see `Snapshot.error`), `about` the field that says what is
-    edited, if any."""
+    """An edit; a refusal is shown at `refused_at` (see `Snapshot.error`), and `about` is the field that names the
+    edited object."""
 
     refused_at: ClassVar[str] = "plan"
     about: ClassVar[str] = ""
 
 
 class PlanEdit(_Edit, frozen=True):
-    """An edit that asks for another plan; `apply.plan_after` makes it."""
+    """An edit that leads to another plan; `apply.plan_after` computes it."""
 
 
 class CardEdit(_Edit, frozen=True):
-    """An edit of the cards; `cards.py` says what a card is."""
+    """An edit of the cards (see `cards.py`)."""
 
     refused_at: ClassVar[str] = "card"
 
 
 class ArrayEdit(PlanEdit, frozen=True):
-    """An edit of an argument, or of an `output`."""
+    """An edit of an argument or an output."""
 
     refused_at: ClassVar[str] = "argument"
     about: ClassVar[str] = "name"
@@ -62,8 +62,10 @@ class ArrayEdit(PlanEdit, frozen=True):
 
 
 class ShardingEdit(ArrayEdit, frozen=True, kw_only=True):
-    """An edit of how it is sharded; `twins`: of its twins too (`arrays.py`), which an argument has; `layers`: of those
-    of other layers alone."""
+    """An edit of an array's sharding.
+
+    `twins` applies it to the argument's twins too (`arrays.py`); `layers` only to those of other layers.
+    """
 
     twins: bool = False
     layers: bool = False
@@ -71,22 +73,21 @@ class ShardingEdit(ArrayEdit, frozen=True, kw_only=True):
 
 
 class SetSpec(ShardingEdit, frozen=True):
-    """Sets the spec: text such as `P('data', None)`; from Python a PartitionSpec, a tuple, None too. None leaves an
+    """Set the spec: text such as `P('data', None)`, from Python also a PartitionSpec, a tuple or None. None leaves an
     output to the compiler."""
 
     spec: Text | None
 
 
 class SetDim(ShardingEdit, frozen=True):
-    """Sets the mesh axes along which one dimension is sharded, major to minor; the other dimensions keep what they
-    have, or what the compiler chose."""
+    """Set the mesh axes of one dimension, major to minor; other dimensions keep their axes."""
 
     dimension: Whole
     axes: Axes
 
 
 class MoveAxis(ShardingEdit, frozen=True):
-    """Moves or adds a mesh axis to a dimension, last or at a place among that dimension's axes."""
+    """Move or add a mesh axis to a dimension, as the last axis or at a position among its axes."""
 
     axis: Text
     dimension: Whole
@@ -94,16 +95,16 @@ class MoveAxis(ShardingEdit, frozen=True):
 
 
 class SetMemory(ArrayEdit, frozen=True):
-    """Puts the array into another memory: `device`, or its host's, `pinned_host` or `unpinned_host`."""
+    """Put the array into a memory: `device`, or the host's `pinned_host` or `unpinned_host`."""
 
     kind: Text
     output: bool = False
 
 
 class ConstrainValue(PlanEdit, frozen=True, tag="constrain"):
-    """Puts a sharding constraint on a value inside the function; without a spec it takes the constraint away.
+    """Put a sharding constraint on a value inside the function; without a spec, remove it.
 
-    The value is an intermediate of the report, a variable, or an expression of the source; `line` is where, as
+    The value is an intermediate of the report, a variable, or an expression of the source at `line`, such as
     `model.py:64`.
     """
 
@@ -115,7 +116,7 @@ class ConstrainValue(PlanEdit, frozen=True, tag="constrain"):
 
 
 class CutDimension(PlanEdit, frozen=True):
-    """Shards a logical dimension, wherever it occurs, along these mesh axes alone; see `Plan.with_dimension`."""
+    """Shard a logical dimension in all its arrays along exactly these mesh axes; see `Plan.with_dimension`."""
 
     refused_at: ClassVar[str] = "dimension"
     about: ClassVar[str] = "name"
@@ -129,20 +130,20 @@ class _MeshEdit(PlanEdit, frozen=True):
 
 
 class AddAxis(_MeshEdit, frozen=True):
-    """Adds a mesh axis, the minor one. A size that is text was typed and is no number: the mesh says what is wrong."""
+    """Add a minor mesh axis. A typed size that is no number is refused by the mesh."""
 
     name: Text
     size: Whole | Text
 
 
 class RemoveAxis(_MeshEdit, frozen=True):
-    """Removes a mesh axis, from every spec too."""
+    """Remove a mesh axis, also from every spec."""
 
     name: Text
 
 
 class RenameAxis(_MeshEdit, frozen=True):
-    """Renames a mesh axis, in every spec too."""
+    """Rename a mesh axis, also in every spec."""
 
     about: ClassVar[str] = "old"
     old: Text
@@ -150,21 +151,21 @@ class RenameAxis(_MeshEdit, frozen=True):
 
 
 class ResizeAxis(_MeshEdit, frozen=True):
-    """Sets the number of devices along a mesh axis."""
+    """Set the size of a mesh axis."""
 
     name: Text
     size: Whole | Text
 
 
 class SetMesh(_MeshEdit, frozen=True):
-    """Sets the whole mesh: anything that `sv.mesh` takes, such as `"data=8,model=4"`."""
+    """Set the mesh: anything that `sv.mesh` takes, such as `"data=8,model=4"`."""
 
     about: ClassVar[str] = ""
     mesh: Any
 
 
 class SetTarget(_Edit, frozen=True):
-    """Chooses the machine, as `machine_choice.read` takes it, with as many devices as the mesh. All cards follow."""
+    """Choose the machine for all cards, as `machine_choice.read` takes it, with as many devices as the mesh."""
 
     refused_at: ClassVar[str] = "target"
     about: ClassVar[str] = "target"
@@ -172,23 +173,23 @@ class SetTarget(_Edit, frozen=True):
 
 
 class SetOptions(PlanEdit, frozen=True):
-    """Sets the compiler options, in place of those that the plan has: text as `Plan.with_options` takes it, empty for
-    none; from Python a mapping too."""
+    """Replace the compiler options: text as `Plan.with_options` takes it, empty for none; from Python also a
+    mapping."""
 
     refused_at: ClassVar[str] = "options"
     options: Text
 
 
 class SetOrder(PlanEdit, frozen=True):
-    """Sets the order of the mesh's devices on a machine: `mesh_utils` (as JAX would choose), `row-major` (device i at
-    place i), or the devices' ids, as numbers or as text such as `0,1,3,2` or `[2,4]T(1,0)`."""
+    """Set the device order of the mesh: `mesh_utils` (as JAX would choose), `row-major`, or the devices' ids as numbers
+    or text, such as `0,1,3,2` or `[2,4]T(1,0)`."""
 
     refused_at: ClassVar[str] = "order"
     order: Text | Annotated[tuple[Whole, ...], Meta(max_length=MOST_DEVICES)]
 
 
 class ExchangeAxes(PlanEdit, frozen=True):
-    """Puts the devices in the order that JAX would choose if two mesh axes stood in each other's place."""
+    """Use the device order that JAX would choose if two mesh axes were swapped."""
 
     refused_at: ClassVar[str] = "order"
     one: Text
@@ -200,21 +201,21 @@ class _RuleEdit(PlanEdit, frozen=True):
 
 
 class AddRule(_RuleEdit, frozen=True):
-    """Adds a rule, the last: a pattern of the tree path, and the spec of every argument that it catches."""
+    """Add a last rule: a pattern of the tree path, and the spec of the arguments that it matches."""
 
     pattern: Text
     spec: Text
 
 
 class MakeRule(_RuleEdit, frozen=True):
-    """Adds a first rule, with the spec that an argument has now; edits of the arguments that it catches are dropped."""
+    """Add a first rule with an argument's current spec; edits of the matched arguments are dropped."""
 
     pattern: Text
     name: Text
 
 
 class SetRule(_RuleEdit, frozen=True):
-    """Gives the rule at a place (from 0) another pattern or spec."""
+    """Change the pattern or spec of the rule at a position, from 0."""
 
     place: Whole
     pattern: Text | None = None
@@ -222,56 +223,54 @@ class SetRule(_RuleEdit, frozen=True):
 
 
 class MoveRule(_RuleEdit, frozen=True):
-    """Moves a rule to another place: the first that catches an argument wins."""
+    """Move a rule; the first rule that matches an argument wins."""
 
     place: Whole
     to: Whole
 
 
 class RemoveRule(_RuleEdit, frozen=True):
-    """Removes a rule."""
-
     place: Whole
 
 
 class SetPlan(PlanEdit, frozen=True):
-    """Takes another plan as a whole."""
+    """Replace the whole plan."""
 
     plan: Any
 
 
 class TakeWay(_Edit, frozen=True):
-    """Takes one of the `ways` on from the edit that was refused last, by its place among them."""
+    """Take one of the `ways` offered for the last refused edit, by its position."""
 
     place: Whole
 
 
 class Dismiss(_Edit, frozen=True):
-    """Takes away what was said of a refused edit."""
+    """Remove the message about a refused edit."""
 
 
 class Undo(_Edit, frozen=True):
-    """Goes back to the plan and the target before the last edit."""
+    """Return to the plan and target before the last edit."""
 
 
 class Redo(_Edit, frozen=True):
-    """Goes forward to the plan and the target that `undo` left."""
+    """Return to the plan and target that `undo` left."""
 
 
 class Pin(CardEdit, frozen=True):
-    """Keeps the plan as it is now as a card; without a name it gets one."""
+    """Keep the current plan as a card; without a name, one is generated."""
 
     name: Text = ""
 
 
 class OpenCard(CardEdit, frozen=True):
-    """Goes on with the plan of another card, by its id; an undo goes back."""
+    """Open a card by its id; an undo goes back."""
 
     card: Text
 
 
 class AddCard(CardEdit, frozen=True):
-    """Adds a card for a plan, which is not opened; with a number behind its name where another card has that name."""
+    """Add a card for a plan without opening it; a number is appended if the name is taken."""
 
     name: Text
     plan: Any
@@ -279,90 +278,89 @@ class AddCard(CardEdit, frozen=True):
 
 
 class RenameCard(CardEdit, frozen=True):
-    """Gives a card another name; a draft with a name is kept."""
+    """Rename a card; a draft with a name is kept."""
 
     card: Text
     name: Text
 
 
 class MoveCard(CardEdit, frozen=True):
-    """Puts a card at another place, from 0."""
+    """Move a card to a position, from 0."""
 
     card: Text
     to: Whole
 
 
 class DeleteCard(CardEdit, frozen=True):
-    """Deletes a card, but neither the baseline nor the open one."""
+    """Delete a card other than the baseline and the open one."""
 
     card: Text
 
 
 class CompareWith(CardEdit, frozen=True):
-    """Has all differences told to a card, the baseline at first."""
+    """Compare all cards with this card, initially the baseline."""
 
     card: Text
 
 
 class TakeOffer(CardEdit, frozen=True):
-    """Makes a preset a card and goes to its plan."""
+    """Add a preset as a card and open it."""
 
     offer: Text
 
 
-class TakeRemedy(_Edit, frozen=True):
-    """Changes the plan as a mend says, or the program, which makes a card; one undo takes it back."""
+class TakeFix(_Edit, frozen=True):
+    """Apply a fix to the plan; a fix that changes the program adds a card. One undo reverts it."""
 
     action: Text
 
 
 class OfferPresets(_Edit, frozen=True):
-    """Has the presets tried on the plan's mesh and machine, and opens them."""
+    """Try the presets on the plan's mesh and machine, and show them."""
 
 
 class CloseOffers(_Edit, frozen=True):
-    """Closes the presets; what is being tried is stopped."""
+    """Hide the presets, and stop trying them."""
 
 
 class FindBest(_Edit, frozen=True):
-    """Searches for the best plan on the machine; the plans that it finds are cards, which improve as it goes on."""
+    """Search for the best plan on the machine; the best one found so far is a card."""
 
 
 class StopFinding(_Edit, frozen=True):
-    """Ends the search; what it found stays."""
+    """Stop the search; its results stay."""
 
 
-class TryRemedies(_Edit, frozen=True):
-    """Tries now what helps the plan; where an event loop runs that is done when nothing has changed for a moment."""
+class TryFixes(_Edit, frozen=True):
+    """Try fixes now. With an event loop this happens by itself after a moment without changes."""
 
 
 class AskWhy(_Edit, frozen=True):
-    """Asks why a value is sharded as it is, or why a collective is there, by its name in the report; of a value along
-    one mesh axis, or along all of them where none is given."""
+    """Ask why a value is sharded as it is, or why a collective exists, by its name in the report; for a value also
+    along one mesh axis."""
 
     name: Text
     axis: Text = ""
 
 
 class CloseWhy(_Edit, frozen=True):
-    """Takes the question and its answer away."""
+    """Remove the question and its answer."""
 
 
 class FindDimensions(_Edit, frozen=True):
-    """Has the logical dimensions found in the background; `Snapshot.logical` has them when they are there."""
+    """Compute the logical dimensions in the background, for `Snapshot.logical`."""
 
 
 class Stop(_Edit, frozen=True):
-    """Stops the compile that runs or is about to; the report stays as it is."""
+    """Stop the running or waiting compile; the report stays."""
 
 
 class Recompile(_Edit, frozen=True):
-    """Compiles the present plan again, after a stop or a failure."""
+    """Compile the current plan again, after a stop or a failure."""
 
 
 class Select(_Edit, frozen=True):
-    """Selects a value by the name that it has at a level (empty: the report's own): a page may show an older report
-    when clicked."""
+    """Select a value by its name at a level (empty: the report's level), because a page may show an older report."""
 
     name: Text
     level: Text = ""
@@ -372,31 +370,30 @@ PageEdit = (
     SetSpec | SetDim | MoveAxis | SetMemory | ConstrainValue | CutDimension
     | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions | SetOrder | ExchangeAxes
     | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
-    | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeRemedy
-    | OfferPresets | CloseOffers | FindBest | StopFinding | TryRemedies
+    | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeFix
+    | OfferPresets | CloseOffers | FindBest | StopFinding | TryFixes
     | AskWhy | CloseWhy | Stop | Recompile
 )  # fmt: skip
-"""What a page may ask for."""
+"""The edits that a page may send."""
 Edit = PageEdit | SetMesh | SetPlan | AddCard | FindDimensions | Select
-"""What Python may ask for: plans and meshes as objects besides, and what the page says by a trait."""
+"""All edits. Python may also pass plans and meshes as objects; the page sends `Select` as a trait."""
 
 PAGE_EDITS: Mapping[str, type[_Edit]] = {kind.__struct_config__.tag: kind for kind in get_args(PageEdit)}
-"""`op` → its class, of what a page may ask for."""
+"""`op` → class of the edits that a page may send."""
 EDITS: Mapping[str, type[_Edit]] = {kind.__struct_config__.tag: kind for kind in get_args(Edit)}
-"""`op` → its class, of every edit."""
+"""`op` → class of every edit."""
 
 
 def read(message: Any) -> PageEdit:
-    """The edit that a page's message asks for; a `ShardvizError` where there is no such edit, or these are not its
-    fields."""
+    """Return the edit of a page's message. Raises ShardvizError if there is no such edit, or its fields are invalid."""
     return fitting(message, PageEdit, "an edit")
 
 
 def fitting(value: Any, kind: Any, what: str) -> Any:
-    """What a page sent, as a type has it; a `ShardvizError` that begins with `what` was sent where it does not fit."""
+    """Convert a page's value to a type. Raises ShardvizError that names it `what` if it does not fit."""
     try:
         read = msgspec.convert(value, kind)
-        json.dumps(value, ensure_ascii=False).encode()  # half a letter (a surrogate) can be sent nowhere
+        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded
     except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
         why = str(error) if isinstance(error, msgspec.ValidationError) else type(error).__name__
         raise ShardvizError(f"the page sent {what} that does not fit: {excerpt(why)}") from None

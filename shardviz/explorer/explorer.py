@@ -1,9 +1,8 @@
-"""The explorer's state: a program under a plan that can be changed, undone and compiled. It knows no view.
+"""The explorer's state, without a view: a program under a plan that can be changed, undone and compiled.
 
-All that is known stands in one record, a `Snapshot`. Each edit (`edits.py`) goes one way: `apply` says what is known
-after it and what follows from it; the new snapshot takes the place of the old one as a whole; then whoever has
-subscribed hears once which of its parts are new, and what follows is done: a compile a moment later, whose answers
-replace the report, or a chore in the background.
+The whole state is one record, a `Snapshot`. `apply` turns an edit (`edits.py`) into a new snapshot and its effects. The
+new snapshot replaces the old one. Subscribers are notified once of the parts that changed. Then the effects run: a
+compile after a moment, whose reports update the snapshot, or a chore in the background.
 
 >>> state = ExplorerState(program, plan)                                    # doctest: +SKIP
 >>> state.set_dim("params['w1']", 1, ["model"])                             # doctest: +SKIP
@@ -19,26 +18,27 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shardviz.caching import collection_paused
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError
 from shardviz.explorer.apply import Answers, ChoreEffect, Compile, Effect, apply, internal, refused
 from shardviz.explorer.background import Background
 from shardviz.explorer.cards import Deck, Results
+from shardviz.explorer.changes import Alternative
 from shardviz.explorer.compile_loop import CompileLoop, CompileTask
 from shardviz.explorer.edits import EDITS, Edit
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import Progress, Snapshot, UndoStep
-from shardviz.explorer.ways import WayOn
 from shardviz.judge.report import Report
 from shardviz.records.report import ASKED, LEVELS, PlanRecord
 
 if TYPE_CHECKING:
     from shardviz.ask.program import Program
     from shardviz.ask.submitting import OnReport, ReportFuture
-    from shardviz.program.plan import Plan
+    from shardviz.plan.plan import Plan
 
 T = TypeVar("T")
 
@@ -50,21 +50,23 @@ def _read(path: str) -> Any:
 class ExplorerState:
     """A program under a plan that can be changed, undone and compiled.
 
-    Each edit of `edits.py` is a method too, by its `op`, that says whether the edit was taken: `state.undo()`,
-    `state.set_dim("x", 0, ["data"])`. All that is known is in `now`, a `Snapshot` that is replaced as a whole; most
-    attributes read it. `background` says what goes on beside the edits, and makes the texts of the plans.
+    Each edit of `edits.py` is also a method, named by its `op`, that returns whether the edit was accepted:
+    `state.undo()`, `state.set_dim("x", 0, ["data"])`. The state is in `now`, a `Snapshot`; most attributes read it.
+    `background` runs chores.
 
     Args:
-        program: what `sv.trace` gave.
-        plan: the plan to begin with.
-        level: how far to go with each plan: `propagated`, `partitioned` or `compiled`.
-        debounce: seconds without a newer plan before a compile is started.
-        timeout: seconds that a compile may take; may be set later.
-        memory_limit: bytes that a compile may use; None for no limit; may be set later.
-        target: the machine to compile for and to cost the step on. When the mesh gets another size, it becomes the same
-            chip's most cube-like topology of that size, and `target_remark` says so.
-        tokens: tokens (or samples) of a whole step, for tokens a second; None for what the arguments tell, False: none.
-        model_flops: FLOPs of a whole step that the model needs, for its utilisation.
+        program: the traced program.
+        plan: the starting plan.
+        level: the highest level for each plan: `propagated`, `partitioned` or `compiled`.
+        debounce: seconds without a newer plan before a compile starts.
+        timeout: time limit of a compile in seconds; may be set later.
+        memory_limit: memory limit of a compile in bytes; None for no limit; may be set later.
+        target: the machine to compile for, and to time the step on. If the mesh changes its size, the same chip's most
+            cube-like topology of that size is chosen, and `target_remark` says so.
+        remark: the initial `target_remark`.
+        tokens: tokens (or samples) per step, for tokens per second; None derives them from the arguments, False omits
+            them.
+        model_flops: FLOPs per step that the model needs, for its utilisation.
 
     Raises:
         ShardvizError: if the plan does not fit the program, or the target the mesh.
@@ -80,6 +82,7 @@ class ExplorerState:
         timeout: float = 60.0,
         memory_limit: float | None = None,
         target: str | Machine = "cpu",
+        remark: str = "",
         tokens: float | bool | None = None,
         model_flops: float | None = None,
     ):
@@ -88,34 +91,34 @@ class ExplorerState:
         self.program = program
         self.timeout, self.memory_limit = timeout, memory_limit
         self.asking = Answers(program, level, WholeStep(tokens, model_flops))
-        self.loop = CompileLoop(self._submit, self._hear, debounce)
+        self.loop = CompileLoop(self._submit, self._take_progress, debounce)
         self.background = Background(self, self.loop.inbox)
         self._subscribers: list[Callable[[frozenset[str]], None]] = []
         self._telling = False
-        self.loop.inbox.run(lambda: self._open(plan, target))
+        self.loop.inbox.run(lambda: self._open(plan, target, remark))
 
-    def _open(self, plan: Plan, target: str | Machine) -> None:
+    def _open(self, plan: Plan, target: str | Machine, remark: str) -> None:
         plan = self.program._settled(plan)
         bound = self.program.bind(plan)
         report = self.program.propagate(plan)
-        choice = MachineChoice.of(read(target, bound.mesh), bound.mesh)
+        choice = replace(MachineChoice.of(read(target, bound.mesh), bound.mesh), remark=remark)
         results = Results(bound, {report.level: report}, choice, self.asking.whole)
-        results.priced()  # what cannot be priced is not opened
+        results.priced()  # raises before the explorer opens
         self.asking.keep(plan, results)
         task = self.asking.task(plan, results)
         largest = max(report.arguments, key=lambda v: v.bytes_per_device or 0, default=None)
-        self._told = Snapshot(
+        self._notified = Snapshot(
             deck=Deck.of(plan, results),
             progress=self.loop.expected(task),
             selection=Selection() if largest is None else Selection.of(largest.name, report),
         )
-        self._held: tuple[Snapshot, tuple[Effect, ...]] = self._told, ()
+        self._state: tuple[Snapshot, tuple[Effect, ...]] = self._notified, ()
         self.loop.later(task)
         self.loop.hurry()
 
     @property
     def now(self) -> Snapshot:
-        return self._held[0]
+        return self._state[0]
 
     # What is known: each name, and where it stands in the snapshot.
 
@@ -135,7 +138,7 @@ class ExplorerState:
     busy: bool = _read("progress.busy")
     failure: dict[str, str] | None = _read("progress.failure")
     error: dict[str, Any] | None = _read("error")
-    ways: tuple[WayOn, ...] = _read("ways")
+    ways: tuple[Alternative, ...] = _read("ways")
     logical: Logical = _read("logical")
     remark: str = _read("selection.remark")
     deck: Deck = _read("deck")
@@ -145,29 +148,29 @@ class ExplorerState:
     # Edits.
 
     def __getattr__(self, op: str) -> Callable[..., bool]:
-        """An edit of this `op` as a method."""
+        """Return the edit with this `op` as a method."""
         if op not in EDITS:
             raise AttributeError(f"an explorer has no {op!r}")
         return lambda *args, **kwargs: self.do(EDITS[op](*args, **kwargs))  # type: ignore[arg-type]
 
     def do(self, edit: Edit) -> bool:
-        """Does an edit; says whether it was taken. Where it is refused, `error` says why, and all else stays."""
+        """Apply an edit and return whether it was accepted. If refused, only `error` changes."""
 
         def done() -> bool:
             applied = apply(self.now, edit, self.asking)
-            self._held = applied.now, (*self._held[1], *applied.effects)
+            self._state = applied.now, (*self._state[1], *applied.effects)
             self._settle()
             return applied.taken
 
         return self._alone(done)
 
     def refuse(self, error: ShardvizError, place: str) -> None:
-        """Shows why something was not done, at its place."""
+        """Show an error at a place of the view."""
         self._alone(lambda: self._put(refused(self.now, error, place, self.asking)))
 
     @property
     def selected(self) -> str:
-        """The name of the value that is looked at; may be set."""
+        """The name of the selected value; may be set."""
         return self.now.selection.name
 
     @selected.setter
@@ -175,30 +178,33 @@ class ExplorerState:
         self.select(name)
 
     def restore(self, deck: Callable[[Callable[[Plan], Results]], Deck]) -> None:
-        """Takes the cards of a saved explorer, which `deck` makes, given what tells what is known of a plan. The card
-        that is open has the present plan. A `ShardvizError` where one of the plans does not fit the program."""
+        """Restore the cards of a saved explorer.
+
+        `deck` builds them, given a function from a plan to its results. The open card must have the current plan.
+        Raises ShardvizError if a plan does not fit the program.
+        """
         self.loop.inbox.run(lambda: self.put(deck=deck(lambda plan: self.asking.results(plan, self.now.machine))))
 
     # How what is known is replaced: as a whole, and told once.
 
     def subscribe(self, callback: Callable[[frozenset[str]], None]) -> None:
-        """Has `callback` called once after each change, with the names of the `Snapshot`'s parts that are new, and
-        `mesh` where the plan has another mesh."""
+        """Call `callback` once after each change with the names of the changed parts of the `Snapshot`, and `mesh` if
+        the plan has another mesh."""
         self._subscribers.append(callback)
 
     def put(self, **parts: Any) -> None:
-        """Replaces parts of what is known, and tells it."""
+        """Replace parts of the snapshot, and notify the subscribers."""
         self._put(replace(self.now, **parts))
 
     def _put(self, now: Snapshot) -> None:
-        self._held = now, self._held[1]
-        self._tell()
+        self._state = now, self._state[1]
+        self._notify()
 
     def _alone(self, change: Callable[[], T]) -> T:
-        """Does a change while nobody else does: what compiles answer meanwhile is taken afterwards.
+        """Run a change exclusively; answers of compiles are handled afterwards.
 
-        What nobody expected is shown as an `error` and raised. After a Ctrl-C the snapshot is the old or the new one;
-        what follows from it is done before the interrupt goes on.
+        Unexpected errors are shown as an `error` and raised. After a Ctrl-C the snapshot is the old or the new one, and
+        its effects run before the interrupt continues.
         """
 
         def whole() -> T:
@@ -211,17 +217,18 @@ class ExplorerState:
                 self._settle()
                 raise
 
-        return self.loop.inbox.run(whole)
+        with collection_paused():
+            return self.loop.inbox.run(whole)
 
     def _settle(self) -> None:
-        """Does what follows from the snapshot: its compile, what is told of it, and the chores."""
-        while compiles := [effect for effect in self._held[1] if isinstance(effect, Compile)]:
-            self._compile(compiles[0])  # once more where it is interrupted: a newer one takes the place of an older one
-            now, effects = self._held
-            self._held = now, tuple(effect for effect in effects if effect is not compiles[0])
-        self._tell()
-        while effects := self._held[1]:
-            self._held = self.now, effects[1:]
+        """Run the effects of the snapshot: the compile, the notifications and the chores."""
+        while compiles := [effect for effect in self._state[1] if isinstance(effect, Compile)]:
+            self._compile(compiles[0])  # repeated after an interrupt; a newer compile replaces an older one
+            now, effects = self._state
+            self._state = now, tuple(effect for effect in effects if effect is not compiles[0])
+        self._notify()
+        while effects := self._state[1]:
+            self._state = self.now, effects[1:]
             if isinstance(chore := effects[0], ChoreEffect):
                 self.background.start(chore.name, chore.about) if chore.begins else self.background.end(chore.name)
 
@@ -231,31 +238,40 @@ class ExplorerState:
         else:
             (self.loop.now if effect.at_once else self.loop.later)(effect.task)
 
-    def _tell(self) -> None:
-        """Tells the subscribers, once, what is new since they were told last, also what an interrupt kept from them;
-        what one of them changes is told afterwards."""
+    def _notify(self) -> None:
+        """Notify the subscribers once of all changes since the last notification. Changes made by a subscriber are
+        notified afterwards."""
         if self._telling:
             return
         self._telling = True
         try:
-            while self._told is not (now := self.now):
-                self.background.follow(now.new_since(self._told))
+            while self._notified is not (now := self.now):
+                self.background.follow(now.new_since(self._notified))
                 now = self.now
-                if new := now.new_since(self._told):
+                if new := now.new_since(self._notified):
                     for callback in tuple(self._subscribers):
                         callback(new)
-                self._told = now
-        except Exception:  # what cannot be shown would not be the next time either
-            self._told = self.now
+                self._notified = now
+        except Exception:  # showing the same snapshot again would fail again
+            self._notified = self.now
             raise
         finally:
             self._telling = False
 
+    def close(self) -> None:
+        """Stop the chores and the running compile."""
+        self.loop.inbox.run(self.background.close)
+        if self.now.progress.busy:
+            self.loop.inbox.run(self.loop.stop)
+
     # The compile.
 
     def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
-        """Blocks until the report has `level` (or as far as this state goes), and returns it. A `CompileError` says why
-        it cannot be reached; a `CompileTimeout` if `timeout` seconds were not enough: the compile goes on."""
+        """Wait until the report has `level`, or this state's highest level, and return it.
+
+        Raises CompileError if the level cannot be reached; CompileTimeout after `timeout` seconds, while the compile
+        goes on.
+        """
         if level not in LEVELS:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
         want = min(LEVELS.index(level), LEVELS.index(self.asking.reach(self.now.machine)))
@@ -279,17 +295,15 @@ class ExplorerState:
             on_report=on_report,
         )
 
-    def _hear(self, progress: Progress, report: Report | None) -> None:
-        """Takes what the compile loop tells."""
-
-        def heard() -> None:
+    def _take_progress(self, progress: Progress, report: Report | None) -> None:
+        def take() -> None:
             now = replace(self.now, progress=progress)
             if report is not None:
-                now = now.told(report)
+                now = now.with_report(report)
                 now.results.priced()
                 self.asking.keep(now.plan, now.results)
             if progress.trouble is not None and progress.failure is None:
                 now = replace(now, error=internal(progress.trouble))
             self._put(now)
 
-        self._alone(heard)
+        self._alone(take)

@@ -1,12 +1,11 @@
-"""An explorer in a file: its cards with their plans, the machine, the selection, as versioned JSON.
+"""An explorer as a file: its cards with their plans, the machine and the selection, as versioned JSON.
 
-Nothing in the file is run when it is read: it is plain data, and each field is checked. With the program it becomes an
-explorer again: Shardy is asked anew for every plan, and the compiler for the one that is open.
+Reading a file runs no code from it; each field is validated. With the program it becomes an explorer again: every plan
+is propagated anew, and the open one is compiled.
 
-A plan is kept as what it says of the program: a spec for every argument and output by tree path, its rules where their
-filters are patterns (a function or a type of flax is spelled out, spec by spec; so are more than 1,000 rules, and
-patterns of more than 1,000 characters, none of which a file may have), its constraints, its compiler options, and
-what the program has otherwise, which is done to the program again.
+A plan is stored as a spec for every argument and output by tree path, with its constraints, compiler options and
+variant. Rules are stored if their filters are patterns. Functions and flax types as filters, more than 1,000 rules, and
+patterns of more than 1,000 characters are stored as specs instead.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.machine_choice import read
 from shardviz.files import path_of, read_whole
 from shardviz.notation import Spec
-from shardviz.program.intermediates import Constrain
-from shardviz.program.plan import Plan
-from shardviz.program.rules import Rules
+from shardviz.plan.plan import Plan
 from shardviz.records.report import PlanRecord
+from shardviz.tracing.intermediates import Constrain
+from shardviz.tracing.rules import Rules
 
 if TYPE_CHECKING:
     from shardviz.ask.program import Program
@@ -42,7 +41,7 @@ _Pattern = Annotated[str, Meta(max_length=_MOST_PATTERN)]
 
 
 class _SavedPlan(msgspec.Struct, forbid_unknown_fields=True):
-    """A plan: `bound` says it all; `rules` catch the arguments of `ruled`."""
+    """A plan: `bound` has all specs; `rules` produced those of the arguments `ruled`."""
 
     bound: PlanRecord
     rules: Annotated[tuple[tuple[_Pattern, Spec | None], ...], Meta(max_length=_MOST_RULES)] = ()
@@ -72,7 +71,6 @@ class _SessionFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def session_json(state: ExplorerState) -> str:
-    """An explorer's cards, machine and selection as JSON text."""
     deck = state.deck
     file = _SessionFile(
         shardviz_session=SCHEMA_VERSION,
@@ -105,9 +103,17 @@ def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _SavedPlan:
 def read_session(
     path: str | os.PathLike[str], program: Program, target: str | Machine | None = None, **options: Any
 ) -> ExplorerState:
-    """The explorer that was saved in a file. `target` is another machine than the saved one, `options` are
-    `ExplorerState`'s. A `ShardvizError` for a file that is none, or damaged; a `SpecError` where a plan does not fit
-    the program; a `TargetError` or `MeshError` where the machine does not."""
+    """Read an explorer from a file.
+
+    Args:
+        target: another machine than the saved one.
+        options: keyword arguments of `ExplorerState`.
+
+    Raises:
+        ShardvizError: if the file is no session, or damaged.
+        SpecError: if a plan does not fit the program.
+        TargetError, MeshError: if the machine does not fit.
+    """
     file = _read(path_of(path))
     plans = {card.id: _plan_of(card.plan) for card in file.cards}
     machine = read(file.target if target is None else target, plans[file.at].mesh)

@@ -1,8 +1,7 @@
-"""The machine that a plan is for: read from what a person types, kept in step with the mesh, and what it costs.
+"""The machine of a plan: parsed from a target, kept in step with the mesh size, with its step cost.
 
-A target is a chip with a topology, and a topology has so many devices. When the mesh gets another size, the chip stays
-and the most cube-like topology of that size takes the place of the old one; where the chip has none, the machine stays
-as it is and `MachineChoice.trouble` says which sizes would do.
+If the mesh changes its size, the chip is kept and the most cube-like topology of the new size is chosen. If the chip
+has no such topology, the machine is kept and `MachineChoice.trouble` lists possible sizes.
 
 >>> from shardviz.notation import DeviceMesh
 >>> small, large = DeviceMesh.of("data=4,model=2"), DeviceMesh.of("data=4,model=4")
@@ -30,8 +29,14 @@ from shardviz.notation import DeviceMesh
 
 @dataclass(frozen=True)
 class WholeStep:
-    """What a person says of a whole step: tokens or samples (None: what the arguments tell, False: none), and FLOPs
-    that the model needs, for its utilisation. A `ShardvizError` for a number below 0."""
+    """The user's facts about a whole step.
+
+    Attributes:
+        tokens: tokens or samples; None derives them from the arguments, False omits them.
+        model_flops: FLOPs that the model needs, for its utilisation.
+
+    Raises ShardvizError for a negative number.
+    """
 
     tokens: float | bool | None = None
     model_flops: float | None = None
@@ -44,9 +49,14 @@ class WholeStep:
 
 @dataclass(frozen=True)
 class MachineChoice:
-    """A machine for a mesh; whether it `fits`, as `cpu` always does; a `remark` on how it came to be this one, where
-    the person did not choose it; why nothing here compiles for it, and the command that mends it (`missing`); and why
-    there is no cost on it (`trouble`; `cpu`, which has no speed, has neither)."""
+    """A machine for a mesh.
+
+    Attributes:
+        fits: whether it has as many devices as the mesh; always true for `cpu`.
+        remark: why this machine was chosen, if the user did not choose it.
+        missing: why nothing here compiles for it, and the command that fixes that.
+        trouble: why there is no cost on it; empty for `cpu`, which has no known speed.
+    """
 
     machine: Machine
     fits: bool = True
@@ -56,7 +66,7 @@ class MachineChoice:
 
     @classmethod
     def of(cls, machine: Machine, mesh: DeviceMesh) -> MachineChoice:
-        """The machine for a mesh: itself, a larger or smaller one of the same chip, or itself with what is wrong."""
+        """Return the machine for a mesh: itself, the same chip in another size, or itself with its `trouble`."""
         remark = trouble = ""
         fits = _fits(machine, mesh)
         if not fits and (other := grown(machine, mesh.size)) is not None:
@@ -67,26 +77,25 @@ class MachineChoice:
 
     @property
     def target(self) -> str:
-        """The machine's text."""
         return self.machine.text
 
     @property
     def compilable(self) -> bool:
-        """Whether compiled reports can be had for it here; if not, reports go no further than `partitioned`."""
+        """Whether reports can be compiled for it here; if not, the highest level is `partitioned`."""
         return self.fits and not self.missing
 
     @property
     def simulated(self) -> bool:
-        """Whether simulated devices stand in for it."""
+        """Whether simulated devices replace it."""
         return self.machine.chip.kind == "cpu" or not self.compilable
 
     @property
     def compiled_for(self) -> Machine | str:
-        """What a compiler is asked for."""
+        """The target to compile for."""
         return self.machine if self.fits and _nameable(self.machine) else "cpu"
 
     def priced(self, report: Report, whole: WholeStep) -> tuple[MachineChoice, StepCost | None]:
-        """What a report's step costs there, if that is known, and the choice with its `trouble` for that report."""
+        """Return the choice, with the `trouble` of a report, and the report's step cost there if known."""
         if self.machine.chip.kind == "cpu" or not self.fits:
             return self, None
         try:
@@ -97,8 +106,11 @@ class MachineChoice:
 
 
 def read(target: str | Machine, mesh: DeviceMesh) -> Machine:
-    """A machine for a mesh, from a target as `machine_of` reads it. A `TargetError` for an unknown chip or topology; a
-    `MeshError` that has what would do for another number of devices."""
+    """Parse a target for a mesh, as `machine_of`.
+
+    Raises TargetError for an unknown chip or topology; MeshError, which names a fitting target, for another number of
+    devices.
+    """
     machine = machine_of(target, mesh.size)
     if not _fits(machine, mesh):
         other = grown(machine, mesh.size)
@@ -108,14 +120,14 @@ def read(target: str | Machine, mesh: DeviceMesh) -> Machine:
 
 
 def _missing(machine: Machine, mesh: DeviceMesh) -> str:
-    """Why this installation cannot compile for a machine, and the command that mends it; empty where it can."""
+    """Return why this installation cannot compile for a machine, and the command that fixes that; empty if it can."""
     if machine.chip.kind == "cpu" or machine.size != mesh.size:
         return ""
     if not _nameable(machine):
         return f"libtpu compiles for {', '.join(TPU_CHIPS)}, and not for a chip of one's own, {machine.chip.name!r}"
     try:
         return resolve_target(machine, mesh).missing
-    except ShardvizError:  # the mesh's devices are no places of this machine: the compile says so
+    except ShardvizError:  # the mesh's device ids do not exist on this machine; the compile reports that
         return ""
 
 
@@ -124,5 +136,5 @@ def _fits(machine: Machine, mesh: DeviceMesh) -> bool:
 
 
 def _nameable(machine: Machine) -> bool:
-    """Whether a compiler can be asked for it by name, which says then whether it is there: not for any TPU made up."""
+    """Whether a compiler knows the machine by name; only user-defined TPU chips have no such name."""
     return machine.chip.kind != "tpu" or machine.chip.name in TPU_CHIPS

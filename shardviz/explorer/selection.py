@@ -1,16 +1,15 @@
-"""The one value that is looked at, and how it stays the same value when a report of another level comes.
+"""The selected value, and its counterpart in a report of another level.
 
-Arguments and outputs have the same name everywhere. An intermediate does not: what Shardy's propagation calls
-`dot_general.0` XLA's partitioner calls `dot_general.44`, and what it calls `dot_general.0` is another value. So what a
-person chose is remembered with the report that it was chosen in, and looked up in every new report by `counterpart`:
-what both levels know of a value is the source line, the name stack (which function, which loop, forward or backward),
-the operation, the shape and the element type, so these say which it is.
+Arguments and outputs have the same name at every level. Intermediates do not: Shardy's `dot_general.0` may be XLA's
+`dot_general.44`, and XLA's `dot_general.0` another value. So the user's choice is stored with its report, and
+`counterpart` looks it up in each new report. It compares what both levels know: source line, name stack (function,
+loop, forward or backward), operation, shape and element type.
 
->>> def made(name, shape, dtype, name_stack=""):
+>>> def value(name, shape, dtype, name_stack=""):
 ...     return Value(name=name, shape=shape, dtype=dtype, spec=None, op="add", name_stack=name_stack)
->>> one = made("add.0", (8, 4), "float32", "jit(f)/jvp()/add")
->>> other = made("add.7", (8, 4), "float32", "jit(f)/jvp()/add")
->>> counterpart(one, [one], [made("add.0", (8,), "int32"), other])
+>>> one = value("add.0", (8, 4), "float32", "jit(f)/jvp()/add")
+>>> other = value("add.7", (8, 4), "float32", "jit(f)/jvp()/add")
+>>> counterpart(one, [one], [value("add.0", (8,), "int32"), other])
 Match(name='add.7', place=1, alike=1, differ=False)
 """
 
@@ -26,8 +25,13 @@ from shardviz.records import Value
 
 @dataclass(frozen=True)
 class Selection:
-    """The value that is looked at: its name in the newest report, empty where there is none; a remark where there is
-    doubt how it came to it; and the intermediate that the person chose, with the report that it was chosen in."""
+    """The selected value.
+
+    Attributes:
+        name: its name in the newest report; empty if there is none.
+        remark: a remark if the match is missing or ambiguous.
+        chosen: the intermediate that the user selected, and its report.
+    """
 
     name: str = ""
     remark: str = ""
@@ -35,13 +39,14 @@ class Selection:
 
     @classmethod
     def of(cls, name: str, report: Report) -> Selection:
-        """The value of this name in a report."""
+        """Return the selection of a report's value by name."""
         outer = any(v.name == name for v in (*report.arguments, *report.outputs))
         intermediate = None if outer else next((v for v in report.intermediates if v.name == name), None)
         return cls(name, chosen=None if intermediate is None else (intermediate, report))
 
     def carried(self, report: Report) -> Selection:
-        """The same value in another report: always from what the person chose, so that no error adds to another."""
+        """Return the same value in another report, always starting from the user's choice, so that errors do not add
+        up."""
         if self.chosen is None:
             return self
         value, before = self.chosen
@@ -65,8 +70,13 @@ class Selection:
 
 @dataclass(frozen=True)
 class Match:
-    """A value of another report, by name; its place, from 1, among those alike, how many these are, and whether they
-    differ in how they are sharded, so that it matters which it is."""
+    """The counterpart of a value in another report.
+
+    Attributes:
+        place: its position, from 1, among the similar values.
+        alike: number of similar values.
+        differ: whether these have different shardings, so that the position matters.
+    """
 
     name: str
     place: int
@@ -75,9 +85,11 @@ class Match:
 
 
 def counterpart(value: Value, here: Sequence[Value], there: Sequence[Value], *, names: bool = False) -> Match | None:
-    """The value among another report's intermediates (`there`) that is this one of its own report's (`here`): of those
-    alike the one of the same name (with `names`), variable or place; None where the compiler merged it, or made it up
-    at its own level."""
+    """Return the value in another report (`there`) that corresponds to a value of its own report (`here`).
+
+    Among similar values the name (with `names`), the variable or the position decides. None if the compiler merged the
+    value, or created it at its own level.
+    """
     alike = _alike(value, there)
     if not alike:
         return None
@@ -94,8 +106,8 @@ def counterpart(value: Value, here: Sequence[Value], there: Sequence[Value], *, 
 
 
 def _alike(value: Value, among: Iterable[Value]) -> list[Value]:
-    """The values that what is known of both cannot tell from `value`, in the program's order: as Shardy's are listed;
-    XLA lists in another one, but numbers alike instructions in it."""
+    """Return the values that are indistinguishable from `value`, in program order. XLA lists them in another order, but
+    its numbers follow the program's."""
     alike = [v for v in among if _same(value, v)]
     parts = [re.fullmatch(r"(.*?)(\d+)", v.name) for v in alike]
     numbers = {v.name: int(p[2]) for v, p in zip(alike, parts, strict=True) if p}

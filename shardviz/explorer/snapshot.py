@@ -1,7 +1,7 @@
-"""All that an explorer knows at a moment, as plain data: the cards, how far the compile is, what is offered and asked.
+"""The explorer's whole state at a moment as plain data: cards, progress, presets, fixes and questions.
 
-A `Snapshot` and its parts are never changed, only replaced, so that a change is whole or is not at all. The plan, its
-reports, its machine and their cost are those of the card that is open.
+A `Snapshot` and its parts are immutable and replaced as a whole. `plan`, `report`, `machine` and `cost` are those of
+the open card.
 
 >>> history = History().after(UndoStep("plan 1", "cpu")).after(UndoStep("plan 2", "cpu"))
 >>> [step.plan for step in history.undone(UndoStep("plan 3", "cpu")).past]
@@ -20,24 +20,29 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.costs.timeline import Timeline
 from shardviz.errors import ShardvizError
 from shardviz.explorer.cards import Deck, Results
+from shardviz.explorer.changes import Alternative
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.texts import Stages
-from shardviz.explorer.ways import WayOn
 from shardviz.judge.report import Report
 from shardviz.records.report import LEVELS, PlanRecord, values_of
-from shardviz.study.mends import Mend, Mends
+from shardviz.study.fixes import Fix, Fixes
 
 if TYPE_CHECKING:
-    from shardviz.program.plan import Plan
+    from shardviz.plan.plan import Plan
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the answer to a plan is: `propagating`, `compiling`, `partitioned`, `compiled`, `propagated` (where
-    no more was wanted), `stopped` or `failed`; why the last compile failed (`trouble`), and seconds from the
-    change to the last answer, None while one is awaited."""
+    """The progress of a plan's compile.
+
+    Attributes:
+        status: `propagating`, `compiling`, `partitioned`, `compiled`, `propagated` (if no more was wanted), `stopped`
+            or `failed`.
+        trouble: why the last compile failed.
+        seconds: seconds from the change to the last answer; None while an answer is awaited.
+    """
 
     status: str
     message: str = ""
@@ -56,8 +61,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class UndoStep:
-    """What `undo` goes back to: a plan, its machine, the card that it was, and the draft's plan, where it was another
-    one."""
+    """A state that `undo` returns to: a plan, its machine, the open card, and the draft's plan if that differs."""
 
     plan: Plan
     machine: Machine
@@ -66,33 +70,32 @@ class UndoStep:
 
 
 MOST_STEPS = 200
-"""Changes that can be undone."""
+"""Maximum number of changes that can be undone."""
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """The steps that undo (`past`, the newest last, at most `MOST_STEPS`) and redo (`ahead`, the next first) go to."""
+    """The steps for undo (`past`, newest last, at most `MOST_STEPS`) and for redo (`ahead`, next first)."""
 
     past: tuple[UndoStep, ...] = ()
     ahead: tuple[UndoStep, ...] = ()
 
     def after(self, here: UndoStep) -> History:
-        """The history after a change, which forgets what was ahead."""
+        """Return the history after a change, which clears `ahead`."""
         return History((*self.past, here)[-MOST_STEPS:])
 
     def undone(self, here: UndoStep) -> History:
-        """The history one step back."""
+        """Return the history one step back."""
         return History(self.past[:-1], (here, *self.ahead))
 
     def redone(self, here: UndoStep) -> History:
-        """The history one step on."""
+        """Return the history one step forward."""
         return replace(self.after(here), ahead=self.ahead[1:])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A plan that can be taken, under a name of its own, with a sentence on what it does; its `results`, or the
-    `trouble` that kept it from being propagated."""
+    """A preset with a name and a sentence; its `results`, or the `trouble` that prevented them."""
 
     name: str
     text: str
@@ -102,12 +105,12 @@ class Offer:
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """The order of offers, by the highest level that is known; see `shardviz.ask.presets.rank`."""
+        """Sort key of presets, by the highest level known; see `shardviz.ask.presets.rank`."""
         return rank(None, None) if self.results is None else rank(self.results.report, self.results.cost())
 
 
 def merged_offers(offers: Iterable[Offer]) -> Iterator[Offer]:
-    """The offers, of those that come out as the same step the first alone, which names the others."""
+    """Merge presets that lead to the same step: the first is kept and names the others."""
     same: dict[Any, list[Offer]] = {}
     for offer in offers:
         key = offer.name if offer.results is None else step_of(offer.results.reports["propagated"])
@@ -119,30 +122,43 @@ def merged_offers(offers: Iterable[Offer]) -> Iterator[Offer]:
 
 @dataclass(frozen=True)
 class Offers:
-    """The presets, the best first, while they are open or being tried; what a search does, in words (empty: none runs),
-    the share of its time that is over, 0 to 1; and why there are none, or the search has ended."""
+    """The presets and the search.
+
+    Attributes:
+        items: the presets, best first, while they are open or being tried.
+        progress: the progress or result of the last search, in words.
+        best: the card of the best plan that the search found.
+        share: the elapsed share of the search's time, 0 to 1; None if no search runs.
+        trouble: why there are no presets, or no search.
+    """
 
     items: tuple[Offer, ...] = ()
     open: bool = False
     busy: bool = False
-    hunt: str = ""
-    share: float = 0.0
+    progress: str = ""
+    best: str = ""
+    share: float | None = None
     trouble: str = ""
+
+    @property
+    def dismissed(self) -> Offers:
+        """The same, without the words of a finished search."""
+        return self if self.share is not None else replace(self, progress="", best="", trouble="")
 
 
 @dataclass(frozen=True)
-class Remedies:
-    """What helps a plan, as far as it was tried; `of` and `mends` are None where nothing was."""
+class TriedFixes:
+    """The fixes for a plan tried so far; `of` and `fixes` are None if none were tried."""
 
     of: Plan | None = None
-    mends: Mends | None = None
+    fixes: Fixes | None = None
     busy: bool = False
     trouble: str = ""
 
     @property
-    def items(self) -> tuple[Mend, ...]:
-        """What saves most first."""
-        return () if self.mends is None else self.mends.mends
+    def items(self) -> tuple[Fix, ...]:
+        """The fixes, largest saving first."""
+        return () if self.fixes is None else self.fixes.fixes
 
 
 @dataclass(frozen=True)
@@ -150,14 +166,14 @@ class Asked:
     """A question why something is as it is, and the answer.
 
     Attributes:
-        of: the plan that it is asked of; None where nothing was asked.
-        name: the collective's or the value's name in the report that was asked about; empty where nothing was asked.
-        axis: the mesh axis that was asked about on a value; empty for all of them.
-        line: the line that makes it, `model.py:20`; empty for an argument or output.
-        busy: it is being tried.
-        tried: how often Shardy was run for it so far.
+        of: the plan of the question; None without a question.
+        name: the collective's or the value's name in the report; empty without a question.
+        axis: the mesh axis asked about; empty for all.
+        line: the source line of the value, `model.py:20`; empty for an argument or output.
+        busy: whether the answer is being computed.
+        tried: how often Shardy ran for it so far.
         answer: the `Why` or `CollectiveWhy`.
-        trouble: why there is none.
+        trouble: why there is no answer.
     """
 
     of: Plan | None = None
@@ -172,8 +188,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Timelines:
-    """Steps as they would run, where somebody looks at them, of these costs (the open card's, and of the one that it is
-    compared with, at one level); none while they are walked, and where `trouble` says why."""
+    """The timelines of the open card and of the card it is compared with, while a view shows them.
+
+    `of` are their step costs at one level. `items` is empty while they are computed, or if `trouble` says why not.
+    """
 
     of: tuple[StepCost, ...] = ()
     items: tuple[Timeline, ...] = ()
@@ -182,26 +200,26 @@ class Timelines:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """All that is known at a moment.
+    """The explorer's whole state at a moment.
 
     Attributes:
         deck: the cards, and which of them is open.
-        before: the reports, by level, of the plan before, or of this one on another machine.
-        changed: names of the values that this plan shards otherwise than the one before. Intermediates have other names
-            at other levels, so they are compared with the earlier plan's report of the same level, if it got so far.
-        progress: how far the compile is.
-        selection: the value that is looked at.
-        history: what undo and redo go to.
-        offers: what is offered beside the plan.
-        remedies: what helps it, as far as it was tried.
-        why: what was asked of a collective, and the answer.
-        stages: the texts of the plan, where somebody looks at them.
-        timelines: its step as it would run, where somebody looks at it.
-        logical: what is known of the program's logical dimensions.
-        error: an edit that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
-            `output`, `value`, `dimension`, `rule`, `target`, `order`, `plan`, `card` or `internal`), `argument`,
-            `dimension`, `axis`, `subject` (what the edit was to), `kind`, `detail`, `ways`; None if all is well.
-        ways: the ways on from it.
+        before: level → report of the previous plan, or of this plan on another machine.
+        changed: names of the values whose sharding differs from the previous plan's. Intermediates have other names at
+            other levels, so they are compared at the same level only.
+        progress: the progress of the compile.
+        selection: the selected value.
+        history: the steps for undo and redo.
+        offers: the presets and the search.
+        tried_fixes: the fixes tried so far.
+        why: the current question and its answer.
+        stages: the plan's texts, while a view shows them.
+        timelines: the plan's timeline, while a view shows it.
+        logical: the program's logical dimensions.
+        error: a refused edit, or an internal error: `message`, `place` (`mesh`, `argument`, `output`, `value`,
+            `dimension`, `rule`, `target`, `order`, `plan`, `card` or `internal`), `argument`, `dimension`, `axis`,
+            `subject` (the edited object), `kind`, `detail`, `ways`; None without an error.
+        ways: alternatives to the refused edit.
     """
 
     deck: Deck
@@ -211,13 +229,13 @@ class Snapshot:
     changed: frozenset[str] = frozenset()
     history: History = field(default_factory=History)
     offers: Offers = field(default_factory=Offers)
-    remedies: Remedies = field(default_factory=Remedies)
+    tried_fixes: TriedFixes = field(default_factory=TriedFixes)
     why: Asked = field(default_factory=Asked)
     stages: Mapping[Plan, Stages] = field(default_factory=dict)
     timelines: Timelines = field(default_factory=Timelines)
     logical: Logical = field(default_factory=Logical)
     error: dict[str, Any] | None = None
-    ways: tuple[WayOn, ...] = ()
+    ways: tuple[Alternative, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -238,51 +256,51 @@ class Snapshot:
 
     @property
     def machine(self) -> MachineChoice:
-        """The machine that the plan is for."""
+        """The machine of the plan."""
         return self.results.priced()[0]
 
     @property
     def cost(self) -> StepCost | None:
-        """What the newest report's step costs there; None where `machine.trouble` says why, and for `cpu`."""
+        """The step cost by the newest report; None for `cpu`, or if `machine.trouble` says why."""
         return self.results.cost()
 
     @property
     def here(self) -> UndoStep:
-        """What an undo of the next edit goes back to."""
+        """The step that an undo of the next edit returns to."""
         draft = self.deck.draft
         return UndoStep(self.plan, self.machine.machine, self.deck.at, None if draft is None else draft.plan)
 
-    def told(self, report: Report) -> Snapshot:
-        """With one report more of the plan, of a higher level or of the machine that is now meant."""
-        results = self.results.told(report)
+    def with_report(self, report: Report) -> Snapshot:
+        """Return the snapshot with a new report of the plan."""
+        results = self.results.with_report(report)
         changed, selection = _changed(self.before, results), self.selection.carried(report)
-        return replace(self, deck=self.deck.told(results), changed=changed, selection=selection)
+        return replace(self, deck=self.deck.with_results(results), changed=changed, selection=selection)
 
     def moved(self, deck: Deck, history: History) -> Snapshot:
-        """At another plan or machine, of which something is known; nothing is refused any more."""
+        """Return the snapshot at another plan or machine, without an error."""
         before, results = self.results.reports, deck.now.results
         changed, selection = _changed(before, results), self.selection.carried(results.report)
-        known: dict[str, Any] = {"before": before, "changed": changed, "selection": selection}
-        return replace(self, deck=deck, history=history, error=None, ways=(), **known)
+        parts: dict[str, Any] = {"before": before, "changed": changed, "selection": selection}
+        return replace(self, deck=deck, history=history, error=None, ways=(), **parts)
 
     def new_since(self, before: Snapshot) -> frozenset[str]:
-        """The names of the parts that are other ones than before, and `mesh` where the plan has another mesh."""
+        """Return the names of the parts that changed, and `mesh` if the plan has another mesh."""
         new = {name for name in PARTS if getattr(self, name) is not getattr(before, name)}
         new -= {name for name in _BY_VALUE if getattr(self, name) == getattr(before, name)}
         return frozenset(new | ({"mesh"} if self.plan.mesh != before.plan.mesh else set()))
 
 
-_BY_VALUE = ("machine", "progress", "selection", "changed")  # made anew at every step, often the same again
+_BY_VALUE = ("machine", "progress", "selection", "changed")  # rebuilt at every step, often equal
 PARTS = (
-    *("plan", "report", "cost", "deck", "history", "offers", "remedies"),
+    *("plan", "report", "cost", "deck", "history", "offers", "tried_fixes"),
     *("why", "stages", "timelines", "logical", "error"),
     *_BY_VALUE,
 )
 
 
 def _changed(before: Mapping[str, Report], results: Results) -> frozenset[str]:
-    """The names, in the highest report that is known, of what is sharded otherwise than before; of intermediates only
-    where both have a report of the level at which they have these names."""
+    """Return the names, in the highest report, of values whose sharding changed. Intermediates count only if both plans
+    have a report of the same level."""
     report = results.report
     alike = ("partitioned", "compiled") if report.level in ("partitioned", "compiled") else (report.level,)
     earlier = next((before[level] for level in alike if level in before), None)

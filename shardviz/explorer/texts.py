@@ -1,4 +1,4 @@
-"""A plan as text: as code that can be run, and its program from the jaxpr to what the compiler has made.
+"""A plan as text: the code that rebuilds it, and its program from the jaxpr to the compiler's output.
 
 >>> Codes(plan="plan = sv.Plan(...)", why="a part of an axis").parts
 (('as an sv.Plan', 'plan = sv.Plan(...)'),)
@@ -14,13 +14,13 @@ from shardviz.ask.program import Program
 from shardviz.compiler.module import hlo_lines
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records.stages import Stage, StageLine
 
 
 @dataclass(frozen=True)
 class Codes:
-    """A plan as the Python that rebuilds the `sv.Plan`, and that runs it with JAX alone (or `why` not)."""
+    """A plan as Python: code that rebuilds the `sv.Plan`, and code for JAX alone (or `why` there is none)."""
 
     plan: str
     jax: str = ""
@@ -28,13 +28,12 @@ class Codes:
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
-        """What there is, what of it comes first, in words and as text."""
+        """The available codes as (words, code)."""
         all_of_it = (("for JAX alone", self.jax), ("as an sv.Plan", self.plan))
         return tuple((words, text) for words, text in all_of_it if text)
 
 
 def codes_of(program: Program, plan: Plan) -> Codes:
-    """A program's plan in each form."""
     own = program.plan_code(plan)
     try:
         return Codes(own, program.code(plan))
@@ -51,14 +50,17 @@ _XLA = {
 
 @dataclass(frozen=True)
 class Stages:
-    """The texts of a plan before XLA, in order; whether they are being made, and why they could not be."""
+    """The texts of a plan before XLA, in order.
+
+    `busy` while they are computed; `trouble` says why they could not be.
+    """
 
     items: tuple[Stage, ...] = ()
     busy: bool = False
     trouble: str = ""
 
     def with_reports(self, reports: Mapping[str, Report]) -> tuple[Stage, ...]:
-        """These, and XLA's from a plan's reports."""
+        """Return these texts, followed by XLA's from a plan's reports."""
         report = next((reports[level] for level in ("compiled", "partitioned") if level in reports), None)
         texts = {} if report is None else report.stages
         stages = (

@@ -5,7 +5,7 @@
 >>> example.name, [argument.shape for argument in example.args[1:]]
 ('train_step', [(4096, 1024), (4096, 256)])
 
-No array is ever made: the arguments are `jax.ShapeDtypeStruct`s.
+The arguments are `jax.ShapeDtypeStruct`s: no array is ever created.
 """
 
 from shardviz.gallery.decoders import decoder_of

@@ -2,9 +2,9 @@
 
     decoder_of("llama3.1-70b", batch=2, mesh="fsdp=64", remat="full", attention="splash")
 
-One block, scanned over stacked layers, serves all: grouped-query heads, a gated or plain feed-forward block or a
-mixture of experts with a capacity, attention as products or as the TPU's splash kernel, what is kept or goes to the
-host's memory by MaxText's names (https://github.com/AI-Hypercomputer/maxtext), and AdamW with clipped gradients.
+One block, scanned over stacked layers, serves all models: grouped-query heads, a gated or plain feed-forward block or a
+mixture of experts with a capacity, attention as products or as the TPU's splash kernel, checkpointing and offloading by
+MaxText's names (https://github.com/AI-Hypercomputer/maxtext), and AdamW with clipped gradients.
 
 The mesh axes are `data` (between slices), `fsdp` and `expert`, which shard the batch, `context` (the sequence) and
 `tensor` (heads, feed-forward features, vocabulary); `fsdp` and `context` shard every weight too, along the model's
@@ -39,14 +39,14 @@ class Shape:
     """The sizes of a decoder.
 
     Attributes:
-        d_model, layers, heads, kv_heads, d_ff, vocabulary, head_dim: as everywhere.
-        gated: the feed-forward block multiplies two products.
-        experts: of each layer; 0 for a dense feed-forward block.
+        d_model, layers, heads, kv_heads, d_ff, vocabulary, head_dim: the usual sizes.
+        gated: whether the feed-forward block multiplies two products.
+        experts: experts per layer; 0 for a dense feed-forward block.
         top: experts for a token.
-        positions: learned ones; 0 for rotary.
-        tied: the embedding gives the logits too.
-        parallel: attention and feed-forward block take the same input, not one the other's result.
-        fused: one product gives queries, keys and values, and one the gate and what it multiplies.
+        positions: the number of learned positions; 0 for rotary positions.
+        tied: whether the embedding also computes the logits.
+        parallel: whether attention and the feed-forward block have the same input.
+        fused: whether one product computes queries, keys and values, and one computes the gate and its factor.
     """
 
     d_model: int
@@ -66,7 +66,7 @@ class Shape:
 
     @property
     def weights(self) -> dict[str, tuple[tuple[int, ...], P]]:
-        """Name → shape and spec of a layer's weights, without the layers' own dimension."""
+        """The shape and spec of each weight of a layer, by name, without the layers' own dimension."""
         d, f, k, wide = self.d_model, self.d_ff, self.head_dim, ("fsdp", "context")
         ups = ("gate", "up") if self.gated else ("up",)
         table: dict[str, tuple[tuple[int, ...], P]] = {
@@ -89,7 +89,7 @@ class Shape:
 
     @property
     def ends(self) -> dict[str, tuple[tuple[int, ...], P]]:
-        """The same of the weights that stand outside the layers."""
+        """The shape and spec of each weight outside the layers, by name."""
         d, wide = self.d_model, ("fsdp", "context")
         table = {"embedding": ((self.vocabulary, d), P("tensor", wide)), "norm": ((d,), P())}
         table |= {"positions": ((self.positions, d), P(None, wide))} if self.positions else {}
@@ -103,14 +103,14 @@ class Shape:
 
 
 TABLE: Mapping[str, Any] = tomllib.loads((files("shardviz.gallery") / "programs.toml").read_text(encoding="utf-8"))
-"""`programs.toml`: the sizes of models, and the steps that were measured."""
+"""`programs.toml`: the sizes of models, and the measured steps."""
 MODELS = {name: Shape(**sizes) for name, sizes in TABLE["models"].items()}
 """Published models, and MaxText's family of scales (`global_parameter_scale`)."""
 
 _QKV = ("query_proj", "key_proj", "value_proj")
 _DOTS = (*_QKV, "out_proj", "mlpwi_0", "mlpwi_1", "mlpwo")
 NAMES = ("decoder_layer_input", "context", *_DOTS)
-"""What a checkpoint policy can name, by MaxText's names: the layer's input, attention's result, and each product."""
+"""The names for checkpoint policies, as in MaxText: the layer's input, attention's result, and each product."""
 
 REMAT = {
     "full": (),
@@ -122,7 +122,7 @@ REMAT = {
     "save_qkv_proj": _QKV,
     "save_out_proj": ("out_proj",),
 }
-"""Checkpoint policies by MaxText's names, and what each keeps."""
+"""MaxText's checkpoint policies, and the names that each keeps."""
 
 
 _BATCH = ("data", "fsdp", "expert")
@@ -130,7 +130,7 @@ _BATCH = ("data", "fsdp", "expert")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decoder:
-    """A decoder's step and what it is made of; the fields are `decoder_of`'s."""
+    """A decoder's step and its settings; the fields are `decoder_of`'s."""
 
     shape: Shape
     mesh: Mapping[str, int]
@@ -149,7 +149,7 @@ class Decoder:
     unroll: bool = False
 
     def spec(self, *entries: Any) -> P:
-        """A spec without the axes that are not in the mesh."""
+        """Return a spec without the axes that are not in the mesh."""
         inside = (
             tuple(axis for axis in ((entry,) if isinstance(entry, str) else entry or ()) if axis in self.mesh)
             for entry in entries
@@ -157,11 +157,11 @@ class Decoder:
         return P(*(entry[0] if len(entry) == 1 else entry or None for entry in inside))
 
     def cut(self, x: Any, *features: Any) -> Any:
-        """Holds activations, batch x sequence x features, sharded along batch and sequence."""
+        """Constrain activations, batch x sequence x features, to be sharded along batch and sequence."""
         return jax.lax.with_sharding_constraint(x, self.spec(_BATCH, "context", *features))
 
     def attend(self, q: Any, k: Any, v: Any) -> Any:
-        """Causal attention, as products or by a kernel."""
+        """Apply causal attention, as products or by a kernel."""
         if self.attention == "plain":
             return checkpoint_name(plain_attention(q, k, v), "context")
         if self.attention == "cudnn":
@@ -182,7 +182,7 @@ class Decoder:
         return run(kernel, *(x.transpose(0, 2, 1, 3) for x in (q, k, v))).transpose(0, 2, 1, 3)
 
     def block(self, x: Any, p: Mapping[str, Any]) -> Any:
-        """One layer."""
+        """Apply one layer."""
         x = checkpoint_name(self.cut(x, "tensor"), "decoder_layer_input")
         h = rms_norm(x, p["norm1"])
         if self.shape.fused:
@@ -201,25 +201,28 @@ class Decoder:
         return x + a + self.cut(wide, "tensor")
 
     def feed_forward(self, h: Any, p: Mapping[str, Any], wide: str, inner: str, expert: str) -> Any:
-        """The feed-forward block, of one kind of tokens or of each expert's; letters are those of `einsum`."""
+        """Apply the feed-forward block to tokens, or to each expert's tokens; the letters are those of `einsum`."""
+        hold = self.at_experts if expert else self.cut
         if self.shape.fused:
             gate, up = jnp.einsum("btd,dnf->nbtf", h, p["gate_up"])
         else:
-            product = lambda name: jnp.einsum(f"{wide},{expert}df->{inner}", h, p[name])  # noqa: E731
+            product = lambda name: hold(jnp.einsum(f"{wide},{expert}df->{inner}", h, p[name]), "tensor")  # noqa: E731
             gate, up = product("gate") if self.shape.gated else None, product("up")
         up = checkpoint_name(up, "mlpwi_1")
         g = jax.nn.gelu(up) if gate is None else jax.nn.silu(checkpoint_name(gate, "mlpwi_0")) * up
-        if not expert:
-            g = self.cut(g, "tensor")
-        return checkpoint_name(jnp.einsum(f"{inner},{expert}fd->{wide}", g, p["down"]), "mlpwo")
+        return checkpoint_name(jnp.einsum(f"{inner},{expert}fd->{wide}", hold(g, "tensor"), p["down"]), "mlpwo")
+
+    def at_experts(self, x: Any, *features: Any) -> Any:
+        """Constrain the experts' inputs, experts x sequences x places x features, to the experts' devices."""
+        return jax.lax.with_sharding_constraint(x, self.spec("expert", ("data", "fsdp"), None, *features))
 
     @property
     def places(self) -> int:
-        """Places that an expert has for one sequence's tokens; who comes later is dropped."""
+        """Places that an expert has for one sequence's tokens; tokens beyond these are dropped."""
         return max(1, int(self.sequence * self.shape.top / self.shape.experts * self.capacity))
 
     def mixture(self, h: Any, p: Mapping[str, Any]) -> Any:
-        """A mixture of experts: each sequence's tokens go to places of their experts and back, as products."""
+        """Apply a mixture of experts: products move each sequence's tokens to places of their experts and back."""
         chance = jax.nn.softmax(jnp.einsum("btd,de->bte", h, p["router"]).astype(jnp.float32))
         weight, expert = jax.lax.top_k(chance, self.shape.top)
         weight = weight / weight.sum(axis=-1, keepdims=True)
@@ -227,9 +230,8 @@ class Decoder:
         order = jnp.cumsum(chosen.sum(axis=2), axis=1) - 1
         share = (chosen * weight[..., None]).sum(axis=2)
         place = jax.nn.one_hot(jnp.where(chosen.sum(axis=2) > 0, order, -1), self.places, dtype=h.dtype)
-        away = jnp.einsum("btd,btec->ebcd", h, self.cut(place))
-        away = jax.lax.with_sharding_constraint(away, self.spec("expert", ("data", "fsdp")))
-        away = self.feed_forward(away, p, "ebcd", "ebcf", "e")
+        away = self.at_experts(jnp.einsum("btd,btec->ebcd", h, self.cut(place)))
+        away = self.at_experts(self.feed_forward(away, p, "ebcd", "ebcf", "e"))
         return jnp.einsum("ebcd,btec->btd", away, place * share.astype(h.dtype)[..., None])
 
     @property
@@ -245,7 +247,7 @@ class Decoder:
         return jax.checkpoint_policies.save_only_these_names(*self.keep) if self.keep else None
 
     def hidden(self, params: Mapping[str, Any], tokens: Any) -> Any:
-        """Features of every token after the last layer."""
+        """Return the features of every token after the last layer."""
         table = params["embedding"]
         one_hot = partial(jax.nn.one_hot, num_classes=self.shape.vocabulary, dtype=table.dtype)
         x = jnp.einsum("btv,vd->btd", self.cut(one_hot(tokens), "tensor"), table) if self.one_hot else table[tokens]
@@ -258,7 +260,7 @@ class Decoder:
         return rms_norm(x, params["norm"])
 
     def loss(self, params: Mapping[str, Any], tokens: Any) -> Any:
-        """The mean cross-entropy of each next token."""
+        """Return the mean cross-entropy of each next token."""
         params = jax.tree.map(lambda p: p.astype(jnp.bfloat16) if jnp.dtype(self.weights) == jnp.float32 else p, params)
         last = params["embedding"].T if self.shape.tied else params["logits"]
         x, targets = self.hidden(params, tokens), jnp.roll(tokens, -1, axis=1)
@@ -276,7 +278,7 @@ class Decoder:
         return jnp.sum(jax.lax.map(lambda tile: each(*tile), (tiled(x), tiled(targets)))) / targets.size
 
     def train_step(self, params: Any, first: Any, second: Any, tokens: Any) -> tuple[Any, Any, Any, Any]:
-        """A step of AdamW with gradients clipped to norm 1: new parameters, new moments, the loss."""
+        """Take a step of AdamW with gradients clipped to norm 1; return new parameters, new moments and the loss."""
         loss, grads = jax.value_and_grad(self.loss)(params, tokens)
         norm = jnp.sqrt(sum(jnp.sum(jnp.square(g.astype(jnp.float32))) for g in jax.tree.leaves(grads)))
         grads = jax.tree.map(lambda g: (g * jnp.minimum(1.0, 1.0 / norm)).astype(self.moments), grads)
@@ -287,7 +289,7 @@ class Decoder:
 
     @property
     def pairs(self) -> int:
-        """Pairs of tokens that attention multiplies for one sequence and head: all, or those in the kernel's tiles."""
+        """Pairs of tokens that attention multiplies per sequence and head: all pairs, or the pairs in kernel tiles."""
         if self.attention == "plain":
             return self.sequence**2
         size = min(128 if self.attention == "cudnn" else self.blocks, self.sequence)
@@ -295,7 +297,7 @@ class Decoder:
 
     @property
     def kernels(self) -> dict[str, float]:
-        """FLOPs of one run of each kernel on a device: attention's two products, and five or seven backward."""
+        """FLOPs of one run of each kernel on a device: two products forward, and five or seven backward."""
         if self.attention == "plain":
             return {}
         cut = math.prod(self.mesh.get(axis, 1) for axis in (*_BATCH, "tensor", "context"))
@@ -309,18 +311,18 @@ class Decoder:
     def step_flops(self) -> tuple[float, float]:
         """FLOPs of a step's products, kernels included, and those that the model needs.
 
-        Of `t` tokens, with heads of `k` features, one forward pass does in a layer:
+        With `t` tokens and heads of `k` features, one forward pass of a layer has:
 
-            projections  = 2 t d_model k heads for queries and as many for the output, kv_heads for keys and for values
-            attention    = 4 pairs heads k                        scores, and values weighted by them
-            feed-forward = 2 t d_model d_ff, three times if gated, else twice; t is then all experts' places
+            projections  = 2 t d_model k heads for queries, and for the output; kv_heads for keys, and for values
+            attention    = 4 pairs heads k                        scores, and values weighted by the scores
+            feed-forward = 2 t d_model d_ff, three times if gated, else twice; with experts, t is all their places
 
-        and for the logits 2 t d_model vocabulary. Backward there are two products for each, and forward again what it
-        needs and no policy keeps: all but a block's last product, unless experts' results are weighted. The splash
-        kernel has five or seven products backward for its two. A mixture's tokens go to their places and back by
-        products of 2 t places d_model.
+        and the logits have 2 t d_model vocabulary. The backward pass has two products for each. It also repeats the
+        forward products whose results it needs and no policy keeps, which excludes a block's last product unless
+        experts' results are weighted. The splash kernel has five or seven products backward for its two. Products of
+        2 t places d_model move a mixture's tokens to their places and back.
 
-        The model needs three times one forward pass, with attention counted whole and `top` experts for a token.
+        The model needs three times one forward pass, with all of attention's pairs and `top` experts for a token.
         """
         s, d, k = self.shape, self.shape.d_model, self.shape.head_dim
         t = float(self.sequences * self.sequence)
@@ -328,12 +330,12 @@ class Decoder:
         pair = 4.0 * self.sequences * k * s.heads
         ups = ("mlpwi_0", "mlpwi_1") if s.gated else ("mlpwi_1",)
         wide = 2 * d * s.d_ff * (self.sequences * self.places * s.experts if s.experts else t)
-        # what forward does, how many times as much backward does, and whether backward needs it again
+        # name, forward FLOPs, backward as a multiple of forward, and whether the backward pass needs the result
         table = [("query_proj", into * s.heads, 2.0, True), ("out_proj", into * s.heads, 2.0, not s.parallel)]
         table += [(name, into * s.kv_heads, 2.0, True) for name in ("key_proj", "value_proj")]
         if self.attention == "plain":
             table += [(name, pair * self.pairs / 2, 2.0, True) for name in ("scores", "context")]
-        elif self.attention == "cudnn":  # its logarithms of sums have no name, and so are made again
+        elif self.attention == "cudnn":  # its log-sum-exp has no name, so it is rematerialised
             table += [("kernel", pair * self.pairs, 2.5, True)]
         else:
             table += [("context", pair * self.pairs, 2.5 if self.fused_backward else 3.5, True)]
@@ -351,8 +353,8 @@ class Decoder:
 
 
 def _kernel(decoder: Decoder) -> Any:
-    """The splash kernel, causal, with all its tiles of one size."""
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash  # of TPUs only
+    """Return the splash kernel, causal, with tiles of one size."""
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash  # for TPUs only
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     size, length = min(decoder.blocks, decoder.sequence), decoder.sequence
@@ -390,24 +392,24 @@ def decoder_of(
 
     Args:
         model: one of `MODELS`, or a `Shape` of your own.
-        batch: sequences for each device of the mesh, as recipes have it; may be a part of one.
+        batch: sequences per device of the mesh, as in recipes; may be a fraction.
         sequence: tokens in a sequence.
         mesh: with axes among `data`, `fsdp`, `expert`, `context`, `tensor`; `fsdp=8` if not given.
-        remat: a policy of `REMAT`, or the names of `NAMES` that are kept.
-        offload: the names that go to the host's memory and come back.
+        remat: a policy of `REMAT`, or the names of `NAMES` to keep.
+        offload: the names that are offloaded to the host's memory.
         attention: `plain`; or `splash`, the Pallas kernel of TPUs; or `cudnn`, the kernel of NVIDIA's GPUs.
         blocks: the side of the splash kernel's tiles.
-        fused_backward: the kernel has one pass backward, not two.
+        fused_backward: whether the kernel has one backward pass, not two.
         one_hot: look tokens up by a product with their one-hot rows (MaxText's `use_iota_embed`).
-        vocabulary_tiles: make the logits of so many parts of each sequence one after the other.
-        capacity: places of an expert, as a multiple of what it gets when all are equally busy.
+        vocabulary_tiles: the number of parts of each sequence whose logits are computed one after the other.
+        capacity: an expert's places as a multiple of its tokens when all experts have equally many.
         weights: element type of the weights; activations are bfloat16.
-        moments: of Adam's moments; that of the weights if not given.
-        layers: so many in place of the model's own.
+        moments: element type of Adam's moments; the weights' type if not given.
+        layers: the number of layers; the model's own if not given.
         unroll: write the layers out one after the other instead of scanning over them.
 
     Raises:
-        ShardvizError: for a model, policy, name, kind of attention or mesh axis that is not here, and a batch or a
+        ShardvizError: for an unknown model, policy, name, kind of attention or mesh axis, and for a batch or a
             sequence that does not divide.
     """
     shape = model if isinstance(model, Shape) else _one_of(MODELS, model, "model")
@@ -463,7 +465,7 @@ def decoder_of(
 
 
 def _each(tables: Mapping[str, Any], leaf: Any) -> dict[str, Any]:
-    """The tree of weights, each leaf made of a shape and a spec."""
+    """Return the tree of weights, with each leaf computed from a shape and a spec."""
     return {name: _each(row, leaf) if isinstance(row, dict) else leaf(*row) for name, row in tables.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a gallery program consists of."""
+"""A gallery program with its arguments, mesh and plan."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shardviz.ask import Program
 from shardviz.caching import cached_property
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
-from shardviz.program.adapt import adapt
-from shardviz.program.call import name_of
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
+from shardviz.tracing.adapt import adapt
+from shardviz.tracing.call import name_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,20 +25,19 @@ class Example:
     Attributes:
         fn: the function.
         args: its arguments, `jax.ShapeDtypeStruct`s in pytrees.
-        mesh: axis name → size of the mesh that the specs are meant for.
-        in_specs, out_specs: a sensible plan; None where the function brings its own, and on one device.
+        mesh: axis name → size of the mesh for the specs.
+        in_specs, out_specs: a sensible plan; None if the function brings its own, and on one device.
         options: for `sv.trace`, such as `donate_argnums`.
         parameters: the number of trainable parameters; this and the next three are 0 for a small step (`steps`).
         tokens: tokens (or examples) in a step's batch.
-        flops: FLOPs of a step's matrix products and convolutions, all devices together, by arithmetic on paper: those
-            that `jax.checkpoint` has done again and those that are done for nothing (a pipeline's bubble) count too.
-            Where the plan shards every product evenly, a device does its share of them (of small ones, the partitioner
-            may find it cheaper to do them on several devices).
-        model_flops: FLOPs that the model itself needs, which its utilisation is reckoned with
+        flops: FLOPs of a step's matrix products and convolutions on all devices together, by formula. Products that
+            `jax.checkpoint` repeats and products in a pipeline's bubble count too. If the plan shards every product
+            evenly, each device has an equal share; XLA may repeat small products on several devices.
+        model_flops: FLOPs that the model itself needs, for its utilisation
             (`sv.cost(report, target, model_flops=example.model_flops, tokens=example.tokens)`).
-        kernels: FLOPs of one run of kernels that say none themselves, by name.
+        kernels: FLOPs of one run of each kernel that has no cost estimate, by name.
 
-    The formulas of the last two are in the docstring of each model's `step_flops`.
+    The docstring of each model's `step_flops` has the formulas of `flops` and `model_flops`.
     """
 
     fn: Callable[..., Any]
@@ -71,7 +70,7 @@ class Example:
 
 
 def fitted(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -> PartitionSpec:
-    """The spec without axes that are not in the mesh, or that do not divide their dimension.
+    """Return the spec without axes that are not in the mesh, or that do not divide their dimension.
 
     >>> fitted((8, 128), PartitionSpec("model", "data"), {"data": 4, "model": 16})
     P(None, 'data')
@@ -85,15 +84,13 @@ def fitted(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -
 
 
 def mesh_over(mesh: Any, default: dict[str, int], model: str) -> dict[str, int]:
-    """As `mesh_of`, for a model that is written for the default's axes alone; a `ShardvizError` for other axes."""
+    """Read a mesh as `mesh_of` does, for a model that requires the default's axes; raise ShardvizError for others."""
     sizes = mesh_of(mesh, default)
     if set(sizes) != set(default):
-        raise ShardvizError(
-            f"{model}(mesh): it is written for the mesh axes {' and '.join(map(repr, default))}, not {', '.join(sizes)}"
-        )
+        raise ShardvizError(f"{model}(mesh): expected axes {' and '.join(map(repr, default))}, not {', '.join(sizes)}")
     return sizes
 
 
 def mesh_of(mesh: Any, default: dict[str, int]) -> dict[str, int]:
-    """Axis name → size, of a mesh in any form, or the default for None."""
+    """Return axis name → size of a mesh in any form, or the default for None."""
     return default if mesh is None else DeviceMesh.of(mesh).shape

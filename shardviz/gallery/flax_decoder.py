@@ -1,12 +1,12 @@
-"""A decoder transformer in flax.nnx with an optax optimizer; its specs stand on its variables.
+"""A decoder transformer in flax.nnx with an optax optimizer; its variables carry the specs.
 
-Needs the extra `flax`; `shardviz.gallery.decoder` imports this module only when it is called.
+Requires the extra `flax`; `shardviz.gallery.decoder` imports this module only when it is called.
 
-Each kernel is made with `nnx.with_partitioning`, so that the model itself says over which mesh axes it is sharded, and
-the optimizer's moments take that over. The activations are held sharded along the batch, for which the function wants a
-mesh around it (`with jax.set_mesh(mesh):`): left to the kernels' shardings, a step takes several times as long. What to
-look for: the same collectives as a hand-written FSDP and tensor parallel step has, and the first and second moments,
-which make up two thirds of the arguments' bytes, sharded like their weights.
+Each kernel is created with `nnx.with_partitioning`, so that the model states the mesh axes that shard it, and
+the optimizer's moments have the same axes. The activations are constrained to be sharded along the batch, which needs
+a mesh context (`with jax.set_mesh(mesh):`): without the constraint, a step takes several times as long. The report
+shows the collectives of a hand-written FSDP and tensor parallel step, and the first and second moments,
+which are two thirds of the arguments' bytes, sharded like their weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _init(axes: tuple[str, ...]) -> Any:
 
 
 def by_batch(x: Any) -> Any:
-    """Sharded along the batch: else what the weights are sharded over would shard activations along their features."""
+    """Constrain activations to be sharded along the batch; the weights' axes would shard their features."""
     return jax.lax.with_sharding_constraint(x, P("data"))
 
 
@@ -53,7 +53,7 @@ class Attention(nnx.Module):
 
 
 class FlaxBlock(nnx.Module):
-    """Attention and a feed-forward block, each normalised and added to the stream."""
+    """Attention and a feed-forward block, each normalised and added to the residual stream."""
 
     def __init__(self, d_model: int, d_ff: int, heads: int, *, dtype: Any, rngs: nnx.Rngs):
         line = {"use_bias": False, "dtype": dtype, "param_dtype": jnp.float32, "rngs": rngs}
@@ -86,30 +86,30 @@ class FlaxDecoder(nnx.Module):
 
 
 def loss_fn(model: FlaxDecoder, tokens: Any) -> Any:
-    """The mean cross-entropy of each next token."""
+    """Return the mean cross-entropy of each next token."""
     logits = model(tokens).astype(jnp.float32)
     targets = jnp.roll(tokens, -1, axis=1)
     return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
 
 
 def train_step(model: FlaxDecoder, optimizer: nnx.Optimizer, tokens: Any) -> Any:
-    """One step of Adam: model and optimizer are changed in place, the loss is returned."""
+    """Take one step of Adam, which updates model and optimizer in place; return the loss."""
     loss, grads = nnx.value_and_grad(loss_fn)(model, tokens)
     optimizer.update(model, grads)
     return loss
 
 
 def abstract(**sizes: Any) -> tuple[FlaxDecoder, nnx.Optimizer]:
-    """The model and its optimizer with shapes in place of arrays."""
+    """Return the model and its optimizer with shapes in place of arrays."""
 
     def make() -> tuple[FlaxDecoder, nnx.Optimizer]:
         model = FlaxDecoder(**sizes, rngs=nnx.Rngs(0))
         return model, nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
 
-    with nnx.use_eager_sharding(False):  # else flax asks for a mesh with devices as soon as a variable is made
+    with nnx.use_eager_sharding(False):  # otherwise flax requires a mesh with devices to create a variable
         return nnx.eval_shape(make)
 
 
 def count(model: FlaxDecoder) -> int:
-    """The number of trainable parameters."""
+    """Return the number of trainable parameters."""
     return sum(math.prod(p.shape) for p in jax.tree.leaves(nnx.state(model, nnx.Param)))

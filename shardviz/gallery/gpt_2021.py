@@ -1,12 +1,12 @@
 """A GPT-2-shaped language model as it was sharded in 2021: `pjit`, axis resources, and rules that match names.
 
-The specs are not written beside the weights. A list of rules, each a pattern of names and a PartitionSpec, is matched
+The specs are not written next to the weights. A list of rules, each a pattern of names and a PartitionSpec, is matched
 against the path of every parameter, as the Megatron-style examples of the time did (Shoeybi et al., 2019,
-"Megatron-LM"); the optimizer's state takes the same specs over. `pjit` is shardviz's own, with the signature and rules
-that JAX's had, since JAX no longer has it; all the rest is unchanged. What to look for: two all-reduces over `mp` for
-each layer forward and four backward (one for the feed-forward block, and one each for queries, keys and values, where
-one of their sum would do), one over `dp` for each weight's gradient, and weights that are whole along `dp`: the copies
-that later came to be cut away (FSDP).
+"Megatron-LM"); the optimizer's state has the parameters' specs. `pjit` is shardviz's own, with the signature and rules
+of JAX's former `pjit`; everything else is unchanged. The report shows two all-reduces over `mp` for
+each layer forward and four backward: one for the feed-forward block, and one each for queries, keys and values, where
+an all-reduce of their sum would do. It shows one over `dp` for each weight's gradient, and weights that are replicated
+along `dp`, which FSDP later sharded.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ RULES = (
     (("mlp", "down", "kernel"), P("mp", None)),
     ((".*", "(bias|scale)"), None),
 )
-"""Patterns of the last names of a path, and the spec of what they match; the first that matches wins."""
+"""Patterns of the last names of a path, and the spec of the matching parameters; the first match applies."""
 
 
 def spec_of(path: tuple[str, ...]) -> Any:
-    """The spec of the parameter at a path; a `ShardvizError` if no rule matches."""
+    """Return the spec of the parameter at a path; raise ShardvizError if no rule matches."""
     for patterns, spec in RULES:
         names = path[-len(patterns) :]
         if len(names) == len(patterns) and all(map(re.fullmatch, patterns, names)):
@@ -49,7 +49,7 @@ def spec_of(path: tuple[str, ...]) -> Any:
 
 
 def set_partitions(params: dict[str, Any], path: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The tree of specs for a tree of parameters."""
+    """Return the tree of specs for a tree of parameters."""
     return {
         name: set_partitions(value, (*path, name)) if isinstance(value, dict) else spec_of((*path, name))
         for name, value in params.items()
@@ -57,18 +57,18 @@ def set_partitions(params: dict[str, Any], path: tuple[str, ...] = ()) -> dict[s
 
 
 def layer_norm(x: Any, p: dict[str, Any]) -> Any:
-    """Each token's features with mean zero and variance one, scaled and shifted."""
+    """Normalise each token's features to mean zero and variance one, then scale and shift them."""
     mean = x.mean(axis=-1, keepdims=True)
     return (x - mean) * jax.lax.rsqrt(x.var(axis=-1, keepdims=True) + 1e-5) * p["scale"] + p["bias"]
 
 
 def dense(x: Any, p: dict[str, Any]) -> Any:
-    """A linear layer."""
+    """Apply a linear layer."""
     return jnp.dot(x, p["kernel"]) + p["bias"]
 
 
 def attention(x: Any, p: dict[str, Any], heads: int) -> Any:
-    """Causal self-attention."""
+    """Apply causal self-attention."""
     batch, length, features = x.shape
     q, k, v = (dense(x, p[name]).reshape(batch, length, heads, features // heads) for name in "qkv")
     scores = jnp.einsum("bthd,bshd->bhts", q, k) / math.sqrt(features // heads)
@@ -78,7 +78,7 @@ def attention(x: Any, p: dict[str, Any], heads: int) -> Any:
 
 
 def forward(params: dict[str, Any], tokens: Any, heads: int) -> Any:
-    """Logits for every token; the embedding serves as the last layer too."""
+    """Return logits for every token; the embedding is also the last layer."""
     x = params["wte"]["embedding"][tokens] + params["wpe"]["embedding"][: tokens.shape[1]]
     for p in params["h"].values():
         x = with_sharding_constraint(x, P("dp", None, None))
@@ -88,7 +88,7 @@ def forward(params: dict[str, Any], tokens: Any, heads: int) -> Any:
 
 
 def loss_fn(params: dict[str, Any], tokens: Any, heads: int) -> Any:
-    """The mean cross-entropy of each next token."""
+    """Return the mean cross-entropy of each next token."""
     logits = forward(params, tokens, heads)
     targets = jnp.roll(tokens, -1, axis=1)
     correct = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
@@ -96,7 +96,7 @@ def loss_fn(params: dict[str, Any], tokens: Any, heads: int) -> Any:
 
 
 def train_step(state: dict[str, Any], tokens: Any, heads: int) -> tuple[dict[str, Any], Any]:
-    """One step of Adam: the new state and the loss."""
+    """Take one step of Adam; return the new state and the loss."""
     loss, grads = jax.value_and_grad(loss_fn)(state["params"], tokens, heads)
     mu = jax.tree_util.tree_map(lambda m, g: 0.9 * m + 0.1 * g, state["mu"], grads)
     nu = jax.tree_util.tree_map(lambda n, g: 0.95 * n + 0.05 * g * g, state["nu"], grads)
@@ -105,7 +105,7 @@ def train_step(state: dict[str, Any], tokens: Any, heads: int) -> tuple[dict[str
 
 
 def parameters(layers: int, features: int, vocabulary: int, length: int) -> dict[str, Any]:
-    """The shapes of the model's parameters."""
+    """Return the shapes of the model's parameters."""
     array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
     linear = lambda a, b: {"kernel": array(a, b), "bias": array(b)}  # noqa: E731
     norm = lambda: {"scale": array(features), "bias": array(features)}  # noqa: E731
@@ -137,13 +137,13 @@ def gpt_2021(
 
     Args:
         layers, features, heads: the model's sizes; GPT-2 small's if not given.
-        vocabulary: tokens there are; GPT-2's 50257, filled up so that it divides.
+        vocabulary: the number of tokens; GPT-2's 50257, padded so that it divides.
         batch: sequences in a step.
         length: tokens in a sequence.
         mesh: a mesh with axes `dp` and `mp`; `dp=2,mp=4` if not given.
 
     Returns:
-        The `Example`; its `fn` is what `pjit` returns, and its specs are those that `pjit` was given.
+        The `Example`; its `fn` is the return value of `pjit`, and its specs are the arguments of `pjit`.
 
     Raises:
         ShardvizError: if the mesh has no axis `dp` or `mp`.

@@ -1,6 +1,6 @@
 """A Llama-3-shaped language model's train step: scanned, rematerialised layers, forward, backward and optimizer.
 
-The layers' weights are stacked: one scan runs all, and the program stays small whatever the depth. Grouped-query
+The layers' weights are stacked: one scan runs all layers, and the program stays small at any depth. Grouped-query
 attention, rotary positions, RMS norms, gated feed-forward (Dubey et al., 2024, "The Llama 3 Herd of Models", table 3).
 """
 
@@ -25,13 +25,13 @@ VOCABULARY, HEAD_DIM = 128256, 128
 
 
 def rms_norm(x: Any, scale: Any) -> Any:
-    """Scales every token's features to unit root mean square."""
+    """Scale every token's features to unit root mean square."""
     variance = jnp.mean(jnp.square(x.astype(jnp.float32)), axis=-1, keepdims=True)
     return (x * jax.lax.rsqrt(variance + 1e-5)).astype(x.dtype) * scale
 
 
 def rotary(x: Any, theta: float = 500000.0) -> Any:
-    """Rotates pairs of features by an angle that grows with the position."""
+    """Rotate pairs of features by an angle that grows with the position."""
     half = x.shape[-1] // 2
     frequency = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angle = jnp.arange(x.shape[1], dtype=jnp.float32)[:, None, None] * frequency
@@ -41,7 +41,7 @@ def rotary(x: Any, theta: float = 500000.0) -> Any:
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:
-    """Causal attention; a key-value head serves a group of query heads."""
+    """Apply causal attention; a key-value head serves a group of query heads."""
     batch, length, heads, dim = q.shape
     groups = heads // k.shape[2]
     q = q.reshape(batch, length, k.shape[2], groups, dim)
@@ -53,7 +53,7 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 
 
 def block(x: Any, p: dict[str, Any]) -> Any:
-    """One layer: attention and a gated feed-forward block, each added to the stream."""
+    """Apply one layer: attention and a gated feed-forward block, each added to the residual stream."""
     h = rms_norm(x, p["ln1"])
     q = rotary(jnp.einsum("btd,dhk->bthk", h, p["wq"]))
     k = rotary(jnp.einsum("btd,dhk->bthk", h, p["wk"]))
@@ -67,7 +67,7 @@ def block(x: Any, p: dict[str, Any]) -> Any:
 
 
 def forward(params: dict[str, Any], tokens: Any, *, unroll: bool = False) -> Any:
-    """Logits for every token; with `unroll` the layers are written out, without a loop."""
+    """Return logits for every token; with `unroll` the layers are written out, without a loop."""
     x = params["emb"][tokens]
     x = jax.lax.with_sharding_constraint(x, P("data"))
     body = jax.checkpoint(block)
@@ -77,7 +77,7 @@ def forward(params: dict[str, Any], tokens: Any, *, unroll: bool = False) -> Any
 
 
 def loss_fn(params: dict[str, Any], tokens: Any, *, unroll: bool = False) -> Any:
-    """The mean cross-entropy of each next token."""
+    """Return the mean cross-entropy of each next token."""
     logits = forward(params, tokens, unroll=unroll).astype(jnp.float32)
     targets = jnp.roll(tokens, -1, axis=1)
     correct = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
@@ -85,7 +85,7 @@ def loss_fn(params: dict[str, Any], tokens: Any, *, unroll: bool = False) -> Any
 
 
 def train_step(params: dict[str, Any], momentum: dict[str, Any], tokens: Any, *, unroll: bool = False) -> Any:
-    """One step of gradient descent with momentum: new parameters, new momentum, the loss."""
+    """Take one step of gradient descent with momentum; return new parameters, new momentum and the loss."""
     loss, grads = jax.value_and_grad(loss_fn)(params, tokens, unroll=unroll)
     momentum = jax.tree.map(lambda m, g: 0.9 * m + g.astype(m.dtype), momentum, grads)
     params = jax.tree.map(lambda p, m: p - (1e-3 * m).astype(p.dtype), params, momentum)
@@ -97,18 +97,18 @@ def step_flops(
 ) -> tuple[float, float]:
     """FLOPs of a step's matrix products, and those that the model needs.
 
-    Of `t = batch x length` tokens, with heads of `k = 128` features, one forward pass does:
+    With `t = batch x length` tokens and heads of `k = 128` features, one forward pass has:
 
-        weights   = 2 t d_model (2 heads k + 2 kv_heads k + 3 d_ff)      of a layer
-        attention = 4 t length heads k                                   of a layer: scores, and values weighted by them
+        weights   = 2 t d_model (2 heads k + 2 kv_heads k + 3 d_ff)      per layer
+        attention = 4 t length heads k                                   per layer: scores, and values weighted by them
         logits    = 2 t d_model vocabulary
 
         model_flops = 3 (layers (weights + attention) + logits)          forward, gradients of weights and of inputs
         flops       = model_flops + layers (weights + attention - 2 t d_model d_ff)
 
-    The first is 6 x parameters x tokens, without the embedding, which is a look-up, and attention: as Chowdhery et al.,
-    2022, "PaLM", appendix B. Attention counts in full, since what the causal mask hides is computed too. The second
-    adds each layer's forward pass done again, but for its last product: no gradient needs what that gives.
+    `model_flops` is 6 x parameters x tokens without the embedding, which is a look-up, plus attention (Chowdhery et
+    al., 2022, "PaLM", appendix B). Attention counts in full, since masked scores are computed too. `flops` adds each
+    layer's rematerialised forward pass, except its last product, which no gradient needs.
     """
     t, wide = batch * length, HEAD_DIM * heads
     weights = 2.0 * t * d_model * (2 * wide + 2 * HEAD_DIM * kv_heads + 3 * d_ff)
@@ -134,10 +134,10 @@ def llama(
         batch: sequences in a step.
         length: tokens in a sequence.
         layers: use this many layers instead of the published number.
-        dtype: element type of parameters and activations; the momentum has the same.
+        dtype: element type of parameters, activations and momentum.
         unroll: write the layers out one after the other instead of scanning over them.
-        mesh: the mesh to plan for, `data=8,model=8` if not given; axes that do not divide a dimension are left out, as
-            `model=16` and the 8 key-value heads.
+        mesh: the mesh to plan for, `data=8,model=8` if not given; axes that do not divide a dimension are left out,
+            such as `model=16` for the 8 key-value heads.
 
     Raises:
         ShardvizError: for a size that is not in the gallery.

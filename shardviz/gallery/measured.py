@@ -1,11 +1,11 @@
-"""Step times that were measured, by others who published them or on one GPU, each with the program that took that time.
+"""Published step times, and step times measured on one GPU, each with its program.
 
     for row in (*published().values(), *measured().values()):
         row.program.compile(row.plan, row.target), row.seconds
 
-What was published stands in `published.toml`, what a timeline predicts for it in `predicted.json`. What the programs of
-`steps` took on a GPU, and what is predicted of them, stands in `measured.json`. `docs/measure_on_a_gpu.py` writes the
-times of a GPU, `docs/predicted_and_measured.py` the predictions, to be shown where no compiler is at hand.
+`published.toml` has the published rows, `predicted.json` a timeline's predictions for them. `measured.json` has the
+times and predictions of the programs of `steps` on a GPU. `docs/measure_on_a_gpu.py` writes the GPU's times,
+`docs/predicted_and_measured.py` the predictions, which readers without a compiler can show.
 
 >>> row = published()["B16"]
 >>> row.model, row.target, round(row.seconds, 1), row.source.split(":")[0]
@@ -31,26 +31,40 @@ import numpy as np
 
 from shardviz.ask import Program
 from shardviz.caching import cached_property
-from shardviz.costs.accuracy import Accuracy
+from shardviz.costs.accuracy import SEVERAL, Accuracy, hosts_of
 from shardviz.costs.machine import machine_of
 from shardviz.gallery.decoders import decoder_of
 from shardviz.gallery.example import Example
 from shardviz.gallery.steps import STEPS
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records.report import ASKED
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Timed:
-    """A step that somebody has timed on a target. `gives` is a constant of a chip that comes from this row, which so is
-    no judge of the method; `aside`: it came after the method was mended, all but two constants' last values;
-    `predicted`: level → the seconds that a timeline gave when the table was last made."""
+    """A step that was timed on a target.
+
+    Attributes:
+        key: the row's name.
+        target: the target.
+        gives: the constant of a chip that was derived from this row, so that the row cannot test the method.
+        aside: whether the row was added after the method was changed, except for the last values of two constants.
+        fixed: the error of the method that this row revealed and that was then corrected; only its `foretold` times
+            test the method.
+        predicted: level → the seconds of the timeline when the table was last written.
+    """
 
     key: str
     target: str
     gives: str = ""
     aside: bool = False
+    fixed: str = ""
     predicted: Mapping[str, float]
+
+    @property
+    def kind(self) -> str:
+        """The kind of chip: `tpu` or `gpu`."""
+        return self.target.split()[0]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,13 +72,13 @@ class Published(_Timed):
     """A published step.
 
     Attributes:
-        model: of `decoder_of`.
+        model: the argument of `decoder_of`.
         settings: the other arguments of `decoder_of`.
         options: the recipe's compiler options: flags, and names of `sv.gallery.option_sets`.
-        printed: the seconds that are printed; 0 where a throughput is.
-        tflops: the throughput that is printed, TFLOP/s of a device.
-        source: where it is printed.
-        differs: what the program does not have of what ran; empty where nothing is known.
+        printed: the published seconds; 0 if a throughput was published.
+        tflops: the published throughput, TFLOP/s per device.
+        source: the place of publication.
+        differs: the known differences between the program and the published run; empty if none are known.
     """
 
     model: str
@@ -82,51 +96,47 @@ class Published(_Timed):
 
     @property
     def program(self) -> Program:
-        """The step."""
+        """The traced step."""
         return self.example.program
 
     @property
     def plan(self) -> Plan:
-        """Its plan, with the recipe's compiler options."""
+        """The plan, with the recipe's compiler options."""
         return self.example.plan.with_options(self.options)
 
     @property
-    def kind(self) -> str:
-        """The kind of chip: `tpu` or `gpu`."""
-        return self.target.split()[0]
-
-    @property
     def seconds(self) -> float:
-        """What was measured."""
+        """The measured seconds per step."""
         if self.printed:
             return self.printed
         return self.example.model_flops / machine_of(self.target).size / (self.tflops * 1e12)
 
 
-def accuracies(rows: Iterable[Published]) -> list[Accuracy]:
-    """How far predicted was from measured, by kind of chip and level, without rows that give a constant or levels that
-    no row has."""
+def accuracies(rows: Iterable[Published | Measured]) -> list[Accuracy]:
+    """Compare predicted with measured seconds, by kind of chip, hosts and level.
+
+    Rows that give a constant or revealed an error are left out.
+    """
+    groups: dict[tuple[str, str], list[Published | Measured]] = {}
+    for row in (row for row in rows if not row.gives and not row.fixed):
+        groups.setdefault((row.kind, hosts_of(row.kind, machine_of(row.target).hosts)), []).append(row)
     accuracies = []
-    for kind, level in itertools.product(("tpu", "gpu"), ASKED):
-        ratios = {
-            row.key: row.seconds / row.predicted[level]
-            for row in rows
-            if row.kind == kind and level in row.predicted and not row.gives
-        }
+    for ((kind, hosts), group), level in itertools.product(groups.items(), ASKED):
+        ratios = {row.key: row.seconds / row.predicted[level] for row in group if level in row.predicted}
         if not ratios:
             continue
-        low, median, high = np.percentile(list(ratios.values()), (10, 50, 90) if len(ratios) >= 10 else (0, 50, 100))
+        few = len(ratios) < 10 or hosts == SEVERAL
+        low, median, high = np.percentile(list(ratios.values()), (0, 50, 100) if few else (10, 50, 90))
         error = np.median([abs(1 / ratio - 1) for ratio in ratios.values()])
         numbers = {"low": low, "high": high, "median": median, "error": error}
-        accuracies.append(
-            Accuracy(kind=kind, level=level, rows=tuple(ratios), **{k: round(float(v), 3) for k, v in numbers.items()})
-        )
+        numbers = {name: round(float(number), 3) for name, number in numbers.items()}
+        accuracies.append(Accuracy(kind=kind, level=level, rows=tuple(ratios), hosts=hosts, **numbers))
     return accuracies
 
 
 @functools.cache
 def published() -> dict[str, Published]:
-    """The table: key → row."""
+    """Return the table of published steps: key → row."""
     table, predicted = tomllib.loads(_text("published.toml")), json.loads(_text("predicted.json"))
     rows = {key: table["recipes"].get(row.pop("recipe", ""), {}) | row for key, row in table["rows"].items()}
     return {key: _row(key, row, predicted.get(key, {})) for key, row in rows.items()}
@@ -144,7 +154,7 @@ def _row(key: str, row: dict[str, Any], predicted: Mapping[str, float]) -> Publi
 
 
 def left_out() -> dict[str, str]:
-    """Published steps that are not in the table: key → why."""
+    """Return the published steps that are not in the table: key → reason."""
     return tomllib.loads(_text("published.toml"))["left_out"]
 
 
@@ -153,13 +163,11 @@ class Measured(_Timed):
     """A measured step; its `key` is one of `STEPS`.
 
     Attributes:
-        seconds: the median of several spans of many steps, each span's by their number.
-        least, most: of the shortest and the longest span.
-        steps: how many were timed.
-        peak_bytes: the most that the device's allocator had given out when the step had run, with its arguments; on the
-            device that `peaks` of the file names.
-        foretold: level → the seconds that were written down before it was measured; empty where none were.
-        mended: what it showed to be wrong and was mended then, so that only what was foretold judges; mostly empty.
+        seconds: the median over several spans of many steps, of each span's seconds per step.
+        least, most: the seconds per step of the shortest and the longest span.
+        steps: the number of timed steps.
+        peak_bytes: the allocator's peak after the step, arguments included, on the device that the file's `peaks` name.
+        foretold: level → the seconds that were predicted before the measurement; empty without a prediction.
     """
 
     seconds: float
@@ -168,11 +176,10 @@ class Measured(_Timed):
     steps: int
     peak_bytes: int
     foretold: Mapping[str, float] = field(default_factory=dict)
-    mended: str = ""
 
     @cached_property
     def step(self) -> Example:
-        """What ran."""
+        """The measured step."""
         return STEPS[self.key]()
 
     @property
@@ -182,13 +189,13 @@ class Measured(_Timed):
 
     @property
     def plan(self) -> Plan:
-        """Its plan."""
+        """The step's plan."""
         return self.step.plan
 
 
 @functools.cache
 def measured() -> dict[str, Measured]:
-    """The table: key → row; of what was measured already."""
+    """Return the table of measured steps, key → row, without rows that are not measured yet."""
     table = stored()
     rows = {key: row for key, row in table["rows"].items() if "seconds" in row}
     return {key: Measured(key=key, target=table["target"], **row) for key, row in rows.items()}
@@ -196,7 +203,7 @@ def measured() -> dict[str, Measured]:
 
 @functools.cache
 def stored() -> dict[str, Any]:
-    """The file: `date`, `device`, `driver`, `jax`, `target`, of memory `peaks`, and `rows`."""
+    """Return the file's contents: `date`, `device`, `driver`, `jax`, `target`, `peaks` (of memory) and `rows`."""
     return json.loads(_text("measured.json"))
 
 

@@ -1,4 +1,4 @@
-"""A multilayer perceptron's train step: the smallest program in which every kind of parallelism shows."""
+"""A multilayer perceptron's train step: the smallest program that shows every kind of parallelism."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from shardviz.gallery.example import Example, fitted, mesh_of
 
 
 def forward(params: list[dict[str, Any]], x: Any) -> Any:
-    """The network: a dense layer and a ReLU for each entry of `params`, but no ReLU after the last."""
+    """Apply a dense layer and a ReLU for each entry of `params`, without a ReLU after the last."""
     for layer in params[:-1]:
         x = jax.nn.relu(x @ layer["w"] + layer["b"])
     return x @ params[-1]["w"] + params[-1]["b"]
 
 
 def loss_fn(params: list[dict[str, Any]], x: Any, y: Any) -> Any:
-    """The mean squared error of the batch."""
+    """Return the mean squared error of the batch."""
     return jnp.mean((forward(params, x) - y) ** 2)
 
 
 def train_step(params: list[dict[str, Any]], x: Any, y: Any) -> tuple[Any, Any]:
-    """One step of gradient descent: the new parameters and the loss."""
+    """Take one step of gradient descent; return the new parameters and the loss."""
     loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
     params = jax.tree.map(lambda p, g: p - 0.01 * g, params, grads)
     return params, loss
@@ -44,11 +44,7 @@ def step_flops(widths: tuple[int, ...], batch: int) -> tuple[float, float]:
 
 
 def mlp(
-    widths: tuple[int, ...] = (1024, 4096, 4096, 256),
-    *,
-    batch: int = 4096,
-    dtype: Any = jnp.float32,
-    mesh: Any = None,
+    widths: tuple[int, ...] = (1024, 4096, 4096, 256), *, batch: int = 4096, dtype: Any = jnp.float32, mesh: Any = None
 ) -> Example:
     """A perceptron with FSDP over `data` and tensor parallelism over `model`.
 
@@ -67,8 +63,8 @@ def mlp(
     for i, (rows, columns) in enumerate(pairwise(widths)):
         params.append({"w": jax.ShapeDtypeStruct((rows, columns), dtype), "b": jax.ShapeDtypeStruct((columns,), dtype)})
         by_columns = i % 2 == 0 and i < len(widths) - 2
-        cut = {"w": P("data", "model"), "b": P("model")} if by_columns else {"w": P("model", "data"), "b": P()}
-        specs.append({name: fitted(params[-1][name].shape, spec, mesh) for name, spec in cut.items()})
+        layer_specs = {"w": P("data", "model"), "b": P("model")} if by_columns else {"w": P("model", "data"), "b": P()}
+        specs.append({name: fitted(params[-1][name].shape, spec, mesh) for name, spec in layer_specs.items()})
     x = jax.ShapeDtypeStruct((batch, widths[0]), dtype)
     y = jax.ShapeDtypeStruct((batch, widths[-1]), dtype)
     rows = fitted(x.shape, P("data"), mesh)

@@ -1,11 +1,11 @@
 """A mixture of experts with expert parallelism: tokens travel to the devices of their experts and back.
 
 Every device routes its own tokens, packs them by expert into buffers of a fixed capacity, and exchanges the buffers
-with `all_to_all` over the mesh axis `expert`; each device runs the experts that it holds; a second `all_to_all` brings
-the results home. The exchange is written by hand in a `shard_map` (Lepikhin et al., 2020, "GShard"; Fedus et al.,
-2021, "Switch Transformers"). What to look for: two `all-to-all` over `expert` forward and one backward, of the same
-bytes (the tokens themselves need no gradient), and the experts' gradients reduced over `data` alone, since no two
-devices along `expert` hold the same expert.
+with `all_to_all` over the mesh axis `expert`. Each device runs its own experts; a second `all_to_all` returns the
+results. The exchange is written by hand in a `shard_map` (Lepikhin et al., 2020, "GShard"; Fedus et al.,
+2021, "Switch Transformers"). The report shows two `all-to-all` over `expert` forward and one backward with the same
+bytes (the tokens need no gradient). It also shows the experts' gradients reduced over `data` alone, since devices
+along `expert` have different experts.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ AUXILIARY = 0.01
 
 
 def route(logits: Any, top: int, capacity: int) -> tuple[Any, Any]:
-    """Where each token goes.
+    """Assign each token to places of its experts.
 
     Args:
         logits: the router's opinion, tokens x experts.
         top: experts for a token.
-        capacity: places that an expert has for this device's tokens; who comes later is dropped.
+        capacity: places that an expert has for this device's tokens; tokens beyond the capacity are dropped.
 
     Returns:
-        One-hot places, tokens x experts x capacity, and the same weighted by the router's probability.
+        One-hot places, tokens x experts x capacity, and these places weighted by the router's probability.
     """
     tokens, experts = logits.shape
     probability = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
@@ -50,27 +50,27 @@ def route(logits: Any, top: int, capacity: int) -> tuple[Any, Any]:
 
 
 def capacity_of(tokens: int, experts: int, top: int, factor: float) -> int:
-    """Places that every expert has for the tokens of one device."""
+    """Return the number of places that every expert has for the tokens of one device."""
     return min(tokens, math.ceil(factor * top * tokens / experts))
 
 
 def experts_forward(p: dict[str, Any], x: Any) -> Any:
-    """The feed-forward block of every expert on its own tokens: experts x places x features."""
+    """Apply every expert's feed-forward block to its own tokens: experts x places x features."""
     hidden = jax.nn.silu(jnp.einsum("ecd,edf->ecf", x, p["gate"])) * jnp.einsum("ecd,edf->ecf", x, p["up"])
     return jnp.einsum("ecf,efd->ecd", hidden, p["down"])
 
 
 def moe_layer(p: dict[str, Any], x: Any, *, top: int, factor: float) -> tuple[Any, Any]:
-    """One device's part of the layer, inside a `shard_map` over `data` and `expert`.
+    """Compute one device's part of the layer, inside a `shard_map` over `data` and `expert`.
 
     Args:
-        p: the router for all experts, and the weights of the experts that this device holds.
+        p: the router for all experts, and the weights of this device's experts.
         x: this device's tokens, tokens x features.
         top: experts for a token.
-        factor: an expert's places as a multiple of what it gets when all are equally busy.
+        factor: an expert's places as a multiple of its tokens when all experts have equally many.
 
     Returns:
-        The result for this device's tokens, and how unequally busy its experts are (1 is the least).
+        The result for this device's tokens, and the load imbalance of its experts (1 is the least).
     """
     tokens, experts = x.shape[0], p["router"].shape[1]
     capacity = capacity_of(tokens, experts, top, factor)
@@ -87,7 +87,7 @@ def moe_layer(p: dict[str, Any], x: Any, *, top: int, factor: float) -> tuple[An
 
 
 def loss_fn(params: dict[str, Any], x: Any, y: Any, *, top: int, factor: float) -> Any:
-    """The mean squared error of the layer added to its input, and the auxiliary loss."""
+    """Return the mean squared error of the layer added to its input, plus the auxiliary loss."""
 
     @partial(
         jax.shard_map,
@@ -111,17 +111,17 @@ def step_flops(
 ) -> tuple[float, float]:
     """FLOPs of a step's matrix products, and those that the model needs.
 
-    With `places = experts x capacity x devices`, the places that all experts have for all devices' tokens, some of
-    which stay empty:
+    With `places = experts x capacity x devices`, the places of all experts for all devices' tokens, including
+    empty places:
 
-        model_flops = 6 tokens (d_model experts + top 3 d_model d_ff)       6 x parameters that a token meets x tokens
+        model_flops = 6 tokens (d_model experts + top 3 d_model d_ff)       6 x parameters used by a token x tokens
         flops       = 4 tokens d_model experts                              the router and its gradient
                     + 14 places d_model d_ff                                the experts
                     + 8 places d_model tokens / devices                     to the places and back, as one-hot products
-                    + 2 tokens top (3 experts capacity + 2 min(experts, capacity))      which place is whose
+                    + 2 tokens top (3 experts capacity + 2 min(experts, capacity))      the one-hot places themselves
 
-    The experts' 7 products are 3 forward, as many for the gradients of their weights, and one for the gradient of what
-    is inside them: the tokens need none. The last line's are of one-hot matrices, in the order that `jnp.einsum` takes.
+    The experts' 7 products are 3 forward, 3 for the gradients of their weights, and one for the gradient of their
+    hidden features: the tokens need no gradient. The last line counts products in the order that `jnp.einsum` chooses.
     """
     here = tokens // devices
     capacity = capacity_of(here, experts, top, factor)
@@ -142,7 +142,7 @@ def moe(
     dtype: Any = jnp.bfloat16,
     mesh: Any = None,
 ) -> Example:
-    """A train step of one layer with many small experts, which lie on the devices of the mesh axis `expert`.
+    """A train step of one layer with many small experts, sharded over the mesh axis `expert`.
 
     Args:
         experts: experts of the layer; a multiple of the axis's size.
@@ -165,7 +165,7 @@ def moe(
         )
 
     def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
-        """One step of gradient descent: the new parameters and the loss."""
+        """Take one step of gradient descent; return the new parameters and the loss."""
         loss, grads = jax.value_and_grad(partial(loss_fn, top=top, factor=factor))(params, x, y)
         return jax.tree.map(lambda p, g: p - (1e-3 * g).astype(p.dtype), params, grads), loss
 

@@ -1,4 +1,4 @@
-"""The gallery's flax.nnx models; flax itself is imported only when one is asked for."""
+"""The gallery's flax.nnx models; flax is imported only when `decoder` is called."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from shardviz.errors import ShardvizError
 from shardviz.gallery.example import Example, fitted, mesh_of
-from shardviz.program.meshes import mesh as abstract
+from shardviz.tracing.meshes import mesh as abstract
 
 
 def step_flops(
@@ -19,16 +19,16 @@ def step_flops(
 ) -> tuple[float, float]:
     """FLOPs of a step's matrix products, and those that the model needs; here they are the same.
 
-    Of `t = batch x length` tokens one forward pass does:
+    With `t = batch x length` tokens, one forward pass has:
 
-        weights   = 2 t (4 d_model^2 + 2 d_model d_ff)   of a layer
-        attention = 4 t length d_model                   of a layer: scores, and values weighted by them
+        weights   = 2 t (4 d_model^2 + 2 d_model d_ff)   per layer
+        attention = 4 t length d_model                   per layer: scores, and values weighted by the scores
         logits    = 2 t d_model vocabulary
 
-        flops = model_flops = 3 (layers (weights + attention) + logits)      and twice that for the gradients
+        flops = model_flops = 3 (layers (weights + attention) + logits)      two thirds of it for the gradients
 
-    So it is 6 x parameters x tokens, and attention, which counts in full, as what the causal mask hides is computed
-    too (Chowdhery et al., 2022, "PaLM", appendix B). Nothing is done again, as nothing is checkpointed.
+    This is 6 x parameters x tokens, and attention. Attention counts in full, since masked scores are computed too
+    (Chowdhery et al., 2022, "PaLM", appendix B). Nothing is rematerialised.
     """
     t = batch * length
     layer = 2.0 * t * (4 * d_model * d_model + 2 * d_model * d_ff) + 4.0 * t * length * d_model
@@ -48,7 +48,7 @@ def decoder(
     dtype: Any = jnp.bfloat16,
     mesh: Any = None,
 ) -> Example:
-    """A decoder transformer's train step in flax.nnx with Adam; model and optimizer are arguments, changed in place.
+    """A decoder transformer's train step in flax.nnx with Adam; it updates model and optimizer in place.
 
     Args:
         vocabulary, layers, d_model, d_ff, heads: the model's sizes.
@@ -58,7 +58,7 @@ def decoder(
         mesh: a mesh with axes `data` and `model`; `data=4,model=2` if not given.
 
     Returns:
-        The `Example`. Its specs stand on the model's variables, so `in_specs` is None.
+        The `Example`. The model's variables carry the specs, so `in_specs` is None.
 
     Raises:
         ShardvizError: without flax and optax, or if the mesh has no axis `data` or `model`.

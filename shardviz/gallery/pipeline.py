@@ -1,11 +1,11 @@
-"""A pipeline over stages: layers lie on different devices, and microbatches move through them.
+"""A pipeline over stages: layers are on different devices, and microbatches move through them.
 
-The devices of the mesh axis `stage` each hold some layers. In every turn of one loop all of them work, each on another
-microbatch, and hand their result on to the next with `ppermute`; after as many turns as there are microbatches and
-stages (less one) the last stage has seen everything (Huang et al., 2018, "GPipe"). The turns in which a stage has
-nothing to do yet, or no more, are the bubble: (stages - 1) of (microbatches + stages - 1). What to look for: one
-`collective-permute` over `stage` a turn, of one microbatch's activations, and no collective on weights but the
-gradients' reduction over `data`.
+Each device of the mesh axis `stage` has some of the layers. In every iteration of a loop all devices work, each on
+another microbatch, and send their result to the next with `ppermute`. After (microbatches + stages - 1)
+iterations the last stage has processed all microbatches (Huang et al., 2018, "GPipe"). A stage without input works for
+nothing, which is the bubble: (stages - 1) of (microbatches + stages - 1) iterations. The report shows one
+`collective-permute` over `stage` per iteration, of one microbatch's activations, and no collective on weights except
+the gradients' reduction over `data`.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from shardviz.gallery.example import Example, mesh_over
 
 
 def block(x: Any, p: dict[str, Any]) -> Any:
-    """A gated feed-forward layer with a residual."""
+    """Apply a gated feed-forward layer with a residual."""
     scale = jax.lax.rsqrt(jnp.mean(jnp.square(x.astype(jnp.float32)), axis=-1, keepdims=True) + 1e-5)
     h = (x * scale).astype(x.dtype)
     return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
 
 
 def stage_forward(layers: dict[str, Any], x: Any) -> Any:
-    """All layers of one stage on one microbatch; activations are recomputed on the way back."""
+    """Apply all layers of one stage to one microbatch; the backward pass rematerialises activations."""
     return jax.lax.scan(lambda x, p: (jax.checkpoint(block)(x, p), None), x, layers)[0]
 
 
 def pipeline_forward(layers: dict[str, Any], x: Any) -> Any:
-    """One device's part of the pipeline, inside a `shard_map` over `stage`.
+    """Compute one device's part of the pipeline, inside a `shard_map` over `stage`.
 
     Args:
         layers: the weights of this device's stage: layers x ...
         x: all microbatches: microbatches x examples x features; only the first stage reads them.
 
     Returns:
-        What came out of the last stage on its device, as `x`; zeros on the others.
+        The results of the last stage on its device, with the shape of `x`; zeros on the other devices.
     """
     stages, stage = jax.lax.axis_size("stage"), jax.lax.axis_index("stage")
     count = x.shape[0]
     onward = [(i, i + 1) for i in range(stages - 1)]
-    # from here on every device along `data` has its own gradient of the weights: it is reduced once, not in every turn
+    # `varying` gives each device along `data` its own gradient, which is reduced once, not in every iteration
     layers = jax.tree.map(lambda w: jax.lax.pcast(w, ("data",), to="varying"), layers)
     x = jax.lax.pcast(x, ("stage",), to="varying")
 
@@ -61,7 +61,7 @@ def pipeline_forward(layers: dict[str, Any], x: Any) -> Any:
 
 
 def loss_fn(params: dict[str, Any], x: Any, y: Any) -> Any:
-    """The mean squared error of what the last stage gives."""
+    """Return the mean squared error of the last stage's results."""
 
     @partial(jax.shard_map, in_specs=(P("stage"), P(None, "data"), P(None, "data")), out_specs=P())
     def local(layers: dict[str, Any], x: Any, y: Any) -> Any:
@@ -74,7 +74,7 @@ def loss_fn(params: dict[str, Any], x: Any, y: Any) -> Any:
 
 
 def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
-    """One step of gradient descent: the new parameters and the loss."""
+    """Take one step of gradient descent; return the new parameters and the loss."""
     loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
     return jax.tree.map(lambda p, g: p - (1e-3 * g).astype(p.dtype), params, grads), loss
 
@@ -84,12 +84,12 @@ def step_flops(
 ) -> tuple[float, float]:
     """FLOPs of a step's matrix products, and those that the model needs.
 
-        product     = 2 batch d_model d_ff layers       one of the three of every layer, on the whole batch
-        model_flops = 9 product                         6 x parameters x batch: forward, and twice for gradients
+        product     = 2 batch d_model d_ff layers       one of every layer's three products, on the full batch
+        model_flops = 9 product                         6 x parameters x batch: forward, and twice that for gradients
         flops       = 11 product (microbatches + stages - 1) / microbatches
 
-    Two of the three products are done again for the backward pass (no gradient needs what the third gives), and every
-    stage works in every turn, in those of the bubble for nothing.
+    Two of the three products are rematerialised for the backward pass; no gradient needs the result of the third.
+    Every stage works in every iteration, in the bubble's iterations for nothing.
     """
     product = 2.0 * batch * d_model * d_ff * layers
     return 11 * product * (microbatches + stages - 1) / microbatches, 9 * product
@@ -110,7 +110,7 @@ def pipeline(
     Args:
         layers: layers in all; a multiple of the number of stages.
         d_model, d_ff: features between and inside the layers.
-        microbatches: parts that the batch is split into, one after the other.
+        microbatches: parts of the batch, which run one after the other.
         batch: examples in a step.
         dtype: element type of everything.
         mesh: a mesh with axes `data` and `stage`; `stage=8,data=4` if not given.
@@ -139,11 +139,6 @@ def pipeline(
         sum(math.prod(shape) for shape in shapes.values()),
         batch,
         *step_flops(
-            layers=layers,
-            d_model=d_model,
-            d_ff=d_ff,
-            microbatches=microbatches,
-            batch=batch,
-            stages=mesh["stage"],
+            layers=layers, d_model=d_model, d_ff=d_ff, microbatches=microbatches, batch=batch, stages=mesh["stage"]
         ),
     )

@@ -1,10 +1,10 @@
-"""A ResNet trained by `jax.pmap`, as data parallelism was written before `jit` took meshes.
+"""A ResNet trained by `jax.pmap`, the form of data parallelism before `jit` took meshes.
 
-Parameters, momentum and batch statistics carry a leading axis, one copy a device; images carry one too, one batch a
-device. Gradients and statistics are averaged by hand with `pmean` over the axis that `pmap` names (He et al., 2015,
-"Deep Residual Learning"; bottleneck blocks with the stride in the 3 x 3 convolution). What to look for: every weight is
-on every device, `Unstacked` in pmap's words and `P('batch')` on a leading axis of as many entries as there are devices
-in today's, and one all-reduce over `batch` for each weight's gradient.
+Parameters, momentum and batch statistics have a leading axis with one copy per device; images have one with one batch
+per device. Gradients and statistics are averaged by hand with `pmean` over `pmap`'s axis (He et al., 2015,
+"Deep Residual Learning"; bottleneck blocks with the stride in the 3 x 3 convolution). The report shows every weight on
+every device, `Unstacked` in pmap's notation. In today's notation, it is `P('batch')` on a leading axis with one entry
+per device. It shows one all-reduce over `batch` for each weight's gradient.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ BLOCKS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 
 
 
 def convolve(x: Any, kernel: Any, stride: int = 1) -> Any:
-    """A 2-D convolution, images x height x width x channels, padded to keep the size."""
+    """Apply a 2-D convolution, images x height x width x channels, padded to keep the size."""
     return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def at_least_f32(dtype: Any) -> Any:
-    """In which type statistics and logits are: float32, or what is wider."""
+    """Return the type of statistics and logits: float32, or `dtype` if it is wider."""
     return jnp.promote_types(dtype, jnp.float32)
 
 
 def normalise(x: Any, p: dict[str, Any]) -> tuple[Any, Any]:
-    """Batch normalisation over all devices' images, and the mean and variance that it used."""
+    """Normalise over all devices' images; return the result, and its mean and variance."""
     precise = x.astype(at_least_f32(x.dtype))
     mean = jax.lax.pmean(precise.mean((0, 1, 2)), "batch")
     variance = jax.lax.pmean(jnp.square(precise).mean((0, 1, 2)), "batch") - jnp.square(mean)
@@ -43,7 +43,7 @@ def normalise(x: Any, p: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def bottleneck(x: Any, p: dict[str, Any], stride: int) -> tuple[Any, dict[str, Any]]:
-    """1 x 1, 3 x 3 and 1 x 1 convolutions, each normalised, added to what came in."""
+    """Apply 1 x 1, 3 x 3 and 1 x 1 convolutions, each normalised, and add the input."""
     seen = {}
     h, seen["n1"] = normalise(convolve(x, p["c1"]), p["n1"])
     h, seen["n2"] = normalise(convolve(jax.nn.relu(h), p["c2"], stride), p["n2"])
@@ -54,7 +54,7 @@ def bottleneck(x: Any, p: dict[str, Any], stride: int) -> tuple[Any, dict[str, A
 
 
 def forward(params: dict[str, Any], images: Any) -> tuple[Any, dict[str, Any]]:
-    """Logits for every image, and every normalisation's statistics."""
+    """Return logits for every image, and every normalisation's statistics."""
     seen: dict[str, Any] = {}
     x, seen["n0"] = normalise(convolve(images, params["c0"], 2), params["n0"])
     x = jax.lax.reduce_window(jax.nn.relu(x), -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
@@ -65,14 +65,14 @@ def forward(params: dict[str, Any], images: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def loss_fn(params: dict[str, Any], images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
-    """The mean cross-entropy of this device's images."""
+    """Return the mean cross-entropy of this device's images, and the statistics."""
     logits, seen = forward(params, images)
     correct = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - correct), seen
 
 
 def train_step(state: dict[str, Any], images: Any, labels: Any) -> tuple[dict[str, Any], Any]:
-    """One device's step, inside a `pmap` whose axis is `batch`: the new state, and the loss over all devices."""
+    """Take one device's step, inside a `pmap` over `batch`; return the new state and the loss over all devices."""
     (loss, seen), grads = jax.value_and_grad(loss_fn, has_aux=True)(state["params"], images, labels)
     grads = jax.lax.pmean(grads, "batch")
     momentum = jax.tree.map(lambda m, g: 0.9 * m + g, state["momentum"], grads)
@@ -83,7 +83,7 @@ def train_step(state: dict[str, Any], images: Any, labels: Any) -> tuple[dict[st
 
 
 def parameters(depth: int, classes: int, dtype: Any, channels: int = 64) -> dict[str, Any]:
-    """The shapes of a ResNet's weights, for one device."""
+    """Return the shapes of a ResNet's weights, for one device."""
     array = lambda *shape: jax.ShapeDtypeStruct(shape, dtype)  # noqa: E731
     norm = lambda n: {k: jax.ShapeDtypeStruct((n,), at_least_f32(dtype)) for k in ("scale", "bias")}  # noqa: E731
     params: dict[str, Any] = {"c0": array(7, 7, 3, channels), "n0": norm(channels), "stages": []}
@@ -104,20 +104,20 @@ def parameters(depth: int, classes: int, dtype: Any, channels: int = 64) -> dict
 def step_flops(depth: int, classes: int, size: int, images: int, channels: int = 64) -> tuple[float, float]:
     """FLOPs of a step's convolutions and of its last matrix product, and those that the model needs.
 
-    A convolution of a `k x k` kernel does `2 x in x out x met^2` FLOPs an image, where `met` is how often, along one
-    side, an entry of the kernel meets a pixel, at all places of the kernel: k for each place, less what is beyond the
-    edge. The gradients of its input and of its kernel do as many each.
+    A convolution with a `k x k` kernel has `2 x in x out x overlaps^2` FLOPs per image. `overlaps` counts, along one
+    side, the pairs of a kernel entry and a pixel that it multiplies: k per output, less the entries beyond the
+    edge. The gradients of its input and of its kernel have the same FLOPs.
 
         model_flops = 3 x images x forward
-        flops       = model_flops - images x the first convolution, for the images themselves need no gradient
+        flops       = model_flops - images x the first convolution, since the images need no gradient
     """
 
     def conv(kernel: int, stride: int, pairs: int) -> float:
-        return 2.0 * pairs * met(side, kernel, stride) ** 2
+        return 2.0 * pairs * overlaps(side, kernel, stride) ** 2
 
     side, wide = size, channels
     first = forward = conv(7, 2, 3 * wide)
-    side = -(-side // 4)  # the first convolution's stride, and that of the maximum after it
+    side = -(-side // 4)  # the strides of the first convolution and of the maximum
     for s, count in enumerate(BLOCKS[depth]):
         thin = channels * 2**s
         for b in range(count):
@@ -131,10 +131,10 @@ def step_flops(depth: int, classes: int, size: int, images: int, channels: int =
     return images * (3 * forward - first), images * 3 * forward
 
 
-def met(size: int, kernel: int, stride: int) -> int:
-    """How often, along one side, an entry of a convolution's kernel meets a pixel.
+def overlaps(size: int, kernel: int, stride: int) -> int:
+    """Return the number of pairs of a kernel entry and a pixel that it multiplies, along one side.
 
-    >>> met(8, 3, 1)  # 8 places of 3 entries; at either edge one looks over it
+    >>> overlaps(8, 3, 1)  # 8 outputs of 3 entries; at each end one entry is beyond the edge
     22
     """
     places = -(-size // stride)
@@ -159,13 +159,13 @@ def resnet(
         depth: 14, 26, 50 or 101.
         batch: images on each device.
         size: pixels along an image's side.
-        classes: what there is to tell apart.
+        classes: the number of classes.
         channels: of the first convolution; the others have 1 to 32 times as many.
         dtype: element type of images and convolutions.
-        mesh: a mesh with the one axis `batch`, as many entries as devices; `batch=8` if not given.
+        mesh: a mesh with the single axis `batch`, one entry per device; `batch=8` if not given.
 
     Returns:
-        The `Example`; its `fn` is what `jax.pmap` returns.
+        The `Example`; its `fn` is the return value of `jax.pmap`.
 
     Raises:
         ShardvizError: for a depth that is not in the gallery, or a mesh with other axes.

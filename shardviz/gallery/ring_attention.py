@@ -1,10 +1,10 @@
-"""Attention over a sequence that no single device could hold: keys and values go round a ring of devices.
+"""Attention over a sequence that is too long for one device: keys and values go round a ring of devices.
 
-Each device keeps the queries of its own part of the sequence. In every one of as many steps as there are devices it
-attends to the keys and values that it has just then, and hands them on to its neighbour with `ppermute`; a running
-maximum and sum make the softmax exact (Liu et al., 2023, "Ring Attention with Blockwise Transformers"). What to look
-for: one `collective-permute` of keys and one of values over `seq` in each turn of the loop, whose operands are as large
-as one device's part, and no all-gather of the sequence anywhere.
+Each device keeps the queries of its own part of the sequence. In each of as many steps as there are devices it
+attends to its current keys and values, and sends them to its neighbour with `ppermute`. A running maximum
+and sum make the softmax exact (Liu et al., 2023, "Ring Attention with Blockwise Transformers"). The report shows
+one `collective-permute` of keys and one of values over `seq` in each iteration of the loop, with operands of one
+device's part, and no all-gather of the sequence.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from shardviz.gallery.example import Example, fitted, mesh_over
 
 
 def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq") -> Any:
-    """Causal attention of one device's queries to the whole sequence, inside a `shard_map` over `axis`.
+    """Apply causal attention of one device's queries to the full sequence, inside a `shard_map` over `axis`.
 
     Args:
         q, k, v: this device's part: batch x length x heads x features.
         axis: the mesh axis that shards the sequence.
 
     Returns:
-        This device's part of the result, as `q`.
+        This device's part of the result, with the shape of `q`.
     """
     size, here = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     length, dim = q.shape[1], q.shape[3]
@@ -47,7 +47,7 @@ def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq") -> Any:
         k, v = (jax.lax.ppermute(a, axis, neighbours) for a in (k, v))
         return (k, v, top, total, out), None
 
-    start = jnp.full_like(q.transpose(0, 2, 1, 3)[..., 0], -1e30, jnp.float32)  # as varied over the mesh as q is
+    start = jnp.full_like(q.transpose(0, 2, 1, 3)[..., 0], -1e30, jnp.float32)  # varies over the same axes as q
     zero = jnp.zeros_like(q.transpose(0, 2, 1, 3), jnp.float32)
     begin = (k, v, start, zero[..., 0], zero)
     (_, _, _, total, out), _ = jax.lax.scan(jax.checkpoint(turn), begin, jnp.arange(size))
@@ -55,19 +55,19 @@ def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq") -> Any:
 
 
 def attention_layer(p: dict[str, Any], x: Any) -> Any:
-    """Projections, which the compiler shards, around the ring, which is written by hand."""
+    """Apply projections, which the compiler shards, around the ring, which is written by hand."""
     q, k, v = (jnp.einsum("btd,dhk->bthk", x, p[name]) for name in ("wq", "wk", "wv"))
     ring = jax.shard_map(ring_attention, in_specs=P("data", "seq"), out_specs=P("data", "seq"))
     return jnp.einsum("bthk,hkd->btd", ring(q, k, v), p["wo"])
 
 
 def loss_fn(params: dict[str, Any], x: Any, y: Any) -> Any:
-    """The mean squared error of the layer added to its input."""
+    """Return the mean squared error of the layer added to its input."""
     return jnp.mean((x + attention_layer(params, x) - y).astype(jnp.float32) ** 2)
 
 
 def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
-    """One step of gradient descent: the new parameters and the loss."""
+    """Take one step of gradient descent; return the new parameters and the loss."""
     loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
     return jax.tree.map(lambda p, g: p - (1e-3 * g).astype(p.dtype), params, grads), loss
 
@@ -75,14 +75,14 @@ def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
 def step_flops(batch: int, length: int, d: int) -> tuple[float, float]:
     """FLOPs of a step's matrix products, and those that the model needs.
 
-    Of `t = batch x length` tokens, with `d = heads x head_dim`:
+    With `t = batch x length` tokens and `d = heads x head_dim`:
 
         model_flops = 24 t d^2 + 12 t length d        6 x parameters x tokens, and three times attention's two products
         flops       = 18 t d^2 + 14 t length d
 
-    The second has no gradients of three projections' inputs, for the batch itself needs none, and has the scores
-    once more, which the backward pass computes again. Every block of the sequence meets every other, those that the
-    causal mask hides too.
+    `flops` lacks the gradients of three projections' inputs, since the batch needs none, and includes the scores
+    again, which the backward pass recomputes. Every block of the sequence meets every other block, also the blocks that
+    the causal mask hides.
     """
     weights, attention = 2.0 * batch * length * d * d, 2.0 * batch * length * length * d
     return 9 * weights + 7 * attention, 12 * weights + 6 * attention
@@ -107,7 +107,7 @@ def ring(
         mesh: a mesh with axes `data` and `seq`; `data=2,seq=8` if not given.
 
     Returns:
-        The `Example`; its projections are sharded over `data` too, as FSDP does.
+        The `Example`; its projections are also sharded over `data`, as in FSDP.
 
     Raises:
         ShardvizError: if the mesh has other axes, or does not divide the batch or the length.

@@ -1,6 +1,6 @@
-"""Small steps of one device that people run: serving, images, sequences, an optimizer alone, and plain products.
+"""Small steps on one device: serving, images, sequences, an optimizer alone, and plain products.
 
-They are there to be measured (`measured`): each is what dominates some program, with little around it.
+They exist to be measured (`measured`): each isolates the dominant work of some program.
 
 >>> step = STEPS["product 4096 bfloat16"]()
 >>> [str(each.dtype) for each in step.args]
@@ -30,12 +30,12 @@ _MODEL = "llama3.1-8b"
 
 
 def _step(fn: Callable[..., Any], args: tuple[Any, ...], **options: Any) -> Example:
-    """A step of one device; `options` are for `sv.trace`."""
+    """Return a step on one device; `options` are for `sv.trace`."""
     return Example(fn, args, {"fsdp": 1}, options=options)
 
 
 def alone(example: Example) -> Example:
-    """An example on one device, where no spec says anything."""
+    """Return an example without specs, for one device."""
     return replace(example, in_specs=None, out_specs=None)
 
 
@@ -44,7 +44,7 @@ def _array(*shape: int, dtype: Any = jnp.bfloat16) -> Any:
 
 
 def product(rows: int, inner: int, columns: int, dtype: Any = jnp.bfloat16, precision: str | None = None) -> Example:
-    """One matrix product."""
+    """Return one matrix product."""
     fn = lambda a, b: jnp.matmul(a, b, precision=precision)  # noqa: E731
     return _step(fn, (_array(rows, inner, dtype=dtype), _array(inner, columns, dtype=dtype)))
 
@@ -54,7 +54,7 @@ def _convolved(x: Any, w: Any) -> Any:
 
 
 def convolution(batch: int, size: int, features: int) -> Example:
-    """A 3 x 3 convolution of images of so many features into as many, and its gradients, in bfloat16."""
+    """Return a 3 x 3 convolution with `features` input and output features, and its gradients, in bfloat16."""
 
     def fn(x: Any, w: Any, g: Any) -> Any:
         y, back = jax.vjp(_convolved, x, w)
@@ -65,13 +65,13 @@ def convolution(batch: int, size: int, features: int) -> Example:
 
 
 def products(count: int, side: int) -> Example:
-    """A chain of small square products."""
+    """Return a chain of small square products."""
     fn = lambda x, ws: jax.lax.scan(lambda x, w: (x @ w, None), x, ws)[0]  # noqa: E731
     return _step(fn, (_array(side, side), _array(count, side, side)))
 
 
 def adam(parameters: int = 2**29, arrays: int = 16, dtype: Any = jnp.float32) -> Example:
-    """AdamW alone."""
+    """Return AdamW alone."""
 
     def update(params: Any, first: Any, second: Any, grads: Any) -> tuple[Any, Any, Any]:
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, grads)
@@ -84,7 +84,7 @@ def adam(parameters: int = 2**29, arrays: int = 16, dtype: Any = jnp.float32) ->
 
 
 def norms(rows: int = 32768, features: int = 8192) -> Example:
-    """Layer norm, GELU, a softmax and a sum: nothing but reductions and elementwise work."""
+    """Return layer norm, GELU, a softmax and a sum: only reductions and elementwise work."""
 
     def fn(x: Any, scale: Any, bias: Any) -> Any:
         wide = x.astype(jnp.float32)
@@ -97,7 +97,7 @@ def norms(rows: int = 32768, features: int = 8192) -> Example:
 
 
 def prefill(batch: int = 2, sequence: int = 4096, layers: int = 8) -> Example:
-    """A Llama's forward pass over prompts in bfloat16, attention by cuDNN, logits of the last tokens."""
+    """Return a Llama's forward pass over prompts in bfloat16: cuDNN attention, logits of the last tokens."""
     train = decoder_of(_MODEL, layers=layers, batch=batch, sequence=sequence, mesh="fsdp=1", attention="cudnn",
                        weights=jnp.bfloat16)  # fmt: skip
     decoder: Decoder = train.fn.__self__  # pyright: ignore[reportFunctionMemberAccess]
@@ -109,7 +109,7 @@ def prefill(batch: int = 2, sequence: int = 4096, layers: int = 8) -> Example:
 
 
 def decode(batch: int = 32, context: int = 4096, layers: int = 8) -> Example:
-    """A token more for each of many sequences, with keys and values kept of all tokens before, in bfloat16."""
+    """Return one more token for each of many sequences in bfloat16, with a cache of earlier keys and values."""
     shape = MODELS[_MODEL]
     groups = shape.heads // shape.kv_heads
 
@@ -141,7 +141,7 @@ def decode(batch: int = 32, context: int = 4096, layers: int = 8) -> Example:
 
 
 def unet(batch: int = 16, size: int = 128, channels: tuple[int, ...] = (128, 256, 512)) -> Example:
-    """A U-Net's train step as diffusion models have them, in bfloat16: group norms, SiLU, 3 x 3 convolutions."""
+    """Return a diffusion U-Net's train step in bfloat16: group norms, SiLU, 3 x 3 convolutions."""
     weights: dict[str, Any] = {}
 
     def conv(name: str, into: int, wide: int, side: int = 3) -> None:
@@ -184,7 +184,7 @@ def unet(batch: int = 16, size: int = 128, channels: tuple[int, ...] = (128, 256
 
 
 def lstm(steps: int = 256, batch: int = 128, features: int = 1024) -> Example:
-    """An LSTM's train step in float32: a scan of small products."""
+    """Return an LSTM's train step in float32: a scan of small products."""
 
     def loss(w: Any, x: Any) -> Any:
         def cell(state: Any, x: Any) -> tuple[Any, Any]:
@@ -207,7 +207,7 @@ def lstm(steps: int = 256, batch: int = 128, features: int = 1024) -> Example:
 
 
 def orbit(steps: int = 1000, bodies: int = 256) -> Example:
-    """Bodies that attract each other, many short steps in float32: a scan of very small operations."""
+    """Return many short steps of attracting bodies in float32: a scan of very small operations."""
 
     def fn(place: Any, speed: Any) -> Any:
         def move(state: Any, _: Any) -> tuple[Any, None]:
@@ -224,7 +224,7 @@ def orbit(steps: int = 1000, bodies: int = 256) -> Example:
 
 
 def residuals(rows: int = 65536, features: int = 4096, layers: int = 8) -> Example:
-    """What a decoder does between its products, and its gradients, in bfloat16: sums, root mean squares and gates."""
+    """Return a decoder's work between products, with gradients, in bfloat16: sums, root mean squares and gates."""
 
     def loss(scales: Any, x: Any, gates: Any) -> Any:
         for scale in scales:
@@ -236,7 +236,7 @@ def residuals(rows: int = 65536, features: int = 4096, layers: int = 8) -> Examp
 
 
 def vit(images: int = 128, side: int = 224, width: int = 1024, layers: int = 6, heads: int = 16) -> Example:
-    """A vision transformer's train step, weights in float32 and products in bfloat16, attention to all patches."""
+    """Return a vision transformer's train step, with float32 weights, bfloat16 products and full attention."""
     patches, f32 = (side // 14) ** 2, partial(_array, dtype=jnp.float32)
     shapes = {"qkv": (width, 3, heads, width // heads), "out": (heads, width // heads, width)}
     shapes |= {"up": (width, 4 * width), "down": (4 * width, width), "norm1": (2, width), "norm2": (2, width)}
@@ -273,7 +273,7 @@ def vit(images: int = 128, side: int = 224, width: int = 1024, layers: int = 6, 
 
 
 def vocabulary(tokens: int = 4096, words: int = 256000, width: int = 2048) -> Example:
-    """An embedding, logits in bfloat16 and their cross-entropy in float32, with gradients of both tables."""
+    """Return an embedding, bfloat16 logits and their float32 cross-entropy, with gradients of both tables."""
 
     def loss(p: Any, words: Any, nexts: Any) -> Any:
         logits = (p["in"][words] @ p["out"]).astype(jnp.float32)
@@ -284,7 +284,7 @@ def vocabulary(tokens: int = 4096, words: int = 256000, width: int = 2048) -> Ex
 
 
 def messages(nodes: int = 65536, edges: int = 1048576, features: int = 128) -> Example:
-    """Two rounds of a graph network in float32: along each edge a product of its ends, summed where it leads."""
+    """Return two rounds of a graph network in float32: a product of each edge's ends, summed at its target."""
 
     def fn(ws: Any, x: Any, begins: Any, ends: Any) -> Any:
         for w in ws:
@@ -306,7 +306,7 @@ _PROGRAMS: Mapping[str, Callable[..., Example]] = {
 
 
 def _step_of(row: Mapping[str, Any]) -> Example:
-    """The step of a row of `programs.toml`, on one device."""
+    """Return the step of a row of `programs.toml`, on one device."""
     settings: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     settings |= {name: jnp.dtype(row[name]).type for name in {"dtype", "weights"} & row.keys()}
     if "program" in settings:
@@ -316,4 +316,4 @@ def _step_of(row: Mapping[str, Any]) -> Example:
 
 
 STEPS: dict[str, Callable[[], Example]] = {name: partial(_step_of, row) for name, row in TABLE["steps"].items()}
-"""Name → step, of `programs.toml`."""
+"""The steps of `programs.toml`, by name."""

@@ -32,10 +32,7 @@ class Flow:
     """What is made of what in a graph; a fusion, an asynchronous computation and the like are taken as wholes."""
 
     def __init__(
-        self,
-        graph: Graph,
-        phase_at: Callable[[Any, Any], str],
-        place_inside: Callable[[Any, Any], Any] | None = None,
+        self, graph: Graph, phase_at: Callable[[Any, Any], str], place_inside: Callable[[Any, Any], Any] | None = None
     ):
         """Reads the graph. Front ends say the pass of an operation's name stack, in a block that is entered at a place,
         and at which place an operation's blocks are entered: then values of a function are told apart by its calls."""

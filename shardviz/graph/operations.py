@@ -183,14 +183,19 @@ class Graph:
 
     @property
     def operations(self) -> Iterator[Any]:
-        """The operations that the entry reaches in program order, those of a block where it is first run."""
-        seen, walks = {self.entry}, [iter(self.entry.operations)]  # one within the other, as deep as the calls are
-        while walks:
-            operation = next(walks[-1], None)
-            if operation is None:
-                walks.pop()
-                continue
-            yield operation
-            inner = [block for block in dict.fromkeys(operation.blocks) if block not in seen]
-            seen.update(inner)
-            walks.extend(iter(block.operations) for block in reversed(inner))
+        """The operations that the entry reaches, as of `operations_in`."""
+        return operations_in(self.entry)
+
+
+def operations_in(block: Block) -> Iterator[Any]:
+    """The operations that a block reaches in program order, those of another block where it is first run."""
+    seen, walks = {block}, [iter(block.operations)]  # one within the other, as deep as the calls are
+    while walks:
+        operation = next(walks[-1], None)
+        if operation is None:
+            walks.pop()
+            continue
+        yield operation
+        inner = [each for each in dict.fromkeys(operation.blocks) if each not in seen]
+        seen.update(inner)
+        walks.extend(iter(each.operations) for each in reversed(inner))

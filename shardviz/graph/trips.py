@@ -74,6 +74,7 @@ class _Counters:
     def __init__(self, loop: Operation, calls: tuple[Operation, ...], origins: Origins):
         self._origins, self._loop = origins, loop
         self._numbers: dict[At, int] = {}
+        self._affines: dict[int, _Affine | None] = {}
         self.nodes: list[_Scalar] = []
         self.updates: dict[int, int] = {}
         self.starts: dict[int, Any] = {}
@@ -155,7 +156,12 @@ class _Counters:
         return trips if fits else None
 
     def _affine(self, at: int) -> _Affine | None:
-        node = self.nodes[at]
+        """Return a node as an element plus a constant; None for what is not of this form."""
+        if at not in self._affines:  # a node may be an operand of many
+            self._affines[at] = self._affine_of(self.nodes[at])
+        return self._affines[at]
+
+    def _affine_of(self, node: _Scalar) -> _Affine | None:
         if node.op == "constant":
             return _Affine(None, int(node.detail), ())
         if node.op == "element":

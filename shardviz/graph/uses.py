@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from shardviz.graph.listed_arrays import FREE
 from shardviz.graph.operations import Block, GraphValue, Operation
 from shardviz.graph.origins import MOVES, At, Origins
 
 Passes = Callable[[Any], bool]
 SAME_EACH_RUN = (MOVES - {"dynamic-slice", "slice", "pad"}) | {"broadcast-in-dim", "all-slice"}
 """What an array may go through and still be the same in each run of a loop."""
+FREE = frozenset(("transpose", "broadcast", "broadcast-in-dim", "convert"))
+"""The operations that a product applies to its operands as it reads them, at no cost of memory."""
 _MOST = 32
 
 

@@ -1,6 +1,7 @@
-"""Is a report what it must be, and how does it differ from another? Findings, contracts, goldens, comparison."""
+"""Judgements of a report: findings, contracts, golden files, and comparison with another report."""
 
-from shardviz.judge.comparison import Comparison, compare
+from shardviz.judge.comparison import Comparison
 from shardviz.judge.report import Report
+from shardviz.judge.runs import RunComparison, compare
 
-__all__ = ["Comparison", "Report", "compare"]
+__all__ = ["Comparison", "Report", "RunComparison", "compare"]

@@ -1,7 +1,7 @@
-"""Collectives of two reports matched by meaning: which appeared, vanished, grew, shrank.
+"""Collectives of two reports, matched by meaning: which appeared, vanished, grew or shrank.
 
-A collective is known by what it does and where (kind, mesh axes, element type, phase, the text of its source line), not
-by its name or place in HLO, which change with every version of a compiler.
+A collective's meaning is its kind, mesh axes, element type, phase and the text of its source line. Its HLO name and
+position change with every compiler version.
 
 >>> here = Frame("model.py", 3)
 >>> def gather(count):
@@ -28,14 +28,14 @@ from shardviz.records.values import SourceText
 
 
 class SourceLine(NamedTuple):
-    """A source line, known by its text where that is known, so that it is the same one after an edit above it."""
+    """A source line identified by its text, if known, so that edits above it do not change it."""
 
     file: str
     text: str
 
     @classmethod
     def of(cls, frame: Frame | None, lines: SourceText) -> SourceLine:
-        """The place of a frame; one without a file where there is none."""
+        """Return the place of a frame; a place without a file for None."""
         if frame is None:
             return cls("", "")
         file = frame.short.rpartition(":")[0]
@@ -43,7 +43,7 @@ class SourceLine(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """What a collective does, and where."""
+    """The work of a collective, and its place."""
 
     kind: str
     axes: tuple[str, ...] | None
@@ -53,19 +53,19 @@ class Meaning(NamedTuple):
 
     @classmethod
     def of(cls, c: Collective, lines: SourceText) -> Meaning:
-        """The meaning of a collective; the order of its axes does not matter."""
+        """Return the meaning of a collective; the order of its axes does not matter."""
         axes = None if c.axes is None else tuple(sorted(map(axis_text, c.axes)))
         return cls(c.kind, axes, c.dtype, c.phase, SourceLine.of(c.source, lines))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveChange:
-    """Collectives of one meaning that the other report has otherwise, more often, with other bytes, or not at all.
+    """Collectives of one meaning that differ in the other report: in bytes or runs, or because one report has none.
 
     Attributes:
         of: the name of the report that is compared with the baseline.
         what: `appeared`, `vanished`, `grew` or `shrank` (by operand bytes, then by runs).
-        before, after: the sums in the baseline and in the other report; None where it has none.
+        before, after: the sums in the baseline and in the other report; None if it has no such collective.
     """
 
     of: str
@@ -75,17 +75,17 @@ class CollectiveChange:
 
     @property
     def bytes(self) -> float:
-        """Operand bytes on one device in a step, after less before."""
+        """Operand bytes on one device in a step: after minus before."""
         return (self.after.bytes if self.after else 0.0) - (self.before.bytes if self.before else 0.0)
 
     @property
     def runs(self) -> int:
-        """Runs in a step, after less before."""
+        """Runs in a step: after minus before."""
         return (self.after.runs if self.after else 0) - (self.before.runs if self.before else 0)
 
     @property
     def source(self) -> Frame | None:
-        """A line that it is about: after, or else before."""
+        """The source line in the other report, or in the baseline if the other has none."""
         total = self.after or self.before
         assert total is not None
         return total.collectives[0].source
@@ -99,9 +99,9 @@ def match_collectives(
     *,
     of: str = "b",
 ) -> tuple[CollectiveChange, ...]:
-    """Which collectives of two reports differ, matched by meaning, the largest difference of bytes first; `of` names
-    the second, `lines_before` and `lines_after` are the sources' lines. Bytes and runs add up to the totals'
-    difference; swapped reports give swapped changes."""
+    """Return the differences between two reports' collectives, matched by meaning, largest difference of bytes first.
+    `of` names the second report, `lines_before` and `lines_after` are the sources' lines. Bytes and runs add up to the
+    totals' difference; swapped reports give swapped changes."""
     olds, news = _by_meaning(before, lines_before), _by_meaning(after, lines_after)
     changes: dict[Meaning, CollectiveChange] = {}
     for meaning in dict.fromkeys((*olds, *news)):
@@ -139,7 +139,7 @@ def _order(meaning: Meaning) -> tuple[Any, ...]:
 
 
 def total_data(total: CollectiveTotal | None) -> dict[str, Any] | None:
-    """A sum of collectives of one meaning as plain data: what, where, how often, how many bytes."""
+    """Return a sum of collectives of one meaning as plain data."""
     if total is None:
         return None
     assert isinstance(total.key, Meaning)

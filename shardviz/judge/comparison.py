@@ -193,31 +193,9 @@ class Comparison(Displayed):
         return tuple(a for a in self.amounts if a.group == group and a.before != a.after)
 
 
-def compare(*what: Any, target: str | Machine | None = None) -> Comparison:
-    """What is different between a baseline and other reports.
-
-    Args:
-        what: two or more `Report`s, or (name, report) pairs, or one dictionary of them; the first is the baseline.
-            They may be of several plans, meshes, targets, versions of the function or of JAX (`Report.from_json`), of
-            one level.
-        target: the machine that every step is timed on; each report's own if not given, where it has a speed (a CPU has
-            none).
-
-    Returns:
-        The comparison; `.same` says that nothing differs.
-
-    Raises:
-        ShardvizError: if there are fewer than two reports, two have one name, or they are of several levels.
-        TargetError, MeshError: as `sv.cost`.
-
-    Examples:
-        >>> import shardviz as sv
-        >>> mlp = sv.gallery.mlp()
-        >>> replicated = mlp.plan.with_spec("params[1]['w']", None)
-        >>> sv.compare(mlp.program.propagate(mlp.plan), mlp.program.propagate(replicated)).same
-        False
-    """
-    reports = dict(_named(what))
+def compare_reports(*what: Any, target: str | Machine | None = None) -> Comparison:
+    """Compare reports; arguments and errors as of `sv.compare`."""
+    reports = dict(_reports(what))
     if len(reports) < 2:
         raise ShardvizError(f"compare: {len(reports)} report is given; it takes two or more")
     levels = {name: report.level for name, report in reports.items()}
@@ -249,14 +227,19 @@ def compare(*what: Any, target: str | Machine | None = None) -> Comparison:
     )
 
 
-def _named(what: Sequence[Any]) -> Iterator[tuple[str, Report]]:
+def named_in(what: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each thing that is compared with its name, or a letter."""
     if len(what) == 1 and isinstance(what[0], Mapping):
         what = tuple(what[0].items())
-    seen: set[str] = set()
     letters = (string.ascii_lowercase[n] if n < 26 else f"report {n + 1}" for n in itertools.count())
     for each, letter in zip(what, letters, strict=False):
         named = isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str)
-        name, report = each if named else (letter, each)
+        yield each if named else (letter, each)
+
+
+def _reports(what: Sequence[Any]) -> Iterator[tuple[str, Report]]:
+    seen: set[str] = set()
+    for name, report in named_in(what):
         if name in seen:
             raise ShardvizError(f"compare: two reports are called {name!r}; give each a name of its own")
         if not isinstance(report, Report):

@@ -1,9 +1,9 @@
-"""What a report must be in its numbers, for the tests of people who shard a model: a failure says what is otherwise.
+"""Contracts on a report's numbers, for the tests of a sharded model; a failure lists each broken contract.
 
     report.require(fits=True, step_time="<= 5.5 s", sharded="params >= 0.9")
 
-Nothing is run: a report of any level does, and one of level `propagated` needs no compiler. What a level cannot tell is
-no pass: the contract is broken, and says which level would tell.
+Nothing is run: a report of any level works, and the level `propagated` needs no compiler. A contract about a number
+that the level does not know is broken, and the message names the level that knows it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from shardviz.records.report import ReportRecord
 
 
 def forbid(report: ReportRecord, kind: str | Sequence[str] | None = None, **where: Any) -> None:
-    """Raises if there is such a collective, with the source line of each that there is.
+    """Raise ContractError if there is such a collective; the message has the source line of each.
 
         report.forbid("all-gather", inside="loop", origin="partitioner", larger_than="100 MB")
 
     Args:
-        kind, where: as `report.collectives.where`.
+        kind, where: the arguments of `report.collectives.where`.
 
     Raises:
-        ContractError: if there is one; it is an AssertionError too.
-        ShardvizError: for a kind, place or origin that does not exist.
+        ContractError: if there is such a collective; it is an AssertionError too.
+        ShardvizError: for an unknown kind, place or origin.
     """
     forbidden = report.collectives.where(kind, **where)
     if forbidden:
-        many = plural(len(forbidden), "collective")
+        collectives = plural(len(forbidden), "collective")
         raise ContractError(
-            f"{_heading(report)}: forbid({where_text(kind, where)}) found {many}:\n{forbidden.listed()}"
+            f"{_heading(report)}: forbid({where_text(kind, where)}) found {collectives}:\n{forbidden.listed()}"
         )
 
 
@@ -56,26 +56,25 @@ def require(
     sharded: str | Sequence[str] | None = None,
     target: str | Machine | None = None,
 ) -> None:
-    """Raises with all that is not as required.
+    """Raise ContractError with all requirements that the report does not meet.
 
         report.require(fits=True, step_time="<= 5.5 s", sharded="params >= 0.9")
 
-    What the report's level cannot tell counts as not so: that a lower bound of memory fits says nothing.
+    A requirement that the report's level cannot decide is not met: a lower bound of memory that fits decides nothing.
 
     Args:
         fits: whether the program fits into the target's memory.
-        step_time: a bound of the modelled step, `<= 5.5 s` or `>= 1 s`, which `sv.cost(report).step.seconds` must
-            keep.
-        memory: a bound of what the program takes on one device, `<= 90 GB`.
-        moved: a bound of the operand bytes that collectives move on one device in a step, `<= 300 GB`.
-        sharded: `params >= 0.9`: the share of the bytes of the arguments under that name that lie in arrays which
-            at least one mesh axis shards; or several such.
-        target: the machine of `fits` and `step_time`; the report's own if not given.
+        step_time: a bound of the modelled step, `<= 5.5 s` or `>= 1 s`, for `sv.cost(report).step.seconds`.
+        memory: a bound of the program's memory on one device, `<= 90 GB`.
+        moved: a bound of the operand bytes of collectives on one device in a step, `<= 300 GB`.
+        sharded: `params >= 0.9`: a bound of the share of the argument bytes under a name that are in arrays with at
+            least one sharded dimension; or several such bounds.
+        target: the machine for `fits` and `step_time`; the report's own if not given.
 
     Raises:
-        ContractError: if anything is not so; it is an AssertionError too.
-        ShardvizError: for a bound that cannot be read, or a name that no argument has.
-        TargetError, MeshError: as `sv.cost`.
+        ContractError: if a requirement is not met; it is an AssertionError too.
+        ShardvizError: for a bound that cannot be read, or a name of no argument.
+        TargetError, MeshError: as for `sv.cost`.
     """
     broken: list[str] = []
     if fits is not None:
@@ -104,7 +103,6 @@ def require(
 
 
 def _heading(report: ReportRecord) -> str:
-    """`train_step at level partitioned for tpu v5p:4x4x4`."""
     return f"{report.program} at level {report.level} for {report.target}"
 
 
@@ -120,7 +118,7 @@ def _fits(report: ReportRecord, wanted: bool, target: str | Machine | None) -> l
 
 
 def _step_time(report: ReportRecord, limit: Limit, target: str | Machine | None) -> list[str]:
-    """What is wrong with the step's seconds; nothing where they keep the bound."""
+    """Return the failure of the bound on the step's seconds; empty if the bound holds."""
     cost = cost_of(report, target or report.target)
     number = cost.seconds
     if number is None:
@@ -154,30 +152,30 @@ def _moved(report: ReportRecord, limit: Limit) -> list[str]:
 
 
 def _sharded(report: ReportRecord, wanted: str) -> list[str]:
-    """`params >= 0.9`: the share of the bytes of arguments under a name that lie in arrays which some axis shards."""
-    cut = next((place for place, letter in enumerate(wanted) if letter in "<>="), len(wanted))
-    name, limit = wanted[:cut].strip(), limit_of(wanted[cut:] or ">= 1", "", "sharded")
+    """Return the failure of `params >= 0.9`, a bound of the share of bytes in sharded arrays; empty if it holds."""
+    end = next((place for place, letter in enumerate(wanted) if letter in "<>="), len(wanted))
+    name, limit = wanted[:end].strip(), limit_of(wanted[end:] or ">= 1", "", "sharded")
     arrays = [v for v in report.arguments if under(v.name, name)]
     if not arrays:
         have = ", ".join(sorted({re.split(r"[\[.]", v.name, maxsplit=1)[0] for v in report.arguments})[:8])
-        raise ShardvizError(f"sharded={wanted!r}: no argument is called {name!r} or lies under it; there are {have}")
+        raise ShardvizError(f"sharded={wanted!r}: no argument is named {name!r} or is under it; there are {have}")
     sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in arrays}
-    whole = [v for v in arrays if not _is_cut(v, report.mesh)]
+    replicated = [v for v in arrays if not _is_sharded(v, report.mesh)]
     total = sum(sizes.values())
-    share = 1.0 if not total else 1.0 - sum(sizes[v.name] for v in whole) / total
+    share = 1.0 if not total else 1.0 - sum(sizes[v.name] for v in replicated) / total
     if limit.holds(share):
         return []
-    most = sorted(whole, key=lambda v: -sizes[v.name])[:4]
+    most = sorted(replicated, key=lambda v: -sizes[v.name])[:4]
     listed = ", ".join(f"{v.name} {format_bytes(sizes[v.name])}" for v in most)
     return [f"sharded {wanted.strip()}: {share:.4g} of {format_bytes(total)}; replicated on every device: {listed}"]
 
 
-def _is_cut(value: Value, mesh: DeviceMesh) -> bool:
+def _is_sharded(value: Value, mesh: DeviceMesh) -> bool:
     if value.spec is None:
         return value.shard_shape is not None and tuple(value.shard_shape) != tuple(value.shape)
     return any(mesh.shape.get(axis_name(a), 1) > 1 for a in value.spec.axes)
 
 
 def under(path: str, name: str) -> bool:
-    """Whether a tree path is a name or lies under it: `params['w']` lies under `params`, and under ``."""
+    """Whether a tree path equals a name or is under it: `params['w']` is under `params`, and under ``."""
     return not name or path == name or (path.startswith(name) and path[len(name)] in "[.")

@@ -1,7 +1,7 @@
-"""Goldens: what a report said, in a small sorted JSON file, and whether another report still says it.
+"""Golden files: the meaning of a report in a small sorted JSON file, and the comparison of another report with it.
 
-A golden holds what has a meaning: specs, collectives by kind, axes, element type and source line's text, FLOPs, memory.
-No HLO names, no order, no line numbers, no versions: it changes when what the program does changes.
+A golden file has specs, collectives by kind, axes, element type and text of the source line, FLOPs, and memory. It has
+no HLO names, order, line numbers or versions, so it changes only when the program's work changes.
 
 >>> within(105.0, 100.0, "5%"), within(106.0, 100.0, 0.05)
 (True, False)
@@ -30,17 +30,17 @@ from shardviz.records.report import ReportRecord
 
 SCHEMA_VERSION = 1
 TOLERANCES = ("bytes", "runs", "flops", "memory", "arguments", "outputs", "temporaries", "constants and other", "peak")
-"""What may be given a tolerance: operand bytes and runs of collectives, FLOPs, all of the memory or a part."""
+"""The names for a tolerance: collectives' operand bytes and runs, FLOPs, and all memory or a part of it."""
 
 Golden = dict[str, Any]
 
 
 _Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-_Number = Annotated[float, Meta(ge=0, le=sys.float_info.max)]  # JSON as Python reads it has infinity and NaN
+_Number = Annotated[float, Meta(ge=0, le=sys.float_info.max)]  # Python's JSON reader accepts infinity and NaN
 
 
 class _GoldenCollective(TypedDict):
-    """Collectives of one meaning, as a golden file has them."""
+    """Collectives of one meaning in a golden file."""
 
     kind: str
     axes: str
@@ -51,7 +51,7 @@ class _GoldenCollective(TypedDict):
 
 
 class _GoldenFile(TypedDict):
-    """What a golden file holds."""
+    """The contents of a golden file."""
 
     shardviz_golden: int
     program: str
@@ -66,13 +66,13 @@ class _GoldenFile(TypedDict):
 
 
 def golden_of(report: ReportRecord) -> Golden:
-    """What a golden file of a report says, as plain data."""
-    moved: dict[tuple[Any, ...], list[Collective]] = {}
+    """Return the contents of a golden file for a report, as plain data."""
+    groups: dict[tuple[Any, ...], list[Collective]] = {}
     for c in report.collectives:
         axes = ["irregular groups"] if c.axes is None else sorted(map(axis_text, c.axes))
         where = SourceLine.of(c.source, report.source)
         text = where.text if c.source and c.source.text_in(report.source) else where.file
-        moved.setdefault((c.kind, ",".join(axes), c.dtype, text), []).append(c)
+        groups.setdefault((c.kind, ",".join(axes), c.dtype, text), []).append(c)
     memory = {what: int(size) for what, size in memory_parts(report).items()}
     if report.memory is not None:
         memory["peak"] = report.memory.peak
@@ -93,7 +93,7 @@ def golden_of(report: ReportRecord) -> Golden:
                 "runs": None if any(c.count is None for c in group) else sum(c.count or 0 for c in group),
                 "bytes": sum(c.assumed_bytes for c in group),
             }
-            for (kind, axes, dtype, text), group in sorted(moved.items())
+            for (kind, axes, dtype, text), group in sorted(groups.items())
         ],
         "flops": None if report.cost is None else report.cost.dot_flops,
         "memory": memory,
@@ -107,30 +107,30 @@ def check_golden(
     tolerance: Mapping[str, str | float] | None = None,
     update: bool = False,
 ) -> None:
-    """Raises where the report differs from what a golden file says; or writes that file.
+    """Raise ContractError if the report differs from a golden file; with `update`, write the file instead.
 
-    A golden file is small sorted JSON: specs, collectives (by kind, mesh axes, element type and the text of their
-    source line), FLOPs and memory. It has no line numbers, names or versions of a compiler, so it holds on another
-    version of JAX where nothing has changed in meaning.
+    A golden file is small sorted JSON: specs, collectives (by kind, mesh axes, element type and text of the
+    source line), FLOPs and memory. It has no line numbers, names or versions of a compiler, so it stays valid for
+    another version of JAX unless the meaning changes.
 
     Args:
-        path: of the file.
-        tolerance: what → how much it may differ, as a share (`0.05` or `5%`): `bytes` and `runs` of collectives,
-            `flops`, `memory` (all of it) or a part such as `temporaries`. Nothing may differ if not given.
+        path: the file's path.
+        tolerance: for each of `bytes` and `runs` of collectives, `flops`, `memory` (all of it) or a part such as
+            `temporaries`, the share by which it may differ (`0.05` or `5%`). Nothing may differ by default.
         update: write the file instead; with the pytest plugin, `request.config.getoption("--update-goldens")`.
 
     Raises:
-        ContractError: if it differs, or there is no file; it is an AssertionError too.
-        ShardvizError: if the file is no golden file, or a tolerance names nothing that there is.
+        ContractError: if the report differs, or there is no file; it is an AssertionError too.
+        ShardvizError: if the file is not a golden file, or a tolerance has an unknown name.
     """
     file = path_of(path)
     unknown = sorted(set(tolerance or ()) - set(TOLERANCES))
     if unknown:
-        raise ShardvizError(f"tolerance: there is no {unknown[0]!r}; there are {', '.join(map(repr, TOLERANCES))}")
+        raise ShardvizError(f"tolerance: unknown name {unknown[0]!r}; expected {', '.join(map(repr, TOLERANCES))}")
     now = golden_of(report)
     if update:
         text = json.dumps(now, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-        write_whole(file, text.encode(errors="backslashreplace"), folders=True)  # a lone surrogate as JSON writes it
+        write_whole(file, text.encode(errors="backslashreplace"), folders=True)  # a lone surrogate becomes an escape
         return
     changes = list(differences(_read(file), now, tolerance or {}))
     if changes:
@@ -138,30 +138,28 @@ def check_golden(
         more = f"\n  … and {len(changes) - 40:,} more" if len(changes) > 40 else ""
         raise ContractError(
             f"{report.program} differs from its golden file {file.name} ({len(changes)}):\n{lines}{more}\n"
-            "If it should be so now, write the file anew with update=True (pytest --update-goldens)"
+            "If the change is intended, rewrite the file with update=True (pytest --update-goldens)"
         )
 
 
 def _read(file: Path) -> Golden:
     if not os.path.lexists(file):
-        raise ContractError(
-            f"there is no golden file {file}; write it with update=True (pytest --update-goldens), and commit it"
-        )
+        raise ContractError(f"there is no golden file {file}; write it with update=True (pytest --update-goldens)")
     try:
         golden = json.loads(read_whole(file))
-    except (ValueError, RecursionError) as error:  # no JSON, a number of thousands of digits, lists without end
+    except (ValueError, RecursionError) as error:  # not JSON, a number with thousands of digits, lists nested too deep
         raise ShardvizError(f"golden file {file.name} cannot be read: {error}") from error
     version = golden.get("shardviz_golden") if isinstance(golden, dict) else None
     if version != SCHEMA_VERSION:
-        raise ShardvizError(f"{file.name} is no golden file of version {SCHEMA_VERSION} (found {version!r})")
+        raise ShardvizError(f"{file.name} is not a golden file of version {SCHEMA_VERSION} (it has {version!r})")
     try:
         return msgspec.to_builtins(msgspec.convert(golden, _GoldenFile))
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:  # UnicodeError: a lone surrogate in place of a number
         raise ShardvizError(f"golden file {file.name} is damaged: {error}; write it anew with update=True") from error
 
 
 def differences(golden: Golden, now: Golden, tolerance: Mapping[str, str | float]) -> Iterator[str]:
-    """In what a report (`now`) differs from a golden, a line of text each; `tolerance` as of `check_golden`."""
+    """Yield each difference of a report (`now`) from a golden, as a line of text; `tolerance` is `check_golden`'s."""
     for what in ("program", "level", "target", "mesh"):
         if golden[what] != now[what]:
             yield f"{what}: {_shown(golden[what])} → {_shown(now[what])}"
@@ -181,18 +179,18 @@ def differences(golden: Golden, now: Golden, tolerance: Mapping[str, str | float
             yield f"memory, {part}: {_shown(before)} → {_shown(after)} bytes"
 
 
-def _collectives(was: list[Any], now: list[Any], tolerance: Mapping[str, str | float]) -> Iterator[str]:
+def _collectives(golden: list[Any], now: list[Any], tolerance: Mapping[str, str | float]) -> Iterator[str]:
     def by_meaning(rows: list[Any]) -> dict[tuple[str, ...], Any]:
         return {tuple(str(row.get(key)) for key in ("kind", "axes", "dtype", "line")): row for row in rows}
 
-    olds, news = by_meaning(was), by_meaning(now)
+    olds, news = by_meaning(golden), by_meaning(now)
     for key in sorted({*olds, *news}):
         kind, axes, dtype, line = key
         what = f"{kind} over {axes or 'no axis'} of {dtype}, {line or 'no source line'}"
         sides = [("vanished", olds.get(key)), ("appeared", news.get(key))]
-        alone = [(word, row) for word, row in sides if row is not None]
-        if len(alone) == 1:
-            word, row = alone[0]
+        single = [(word, row) for word, row in sides if row is not None]
+        if len(single) == 1:
+            word, row = single[0]
             yield f"{word}: {what}; runs {row.get('runs')}, {_shown(row.get('bytes'))} bytes"
         else:
             for number in ("runs", "bytes"):
@@ -202,7 +200,7 @@ def _collectives(was: list[Any], now: list[Any], tolerance: Mapping[str, str | f
 
 
 def within(now: float | None, golden: float | None, allowed: str | float) -> bool:
-    """Whether a number is the golden's, or within a share of it: `0.05` or `5%`."""
+    """Whether a number equals the golden's number, or is within a share of it: `0.05` or `5%`."""
     share = amount_of(allowed, "", "tolerance")
     if not isinstance(now, int | float) or not isinstance(golden, int | float):
         return now is None and golden is None

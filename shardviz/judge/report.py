@@ -1,11 +1,11 @@
-"""A report that judges itself: its findings, and what a test may demand of it.
+"""A report with judgements: its findings, and contracts for tests.
 
     report.findings
     report.forbid("all-gather", inside="loop")
     report.require(fits=True, step_time="<= 5.5 s")
     report.check_golden("step.json")
 
-Its data are a `ReportRecord`, of which the rooms below know; `ask` makes `Report`s.
+Its data are a `ReportRecord`, which lower rooms use; `ask` creates `Report`s.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardviz.records.report import ReportRecord
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report(ReportRecord):
-    """Everything found out about Program x Plan x Target at a level; its fields are those of `ReportRecord`.
+    """All facts about Program x Plan x Target at a level; the fields are those of `ReportRecord`.
 
     Examples:
         >>> import shardviz as sv
@@ -35,20 +35,19 @@ class Report(ReportRecord):
 
     @property
     def findings(self) -> Findings:
-        """All that a person should look at, the gravest first: what was noticed while the report was made, and what
-        follows from it. Seconds are the report's own target's; `findings_on` has those of another machine.
-        """
+        """All findings, most severe first: those noticed while the report was made, and those that follow from it.
+        Seconds are for the report's own target; `findings_on` has seconds for another machine."""
         return self._findings
 
     @cached_property
-    def _findings(self) -> Findings:  # kept under a name that JSON leaves out
+    def _findings(self) -> Findings:  # the leading underscore keeps it out of the JSON
         return diagnose.findings(self)
 
     def findings_on(self, target: Any) -> Findings:
-        """The findings, with seconds on a machine.
+        """Return the findings, with seconds on a machine.
 
         Args:
-            target: the machine, as `sv.cost` takes it, or what that gave for this report; None for the report's own.
+            target: the machine, as `sv.cost` takes it, or `sv.cost`'s result for this report; None for its own.
 
         Raises:
             TargetError, MeshError: as `sv.cost`.

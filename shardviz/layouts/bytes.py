@@ -1,4 +1,4 @@
-"""What a tree of arrays costs in bytes, on each device and in all.
+"""The bytes of a tree of arrays, on each device and in total.
 
 >>> from shardviz.layouts import layout
 >>> w = TreeLeaf.of("w", layout((1024, 512), ("data", None), {"data": 4, "model": 2}), "float32")
@@ -15,37 +15,36 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.layouts.layout import Layout, itemsize
+from shardviz.layouts.layout import Layout, dtype_name, itemsize
 
 
 @dataclass(frozen=True, eq=False)
 class TreeLeaf:
-    """One array of a tree: its tree path, its layout, and the type of its elements, None where it is not known."""
+    """One array of a tree: its tree path, its layout, and its element type, None if unknown."""
 
     name: str
     layout: Layout
     dtype: str | None
 
     @classmethod
-    def of(cls, name: str, cut: Layout, dtype: Any = None) -> TreeLeaf:
-        """The leaf of this layout."""
-        return cls(name, cut, None if dtype is None else str(getattr(dtype, "name", None) or dtype))
+    def of(cls, name: str, layout: Layout, dtype: Any = None) -> TreeLeaf:
+        return cls(name, layout, None if dtype is None else dtype_name(dtype))
 
     @property
     def array(self) -> float:
-        """Bytes of the array, once; 0 where the type is not known."""
+        """Bytes of the array, without copies; 0 if the type is unknown."""
         return 0.0 if self.dtype is None else math.prod(self.layout.shape) * itemsize(self.dtype)
 
     @property
     def per_device(self) -> float:
-        """Bytes of one shard, padding included: the most that a device holds; 0 where the type is not known."""
+        """Bytes of one shard, including padding: the most that a device holds; 0 if the type is unknown."""
         return 0.0 if self.dtype is None else self.layout.bytes_per_device(self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class TreeBytes:
-    """The bytes of a tree of arrays on each device (those of the first leaf in its mesh order, then those of later
-    ones), padding included; arrays whose type is not known count nothing."""
+    """Bytes of a tree of arrays on each device, including padding; arrays of unknown type count 0 bytes. Devices are in
+    the mesh order of the first leaf, followed by other leaves' devices."""
 
     leaves: tuple[TreeLeaf, ...]
     device_ids: np.ndarray
@@ -53,7 +52,7 @@ class TreeBytes:
 
     @property
     def array(self) -> float:
-        """Bytes of all arrays, each once."""
+        """Bytes of all arrays, without copies."""
         return sum(leaf.array for leaf in self.leaves)
 
     @property
@@ -63,15 +62,15 @@ class TreeBytes:
 
 
 def add_up(leaves: Iterable[TreeLeaf]) -> TreeBytes:
-    """The bytes of leaves, which may lie on different devices, device by device."""
+    """Sum the bytes of leaves on each device; leaves may be on different devices."""
     every = tuple(leaves)
     ids, totals = np.zeros(0, np.int64), np.zeros(0)
     for leaf in every:
-        theirs, places = leaf.layout.device_ids, slice(None)
-        if not np.array_equal(theirs, ids):
-            new = theirs[~np.isin(theirs, ids)]
+        leaf_ids, places = leaf.layout.device_ids, slice(None)
+        if not np.array_equal(leaf_ids, ids):
+            new = leaf_ids[~np.isin(leaf_ids, ids)]
             ids, totals = np.concatenate([ids, new]), np.concatenate([totals, np.zeros(len(new))])
             order = np.argsort(ids)
-            places = order[np.searchsorted(ids, theirs, sorter=order)]
+            places = order[np.searchsorted(ids, leaf_ids, sorter=order)]
         totals[places] += leaf.layout.holds * leaf.per_device
     return TreeBytes(every, ids, totals)

@@ -1,12 +1,12 @@
-"""From one sharding to another: what each device keeps, receives and drops.
+"""The move of an array from one sharding to another: the elements that each device keeps, receives and drops.
 
 >>> from shardviz.layouts import layout
 >>> mesh = {"data": 4}
->>> way = shares(layout((8, 8), ("data", None), mesh), layout((8, 8), (None, "data"), mesh))
->>> way.keep.tolist(), way.receive.tolist(), way.drop.tolist()
+>>> moves = shares(layout((8, 8), ("data", None), mesh), layout((8, 8), (None, "data"), mesh))
+>>> moves.keep.tolist(), moves.receive.tolist(), moves.drop.tolist()
 ([4, 4, 4, 4], [12, 12, 12, 12], [12, 12, 12, 12])
 
-The collectives that do it, `Moves.steps`, are Shardy's: see `shardviz.program.resharding`.
+Shardy's collectives for the move, `Moves.steps`, come from `shardviz.stablehlo.resharding`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from shardviz.notation.spec import Axis, Spec, axis_text
 
 @dataclass(frozen=True, kw_only=True)
 class MoveStep:
-    """One collective on the way, or a slice, which needs none.
+    """One collective of a resharding, or a slice, which needs no communication.
 
     Attributes:
         kind: `slice`, `all-gather`, `all-to-all`, `collective-permute`, `reduce-scatter`, `all-reduce`, or
-            `collective-broadcast` where one device has all.
-        axes: the axes, or parts of axes, that it is over; None where they have no names.
-        gathered, sharded: the dimensions that are in fewer tiles afterwards, and in more.
-        before, after: the spec before and after it; None where no spec says it.
-        elements: elements that a device receives, at most; padding is not counted.
-        edges: the tiles before and after lie across each other, so that neighbours' edges are sent along.
+            `collective-broadcast` if one device has the full array.
+        axes: the axes, or parts of axes, that the collective runs over; None if no axes express its groups.
+        gathered, sharded: the dimensions that have fewer tiles after the step, and more tiles.
+        before, after: the specs before and after the step; None if no spec expresses the sharding.
+        elements: the most elements that a device receives, without padding.
+        edges: whether the tiles before and after overlap only partly, so that neighbours exchange edges.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class MoveStep:
 
     @property
     def done(self) -> str:
-        """What it does to the dimensions: `dimension 0 is no longer sharded, dimension 1 is sharded`."""
+        """The change of the dimensions: `dimension 0 is no longer sharded, dimension 1 is sharded`."""
         gathered = [
             f"dimension {d} {'is gathered' if self.after is None or self.after.dims[d] else 'is no longer sharded'}"
             for d in self.gathered
@@ -66,17 +66,17 @@ class MoveStep:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moves(Displayed):
-    """What moves between two shardings of the same array.
+    """The elements that devices exchange between two shardings of the same array.
 
-    Counts are of elements, integers, one a device, in the mesh order of `before`; padding is not counted. An element of
-    a partial sum is not yet the element, so none of it is kept where the sum is asked for.
+    Counts are elements without padding: integers, one per device, in the mesh order of `before`. A device that holds a
+    partial sum does not have the summed element: it keeps none of these.
 
     Attributes:
         before, after: the two layouts, both in the mesh order of `before`.
         keep: elements that the device has and still needs.
-        receive: elements that it needs and does not have: `keep + receive` is what it holds afterwards.
-        drop: elements that it has and no longer needs: `keep + drop` is what it holds before.
-        steps: the collectives that do it, in order; empty where nothing changes.
+        receive: elements that the device needs and does not have; afterwards it holds `keep + receive`.
+        drop: elements that the device has and no longer needs; before, it holds `keep + drop`.
+        steps: the collectives of the move, in order; empty if nothing changes.
     """
 
     before: Layout
@@ -88,30 +88,30 @@ class Moves(Displayed):
 
     @property
     def device_ids(self) -> np.ndarray:
-        """The ids of the devices that the counts are of."""
+        """The ids of the devices, in the order of the counts."""
         return self.before.device_ids
 
     @property
     def free(self) -> bool:
-        """Whether no device needs anything from another."""
+        """Whether no device receives anything from another."""
         return not self.receive.any()
 
     @property
     def elements(self) -> int:
-        """Elements that a device receives by all steps, at most; it needs `receive` of them."""
+        """The most elements that a device receives in all steps; the move itself needs only `receive` of them."""
         return sum(step.elements for step in self.steps)
 
     def bytes(self, dtype: Any) -> dict[str, np.ndarray]:
-        """`keep`, `receive` and `drop` in bytes."""
+        """Return `keep`, `receive` and `drop` in bytes per device."""
         size = itemsize(dtype)
         return {"keep": self.keep * size, "receive": self.receive * size, "drop": self.drop * size}
 
 
 def shares(before: Layout, after: Layout) -> Moves:
-    """What each device keeps, receives and drops; without steps. A `SpecError` for different shapes, and from a sum to
-    partial sums or between different manual axes; a `MeshError` for different devices."""
+    """Return the elements that each device keeps, receives and drops, without steps. Raises SpecError for different
+    shapes, for a move from a sum to partial sums, and for different manual axes; MeshError for different devices."""
     if before.shape != after.shape:
-        raise SpecError(f"layouts of shapes {before.shape} and {after.shape}: expected two of the same array")
+        raise SpecError(f"layouts of shapes {before.shape} and {after.shape}: expected two layouts of the same array")
     after = in_order_of(before, after)
     _check(before, after)
     keep = kept_elements(before, after)
@@ -121,33 +121,34 @@ def shares(before: Layout, after: Layout) -> Moves:
 
 
 def kept_elements(before: Layout, after: Layout) -> np.ndarray:
-    """Elements that a device has under both of two layouts with rows in one order: integers, one a device."""
+    """Return the elements that each device has under both layouts, given in one order of devices: integers."""
     low, high = np.maximum(before.starts, after.starts), np.minimum(before.stops, after.stops)
     return np.prod(np.maximum(high - low, 0), axis=1, dtype=np.int64) * (before.holds & after.holds)
 
 
 def in_order_of(before: Layout, after: Layout) -> Layout:
-    """`after` with its rows in the mesh order of `before`; a `MeshError` if the two are on different devices."""
+    """Return `after` with its rows in the mesh order of `before`; raise MeshError for different devices."""
     if np.array_equal(before.device_ids, after.device_ids):
         return after
-    theirs = np.argsort(after.device_ids)
-    ours = np.argsort(before.device_ids)
-    if len(ours) != len(theirs) or not np.array_equal(before.device_ids[ours], after.device_ids[theirs]):
+    old, new = np.argsort(before.device_ids), np.argsort(after.device_ids)
+    if not np.array_equal(before.device_ids[old], after.device_ids[new]):
         raise MeshError(
-            f"the meshes {before.mesh} and {after.mesh} have different devices; expected two shardings over the same"
+            f"the meshes {before.mesh} and {after.mesh} have different devices; expected two shardings over the same "
+            "devices"
         )
-    rows = np.empty_like(theirs)
-    rows[ours] = theirs
-    names = ("tiles", "starts", "stops", "replica_ids", "device_ids", "padding", "partial_ids", "manual_ids", "holds")
+    rows = np.empty_like(new)
+    rows[old] = new
+    ids = ("replica_ids", "device_ids", "partial_ids", "manual_ids", "process_ids")
+    names = ("tiles", "starts", "stops", "padding", "holds", *ids)
     return replace(after, **{name: getattr(after, name)[rows] for name in names})
 
 
 def _check(before: Layout, after: Layout) -> None:
     if before.manual_ways != after.manual_ways or not np.array_equal(before.manual_ids, after.manual_ids):
-        edge = "a shard_map's edge is no resharding, so compare shardings on the same side of it"
+        edge = "the boundary of a shard_map is not a resharding, so compare shardings on the same side of it"
         raise _refused(before, after, f"they are manual over different axes; {edge}")
     if before.partial_sums > 1 and after.partial_sums > 1 and before.unreduced_kind != after.unreduced_kind:
-        kinds = f"partial results of a {before.unreduced_kind} become none of a {after.unreduced_kind}"
+        kinds = f"partial results of a {before.unreduced_kind} cannot become those of a {after.unreduced_kind}"
         raise _refused(before, after, f"{kinds}; leave out the unreduced axes of the second")
     pairs = before.partial_ids * after.partial_sums + after.partial_ids
     if after.partial_sums > 1 and len(np.unique(pairs)) > len(np.unique(before.partial_ids)):

@@ -1,8 +1,8 @@
-"""Dimensions that do not divide: XLA pads them, JAX refuses them, and sometimes JAX quietly gives up the sharding.
+"""Dimensions that do not divide: XLA pads them, JAX refuses them, and sometimes JAX silently drops the sharding.
 
-An array of 17 rows over 8 devices: XLA would give each device 3 rows and pad. As an argument JAX refuses it. As the
-result of a jitted function, with or without a `with_sharding_constraint`, JAX leaves out the axes that do not divide,
-says nothing, and every device gets a full copy:
+With 17 rows over 8 devices, XLA would give each device 3 rows and pad. JAX refuses this sharding for an argument. For
+the result of a jitted function, also under `with_sharding_constraint`, JAX silently drops the axes that do not divide,
+and every device gets a full copy:
 
 >>> asked = layout((17, 4), ("data", None), {"data": 8})
 >>> asked.shard_shape, fallback(asked).shard_shape
@@ -22,7 +22,7 @@ from shardviz.notation.spec import Axis, Spec, axes_size, axis_size
 
 @dataclass(frozen=True, kw_only=True)
 class Uneven:
-    """A dimension that does not divide into so many tiles; the next smaller (0: none) and larger size that do."""
+    """A dimension that does not divide into `ways` tiles; the next smaller (0: none) and larger size that divide."""
 
     dimension: int
     size: int
@@ -31,18 +31,18 @@ class Uneven:
     larger: int
 
 
-def uneven(cut: Layout) -> tuple[Uneven, ...]:
-    """The dimensions that do not divide, in order."""
+def uneven(layout: Layout) -> tuple[Uneven, ...]:
+    """Return the dimensions that do not divide, in order."""
     return tuple(
         Uneven(dimension=d, size=size, ways=ways, smaller=size // ways * ways, larger=-(-size // ways) * ways)
-        for d, (size, ways) in enumerate(zip(cut.shape, cut.ways, strict=True))
+        for d, (size, ways) in enumerate(zip(layout.shape, layout.ways, strict=True))
         if size % ways
     )
 
 
 def fallback(asked: Layout) -> Layout:
-    """The layout that JAX gives a result instead: of each dimension's axes the major ones whose product divides;
-    versions differ where `indivisible` says so. A `SpecError` if the sharding has no spec."""
+    """Return the layout that JAX gives a result instead: each dimension keeps its major axes whose product divides. JAX
+    versions differ if `indivisible`. Raises SpecError if the sharding has no spec."""
     if asked.spec is None:
         raise SpecError(f"array of shape {asked.shape}: {asked.why}")
     dims: list[tuple[Axis, ...]] = []
@@ -56,9 +56,9 @@ def fallback(asked: Layout) -> Layout:
 
 
 def indivisible(asked: Layout, actual: Layout) -> bool:
-    """Whether JAX 0.12 stops with an `IndivisibleError`, where JAX 0.10 makes `actual` of `asked`. It does where a part
-    of the first axis that was dropped from some dimension would divide what is left of it (4 of 8 devices, for 20
-    rows): XLA shards along that part, which a PartitionSpec of whole axes cannot say."""
+    """Whether JAX 0.12 raises an `IndivisibleError` where JAX 0.10 replaces `asked` by `actual`. JAX 0.12 raises it if
+    a part of the first dropped axis would divide the rest of the dimension, such as 4 of 8 devices for 20 rows. XLA
+    shards along this part, but a PartitionSpec of full axes cannot express it."""
     if asked.spec is None or actual.spec is None:
         return False
     for size, axes, kept, ways in zip(asked.shape, asked.spec.dims, actual.spec.dims, actual.ways, strict=True):
@@ -68,9 +68,9 @@ def indivisible(asked: Layout, actual: Layout) -> bool:
 
 
 def shard_shape(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[int, ...]:
-    """One device's shape; dimensions that do not divide are padded, as XLA does."""
-    cut = list(shape)
+    """Return one device's shape; dimensions that do not divide are padded, as in XLA."""
+    shard = list(shape)
     for dimension, axes in enumerate(spec.dims):
         if axes:
-            cut[dimension] = -(-cut[dimension] // axes_size(axes, mesh))
-    return tuple(cut)
+            shard[dimension] = -(-shard[dimension] // axes_size(axes, mesh))
+    return tuple(shard)

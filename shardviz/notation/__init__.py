@@ -1,6 +1,6 @@
-"""How a sharding is written: every notation, read and written, with no JAX in it.
+"""Every notation of a sharding, read and written, without JAX.
 
-The way in is `shardviz.sharding`; `rosetta` puts one sharding into all notations; `pmap` has pmap's old vocabulary.
+The entry point is `shardviz.sharding`; `rosetta` writes one sharding in all notations; `pmap` has pmap's vocabulary.
 """
 
 from shardviz.notation import pmap

@@ -1,6 +1,6 @@
-"""Replica groups: which devices a collective lets talk to each other, as HLO writes them, and which mesh axes that is.
+"""Replica groups: which devices of a collective communicate, in HLO's spellings, and which mesh axes these groups span.
 
-HLO has four ways to write them. On `data=2,model=4`:
+HLO has four spellings. On `data=2,model=4`:
 
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
 >>> for text in ("{{0,1,2,3},{4,5,6,7}}", "[2,4]<=[8]", "[2,4]<=[4,2]T(1,0)", "mesh['axis_0'=2,'axis_1'=4] {'axis_1'}"):
@@ -10,8 +10,8 @@ HLO has four ways to write them. On `data=2,model=4`:
 ('data', ('model', 1, 2))
 ('model',)
 
-The third's groups are {0,2,4,6} and {1,3,5,7}: all of `data` and the major half of `model`, which Shardy would write
-`"model":(1)2`. Device i is the i-th place of the mesh in row-major order.
+The third text's groups are {0,2,4,6} and {1,3,5,7}: all of `data` and the major half of `model`, in Shardy's text
+`"model":(1)2`. Device i is at position i of the mesh in row-major order.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _LISTS = re.compile(r"\{[\s,]*+(?>(?:\{[0-9,\s]*+\}[\s,]*+)*)\}")
 
 @lru_cache(maxsize=64)
 def parse_groups(text: str, devices: int) -> np.ndarray:
-    """Reads `replica_groups` in any of its spellings: integers, groups x members (read only), short groups filled up
-    with -1; no text or `{}` is one group of all. A `ParseError` for other text, or of another number of devices."""
+    """Read `replica_groups` in any spelling: integers, groups x members (read only), short groups padded with -1. No
+    text or `{}` is one group of all devices. Raises ParseError for other text or another number of devices."""
     check_size(text, MOST_CHARACTERS, "replica groups", "characters")
     if not 0 <= devices <= MOST_DEVICES:
         raise ParseError(f"replica groups {excerpt(text)!r}: of {devices} devices; expected 0 to {MOST_DEVICES}")
@@ -48,24 +48,24 @@ def parse_groups(text: str, devices: int) -> np.ndarray:
 def _table(text: str, devices: int) -> np.ndarray:
     if text in ("", "{}", "{{}}"):
         return np.arange(devices).reshape(1, -1)
-    it = Scanner(text, "replica groups")
-    if it.sees("["):
-        dims = it.integers()
-        it.need("<=")
-        listed = read_iota(it)
-        it.end()
+    scan = Scanner(text, "replica groups")
+    if scan.sees("["):
+        dims = scan.integers()
+        scan.need("<=")
+        listed = read_iota(scan)
+        scan.end()
         if len(dims) != 2 or math.prod(dims) != devices or len(listed) != devices:
-            raise ParseError(f"{it.subject}: they are not of {devices} devices")
+            raise ParseError(f"{scan.subject}: its groups are not of {devices} devices")
         return listed.reshape(dims)
-    if it.sees("mesh["):
-        return _along_axes(it, devices)
+    if scan.sees("mesh["):
+        return _along_axes(scan, devices)
     if _LISTS.fullmatch(text):
-        return _rows(text, it.subject)
-    raise ParseError(f"{it.subject}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")
+        return _rows(text, scan.subject)
+    raise ParseError(f"{scan.subject}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")
 
 
 def _rows(text: str, where: str) -> np.ndarray:
-    """`{{0,1},{2,3}}` as a table, its shape of numbers in braces checked: -1 behind the numbers of a shorter row."""
+    """Read `{{0,1},{2,3}}`, which matches `_LISTS`, as a table; short rows are padded with -1."""
     if text.count("}") > MOST_DEVICES:
         raise ParseError(f"{where}: expected at most {MOST_DEVICES} groups")
     rows = [row.partition("{")[2].strip() for row in text[1:-1].split("}")[:-1]]
@@ -79,29 +79,29 @@ def _rows(text: str, where: str) -> np.ndarray:
     table = np.full((len(rows), longest), -1, np.int64)
     try:
         table[np.arange(longest) < lengths[:, None]] = [int(n) for n in numbers]
-    except ValueError:  # two with a space between them, or none
+    except ValueError:  # numbers with only a space between them, or an empty entry
         raise ParseError(f"{where}: expected whole numbers with commas between them") from None
     return table
 
 
-def _along_axes(it: Scanner, devices: int) -> np.ndarray:
-    """`mesh['a'=2,'b'=4] {'a'}`: a group for each setting of the axes that are not in the braces."""
-    mesh, order = read_module_mesh(it)
-    axes = read_axes(it)
-    it.end()
+def _along_axes(scan: Scanner, devices: int) -> np.ndarray:
+    """Read `mesh['a'=2,'b'=4] {'a'}`: one group for each index along the axes that are not in the braces."""
+    mesh, order = read_module_mesh(scan)
+    axes = read_axes(scan)
+    scan.end()
     if mesh.size != devices or (order and sorted(order) != list(range(devices))):
-        raise ParseError(f"{it.subject}: they are not of {devices} devices")
+        raise ParseError(f"{scan.subject}: its groups are not of {devices} devices")
     try:
         check_axes(Spec((axes,)), [("the groups", axis) for axis in axes], mesh)
     except SpecError as error:
-        raise ParseError(f"{it.subject}: {error}") from error
+        raise ParseError(f"{scan.subject}: {error}") from error
     member = digits(axes, mesh)
     others = np.arange(devices) - places(axes, mesh)[member]
     return np.asarray(order or range(devices))[np.lexsort((member, others))].reshape(-1, int(member.max()) + 1)
 
 
 def parse_pairs(text: str) -> np.ndarray:
-    """Reads `source_target_pairs`: integers, pairs x 2. A `ParseError` where the text is no list of pairs."""
+    """Read `source_target_pairs`: integers, pairs x 2. Raises ParseError if the text is not a list of pairs."""
     check_size(text, MOST_CHARACTERS, "source-target pairs", "characters")
     where = f"source-target pairs {excerpt(text)!r}"
     plain = text.strip()
@@ -114,9 +114,9 @@ def parse_pairs(text: str) -> np.ndarray:
 
 
 def axes_of(groups: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
-    """The mesh axes that groups (groups x members) span, or parts as (name, sizes before it, size), major to minor in
-    the order of the members, else of the mesh; none of size 1. None where they are no product of axes, or leave devices
-    out."""
+    """Return the mesh axes that groups (groups x members) span, without axes of size 1; None if no axes express them. A
+    part of an axis is (name, product of the sizes before it, size). The order is major to minor by the members' order
+    if possible, otherwise by the mesh's order."""
     if groups.size != mesh.size or not np.array_equal(np.sort(groups, axis=None), np.arange(mesh.size)):
         return None
     for table in (groups, np.sort(groups, axis=1)):
@@ -128,8 +128,8 @@ def axes_of(groups: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
 
 
 def axes_of_pairs(pairs: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
-    """The axes, in mesh order, on which the source and target of any pair (pairs x 2) differ; None where a device is
-    not on the mesh."""
+    """Return the axes, in mesh order, along which the source and target of any pair (pairs x 2) differ. None if a
+    device is not on the mesh."""
     if pairs.size and (pairs.max() >= mesh.size or pairs.min() < 0):
         return None
     coordinates = mesh.coordinates()

@@ -1,4 +1,4 @@
-"""HLO's text of a sharding in its three generations, as XLA's programs and dumps have it.
+"""HLO's text of a sharding in its three versions, as in XLA's programs and dumps.
 
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
 >>> for text in ("{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}",            # V1: a list of devices
@@ -9,8 +9,8 @@
 [model, ·] P('model', None)
 [model, ·] P('model', None)
 
-A tile assignment (V1, V2) names no axes: they are found from how the devices are laid along each dimension. Device i is
-the i-th place of the mesh in row-major order. The formats are those of `HloSharding::ToString`,
+A tile assignment (V1, V2) names no axes: the reader finds axes from the order of the devices along each dimension.
+Device i is at position i of the mesh in row-major order. The formats are those of `HloSharding::ToString`,
 `TileAssignment::ToString` and `NamedSharding::ToString` in XLA; they are read strictly.
 """
 
@@ -26,14 +26,7 @@ from shardviz.errors import MeshError, ParseError, SpecError, excerpt
 from shardviz.notation.bounds import MOST_DEVICES, MOST_DIMENSIONS, MOST_VALUES
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
-from shardviz.notation.named import (
-    build,
-    read_axes,
-    read_dimensions,
-    read_lists,
-    write_dimensions,
-    write_lists,
-)
+from shardviz.notation.named import build, read_axes, read_dimensions, read_lists, write_dimensions, write_lists
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, iota, iota_of, iota_text, read_iota
 from shardviz.notation.spec import Axis, Spec, axes_size, axis_size, partial_kind
@@ -46,26 +39,26 @@ _REDUCTION = re.compile(r'op_type="sdy::reduction_op"\s+op_name="(\w*+)"')
 
 
 _Make = Callable[[DeviceMesh | None, int | None], Sharding]
-"""What a text says, to be put on a mesh (None: the text's own) for an array of a rank."""
+"""A parsed text: called with a mesh (None: the text's own mesh) and an array's rank, it returns the record."""
 
 
 def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
-    """The HLO sharding (V1, V2 or V3, in braces) of one array, in a mesh whose i-th place is device i; None takes the
-    text's own mesh, or one axis `devices`. A `ParseError` for other text, a `SpecError` for a tuple's or another number
-    of devices, a `MeshError` where nothing says a mesh."""
+    """Read the HLO sharding (V1, V2 or V3, in braces) of one array, in a mesh whose i-th position is device i. With
+    `mesh=None`, use the mesh in the text, or a mesh of one axis `devices`. Raises ParseError for other text, SpecError
+    for a tuple's sharding or another number of devices, MeshError without a mesh."""
     make, kind = _parse(text)
     return make(mesh, rank).with_kind(kind)
 
 
 def on_places(tiling: Tiling, mesh: DeviceMesh | None) -> Sharding:
-    """The record of a tile assignment as text has it, of devices by their numbers; None for a mesh of one axis."""
+    """Return the record of a text's tile assignment, which numbers devices; with `mesh=None`, over one axis."""
     if mesh is None:
         return Sharding.from_tiling(tiling, DeviceMesh(("devices",), (len(tiling.devices),)))
     return Sharding.from_tiling(Tiling(tiling.dims, tiling.kinds, mesh.places_of(tiling.devices)), mesh)
 
 
 def in_numbers(sharding: Sharding) -> Tiling:
-    """The tile assignment that text has: of devices by their numbers. Raises as `Sharding.tiling` does."""
+    """Return the tile assignment with devices as text numbers them. Raises as `Sharding.tiling` does."""
     tiling = sharding.tiling()
     if not sharding.mesh.by_id:
         return tiling
@@ -73,13 +66,13 @@ def in_numbers(sharding: Sharding) -> Tiling:
 
 
 def split_tuple(text: str, most: int | None = None) -> tuple[str, ...]:
-    """The shardings in a tuple's sharding, `{{replicated}, {devices=[2,1]<=[2]}}`, at most so many; of one array's,
-    that one. A `ParseError` where it begins as a tuple's and goes on as none."""
-    it = Scanner(text, WHAT, most=None)
-    if not it.take("{") or not (it.sees("{") or it.sees("}")):
+    """Return up to `most` shardings of a tuple's sharding, `{{replicated}, {devices=[2,1]<=[2]}}`. For one array's
+    sharding, return this sharding. Raises ParseError for text that only begins as a tuple's sharding."""
+    scan = Scanner(text, WHAT, most=None)
+    if not scan.take("{") or not (scan.sees("{") or scan.sees("}")):
         return (text,)
-    texts = it.listed(it.balanced, "}", most)
-    it.end()
+    texts = scan.listed(scan.balanced, "}", most)
+    scan.end()
     return tuple(texts)
 
 
@@ -89,8 +82,8 @@ def _named(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
-    """An array's HLO sharding as a spec over a mesh, an entry a dimension; no axes of size 1, parts as (name, sizes
-    before, size). A `SpecError` says why no PartitionSpec says it; a `ParseError` where the text is no sharding."""
+    """Read an array's HLO sharding as a spec over a mesh, with an entry per dimension and without axes of size 1.
+    Raises SpecError if no PartitionSpec expresses the sharding, ParseError if the text is not a sharding."""
     try:
         sharding = read(text.strip(), mesh, rank)
     except (ParseError, SpecError) as error:
@@ -98,10 +91,10 @@ def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
             raise
         raise type(error)(f"{_named(text)}: {error}") from error
     if sharding.manual:
-        whole = "as inside a shard_map: the shape is one device's"
+        shape = "as inside a shard_map: the shape is one device's"
         if axes_size(sharding.manual, mesh) < mesh.size:
-            raise SpecError(f"{_named(text)}: manual over some axes, {whole} along these")
-        raise SpecError(f"{_named(text)}: manual, {whole}, and no PartitionSpec says how it is sharded")
+            raise SpecError(f"{_named(text)}: manual over some axes, {shape} along these")
+        raise SpecError(f"{_named(text)}: manual, {shape}, and no PartitionSpec expresses its sharding")
     if sharding.spec is None:
         raise SpecError(f"{_named(text)}: {sharding.why}")
     if len(sharding.spec.dims) != rank:
@@ -112,74 +105,75 @@ def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
 
 
 def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
-    """Into how many tiles an HLO sharding shards each dimension, on whatever mesh; None where it is of another rank. A
-    `ShardvizError` where it is no sharding of one array."""
+    """Return the number of tiles along each dimension, on any mesh; None if the sharding has another rank. Raises
+    ShardvizError if the text is not a sharding of one array."""
     try:
         tiles = _parse(text.strip())[0](None, rank).tiles
-    except MeshError:  # a word, which names no mesh
+    except MeshError:  # `replicated` or another word, which names no mesh
         return (1,) * rank
     return tiles if len(tiles) == rank else None
 
 
 @lru_cache(maxsize=256)
 def _parse(text: str) -> tuple[_Make, str]:
-    """What a text says, and what reduces its partial results."""
-    it = Scanner(text, WHAT)
+    scan = Scanner(text, WHAT)
     if split_tuple(text, MOST_VALUES) != (text,):
-        raise SpecError(
-            f"{_named(text)}: this is a tuple's sharding; pick one of its elements, for one array at a time"
-        )
-    it.need("{")
+        raise SpecError(f"{_named(text)}: expected one array's sharding, not a tuple's; pick one element of the tuple")
+    scan.need("{")
     kind = "sum"
-    if it.sees("mesh"):
-        make, kind = _parse_named(it)
-    elif it.take("devices="):
-        make = _parse_tiles(it)
+    if scan.sees("mesh"):
+        make, kind = _parse_named(scan)
+    elif scan.take("devices="):
+        make = _parse_tiles(scan)
     else:
-        make = _parse_word(it, it.word(_FIRST))
+        make = _parse_word(scan, scan.word(_FIRST))
     for _ in range(MOST_DIMENSIONS):
-        if it.take("}"):
+        if scan.take("}"):
             break
-        if it.take("metadata="):
-            if reduction := _REDUCTION.search(it.balanced()):  # newer XLA says there what partial results are
+        if scan.take("metadata="):
+            if reduction := _REDUCTION.search(
+                scan.balanced()
+            ):  # newer XLA writes the reduction of partial results here
                 kind = partial_kind(reduction[1], _named(text))
-        elif it.take("shard_as") or it.take("shard_like"):
-            it.integer()
-        elif not (it.take(",") and it.sees("metadata=")):
-            it.fail("'}'")
+        elif scan.take("shard_as") or scan.take("shard_like"):
+            scan.integer()
+        elif not (scan.take(",") and scan.sees("metadata=")):
+            scan.fail("'}'")
     else:
-        it.fail("'}'")
-    it.end()
+        scan.fail("'}'")
+    scan.end()
     return make, kind
 
 
 def _parse_word(
-    it: Scanner, word: str, expected: str = _FIRST, over: tuple[DeviceMesh, tuple[int, ...]] | None = None
+    scan: Scanner, word: str, expected: str = _FIRST, over: tuple[DeviceMesh, tuple[int, ...]] | None = None
 ) -> _Make:
-    """A word, of a mesh of the text's own (and the device at each of its places) if it is `over` one."""
-    if word in ("maximal", "single_device", "maximal_mesh"):  # the last two where XLA names the axes of other meshes
+    """Parse `replicated` or another word; `over` is the mesh in the text, and the device at each of its positions."""
+    if word in ("maximal", "single_device", "maximal_mesh"):  # the last two occur in V3, which names mesh axes
         bracketed = word != "maximal"
         if bracketed:
-            it.need("[")
-        it.need("device_id=" if bracketed else "device=")
-        device = it.integer()
+            scan.need("[")
+        scan.need("device_id=" if bracketed else "device=")
+        device = scan.integer()
         if bracketed:
-            it.need("]")
-        return _on_one(it.text, device, over and over[0])
+            scan.need("]")
+        return _on_one(scan.text, device, over and over[0])
     if word not in _WORDS:
-        it.refuse(expected)
+        scan.refuse(expected)
     if over is None:
-        return lambda mesh, rank: in_a_word(word, needed(mesh, it.text), rank)
-    theirs, devices = over
+        return lambda mesh, rank: in_a_word(word, needed(mesh, scan.text), rank)
+    text_mesh, devices = over
 
     def make(mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-        if mesh is not None and theirs.names and mesh.size != theirs.size:
-            raise SpecError(f"{_named(it.text)}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
+        if mesh is not None and text_mesh.names and mesh.size != text_mesh.size:
+            raise SpecError(
+                f"{_named(scan.text)}: it is over {text_mesh.size} devices, the mesh {mesh} has {mesh.size}"
+            )
         if mesh is None:
-            return in_a_word(word, replace(theirs, device_ids=devices, by_id=True), rank)
-        if not theirs.names or word in ("replicated", "unknown"):
+            return in_a_word(word, replace(text_mesh, device_ids=devices, by_id=True), rank)
+        if not text_mesh.names or word in ("replicated", "unknown"):
             return in_a_word(word, mesh, rank)
-        return in_a_word(word, theirs, rank).onto(mesh, mesh.places_of(devices or range(theirs.size)))
+        return in_a_word(word, text_mesh, rank).onto(mesh, mesh.places_of(devices or range(text_mesh.size)))
 
     return make
 
@@ -192,41 +186,41 @@ def _on_one(text: str, device: int, own: DeviceMesh | None = None) -> _Make:
     return make
 
 
-def _parse_tiles(it: Scanner) -> _Make:
-    start = it.at
-    dims = it.integers()
-    devices = tuple(read_iota(it).tolist()) if it.take("<=") else tuple(it.numbers())
+def _parse_tiles(scan: Scanner) -> _Make:
+    start = scan.at
+    dims = scan.integers()
+    devices = tuple(read_iota(scan).tolist()) if scan.take("<=") else tuple(scan.numbers())
     kinds: tuple[str, ...] = ()
-    if it.take("last_tile_dim_replicate"):
+    if scan.take("last_tile_dim_replicate"):
         kinds = ("replicated",)
-    elif it.take("last_tile_dims={"):
-        kinds = tuple(it.listed(it.word, "}", MOST_DIMENSIONS))
+    elif scan.take("last_tile_dims={"):
+        kinds = tuple(scan.listed(scan.word, "}", MOST_DIMENSIONS))
     if len(dims) > MOST_DIMENSIONS or math.prod(dims) > MOST_DEVICES:
-        it.refuse(f"at most {MOST_DIMENSIONS} dimensions and {MOST_DEVICES} tiles", start)
+        scan.refuse(f"at most {MOST_DIMENSIONS} dimensions and {MOST_DEVICES} tiles", start)
     tiling = Tiling(dims, kinds, devices)
     return lambda mesh, rank: on_places(tiling, mesh)
 
 
-def _parse_named(it: Scanner) -> tuple[_Make, str]:
-    own, devices = read_module_mesh(it)
-    if len(devices) == 1 and not own.names:  # one device holds all
-        return _on_one(it.text, devices[0]), "sum"
-    it.need(",")
-    if it.sees("["):
-        dims = read_dimensions(it, priorities=False)
-        lists = read_lists(it, ("replicated", "unreduced", "manual"), before="metadata=")
+def _parse_named(scan: Scanner) -> tuple[_Make, str]:
+    own, devices = read_module_mesh(scan)
+    if len(devices) == 1 and not own.names:  # maximal: the array is on one device
+        return _on_one(scan.text, devices[0]), "sum"
+    scan.need(",")
+    if scan.sees("["):
+        dims = read_dimensions(scan, priorities=False)
+        lists = read_lists(scan, ("replicated", "unreduced", "manual"), before="metadata=")
         return lambda mesh, rank: build(own, devices, dims, lists, mesh, rank), lists.get("kind", "sum")
     expected = "dimensions such as [{'a'}, {}], or replicated, manual, unreduced, unknown"
-    make, kind = _parse_word(it, word := it.word(), expected, (own, devices)), "sum"
+    make, kind = _parse_word(scan, word := scan.word(), expected, (own, devices)), "sum"
     if word == "unreduced":
-        kind = partial_kind(it.word(), _named(it.text)) if it.take("=") else "sum"
-        if it.sees("{"):  # XLA names the axes too, where the mesh has others of one device
-            read_axes(it)
+        kind = partial_kind(scan.word(), _named(scan.text)) if scan.take("=") else "sum"
+        if scan.sees("{"):  # XLA names the axes if the mesh also has axes of one device
+            read_axes(scan)
     return make, kind
 
 
 def in_a_word(word: str, mesh: DeviceMesh, rank: int | None) -> Sharding:
-    """The record of `replicated`, `manual`, `unreduced` or `unknown`, over a whole mesh."""
+    """Return the record of `replicated`, `manual`, `unreduced` or `unknown`, over all axes of a mesh."""
     if word == "unknown":
         return Sharding.not_known(mesh, rank)
     every = tuple(n for n, s in zip(mesh.names, mesh.sizes, strict=True) if s > 1)
@@ -235,20 +229,20 @@ def in_a_word(word: str, mesh: DeviceMesh, rank: int | None) -> Sharding:
 
 
 def needed(mesh: DeviceMesh | None, text: str) -> DeviceMesh:
-    """The mesh; a `MeshError` where there is none."""
+    """Return the mesh; raise MeshError for None."""
     if mesh is None:
         raise MeshError(f"{excerpt(text)}: it names no mesh; give one, such as mesh='data=8,model=4'")
     return mesh
 
 
 def write_v1(sharding: Sharding) -> Iterator[Piece]:
-    """V1: every device by its number."""
+    """Write V1, which lists every device by its number."""
     check_tiled(sharding, "HLO V1")
     return _written(sharding, None if sharding.kind != "other" else in_numbers(sharding))
 
 
 def write_v2(sharding: Sharding) -> Iterator[Piece]:
-    """V2: the devices as an iota, reshaped and transposed."""
+    """Write V2, which has the devices as an iota, reshaped and transposed."""
     check_tiled(sharding, "HLO V2")
     if sharding.kind != "other":
         return _written(sharding, None)
@@ -258,24 +252,24 @@ def write_v2(sharding: Sharding) -> Iterator[Piece]:
         shape = ",".join(map(str, tiling.dims))
         listed = ",".join(map(str, tiling.devices[:8])) + (",..." if len(tiling.devices) > 8 else "")
         raise SpecError(
-            f"tile assignment [{shape}]{listed}: the devices are no reshaped and transposed iota, which is all that "
-            "HLO V2 can write; hlo-v1 lists them"
+            f"tile assignment [{shape}]{listed}: HLO V2 writes the devices as a reshaped and transposed iota, which "
+            "cannot express this order; use hlo-v1, which lists them"
         )
     return _written(sharding, tiling, count)
 
 
 def check_tiled(sharding: Sharding, name: str) -> None:
-    """Raises where a tile assignment cannot say it."""
+    """Raise SpecError if a tile assignment cannot express the sharding."""
     if any(sharding.open):
-        raise SpecError(f"{sharding}: {name} has no open dimensions; Shardy and HLO V3 have")
+        raise SpecError(f"{sharding}: {name} has no open dimensions; Shardy and HLO V3 have them")
     _check_named(sharding, name)
 
 
 def _check_named(sharding: Sharding, name: str) -> None:
     if any(p is not None for p in sharding.priorities):
-        raise SpecError(f"{sharding}: {name} has no priorities, which only Shardy has")
+        raise SpecError(f"{sharding}: {name} has no priorities; only Shardy has them")
     if sharding.reduced:
-        raise SpecError(f"{sharding}: {name} has no reduced axes; JAX's types have")
+        raise SpecError(f"{sharding}: {name} has no reduced axes; JAX's types have them")
 
 
 TYPE_WORDS = {
@@ -283,7 +277,7 @@ TYPE_WORDS = {
     "maximal": "one device holds the whole array",
     "manual": "the program itself says what each device does, as in a shard_map",
     "unreduced": "every device holds a partial sum, still to be added",
-    "unknown": "the compiler did not say how it is sharded",
+    "unknown": "the compiler did not state its sharding",
     "other": "the array is sharded into tiles, as the other fields say",
 }
 _GROUP_WORDS = {
@@ -302,7 +296,7 @@ def _written(
             yield Letter(sharding.kind, of_kind(TYPE_WORDS[sharding.kind], sharding))
             yield from _metadata(sharding)
         else:
-            place = ", a place in the mesh's order" if _turned(sharding) else ""
+            place = ", a place in the mesh's order" if _by_position(sharding) else ""
             number = int(sharding.mesh.numbers()[sharding.maximal])
             yield Letter(f"maximal device={number}", f"the whole array is on device {number}{place}")
         yield "}"
@@ -326,7 +320,7 @@ def _written(
 
 
 REDUCTION = "sdy::reduction_op"
-"""What XLA's metadata call the kind of partial results, where they are no sums."""
+"""The `op_type` in XLA's metadata whose `op_name` is the reduction of partial results, unless it is a sum."""
 
 
 def _metadata(sharding: Sharding) -> Iterator[Piece]:
@@ -337,14 +331,14 @@ def _metadata(sharding: Sharding) -> Iterator[Piece]:
 
 
 def of_kind(words: str, sharding: Sharding) -> str:
-    """Words about partial sums, for the partial results that there are."""
+    """Adapt words about partial sums to the reduction of this sharding's partial results."""
     if sharding.unreduced_kind == "sum":
         return words
     return words.replace("partial sum", f"partial {sharding.unreduced_kind}").replace("to be added", "to be reduced")
 
 
 def tiles_words(tiling: Tiling) -> str:
-    """What the dimensions of a tile assignment mean."""
+    """Return the meaning of a tile assignment's dimensions."""
     first, rest = (list(map(str, n)) for n in (tiling.tiles, tiling.dims[len(tiling.tiles) :]))
     text = f"tiles along each dimension: {', '.join(first)}" if first else "no dimensions"
     if len(rest) == 1:
@@ -352,28 +346,28 @@ def tiles_words(tiling: Tiling) -> str:
     return f"{text}; the numbers behind them, {', '.join(rest)}, count devices that share a tile" if rest else text
 
 
-def _turned(sharding: Sharding) -> bool:
-    """Whether text numbers the devices otherwise than by their ids."""
+def _by_position(sharding: Sharding) -> bool:
+    """Whether text numbers the devices by position although the mesh has other device ids."""
     return bool(sharding.mesh.device_ids) and not sharding.mesh.by_id
 
 
 def devices_words(sharding: Sharding) -> str:
-    """What a list of devices means."""
-    turned = "; places in the mesh's order, not the devices' ids" if _turned(sharding) else ""
-    return f"the device of each tile, the last number of the tiles counting fastest{turned}"
+    """Return the meaning of a list of devices."""
+    by_position = "; places in the mesh's order, not the devices' ids" if _by_position(sharding) else ""
+    return f"the device of each tile, the last number of the tiles counting fastest{by_position}"
 
 
 def reshape_words(sharding: Sharding, reshape: Sequence[int]) -> str:
-    """What the shape of an iota means."""
-    turned = " (places in the mesh's order, not the devices' ids)" if _turned(sharding) else ""
-    count = f"the devices 0 to {math.prod(reshape) - 1}{turned}"
+    """Return the meaning of an iota's shape."""
+    by_position = " (places in the mesh's order, not the devices' ids)" if _by_position(sharding) else ""
+    count = f"the devices 0 to {math.prod(reshape) - 1}{by_position}"
     if len(reshape) == 1:
         return f"{count}, in order"
     return f"{count}, row by row in a table of {' x '.join(map(str, reshape))}"
 
 
 def transpose_words(reshape: Sequence[int], order: Sequence[int]) -> str:
-    """What the transpose of an iota means, with its first numbers."""
+    """Return the meaning of an iota's transpose, with its first numbers."""
     if len(order) == 1:
         return "and read as it stands"
     devices = iota(reshape, order)
@@ -382,27 +376,27 @@ def transpose_words(reshape: Sequence[int], order: Sequence[int]) -> str:
 
 
 def copies_words(tiling: Tiling) -> str:
-    """What the last dimension of a tile assignment means where it counts copies."""
+    """Return the meaning of a tile assignment's last dimension if it counts copies."""
     return f"each tile is on {tiling.dims[-1]} devices, as copies"
 
 
 def groups_words(tiling: Tiling) -> str:
-    """What the subgroups of a tile assignment mean."""
+    """Return the meaning of a tile assignment's subgroups."""
     sizes = zip(tiling.kinds, tiling.dims[len(tiling.tiles) :], strict=True)
     groups = (f"groups of {size} devices {_GROUP_WORDS[kind]}" for kind, size in sizes)
     return f"the devices that share a tile: {', and '.join(groups)}"
 
 
 def write_v3(sharding: Sharding) -> Iterator[Piece]:
-    """V3: axes by their names; of a mesh of its own where no axes of the record's mesh say it."""
+    """Write V3, which names axes; a sharding along no axes of its mesh gets a mesh of its own."""
     _check_named(sharding, "HLO V3")
     if sharding.unknown or sharding.maximal is not None:
         what = "it is unknown" if sharding.unknown else sharding.why
-        raise SpecError(f"{sharding}: HLO V3 names mesh axes, and {what}; hlo-v2 has a word for it")
+        raise SpecError(f"{sharding}: HLO V3 names mesh axes, and {what}; use hlo-v2")
     mesh, devices = sharding.mesh, sharding.mesh.device_ids if sharding.mesh.by_id else ()
     lists: dict[str, Sequence[Axis]] = {k: getattr(sharding, k) for k in ("replicated", "unreduced", "manual")}
     dims: Sequence[Sequence[Axis]] = sharding.spec.dims if sharding.spec is not None else ()
-    if sharding.spec is None:  # an axis for each dimension of the tile assignment
+    if sharding.spec is None:  # use one axis for each dimension of the tile assignment
         tiling = in_numbers(sharding)
         mesh, devices = DeviceMesh(tuple(f"axis_{i}" for i in range(len(tiling.dims))), tiling.dims), tiling.devices
         dims = [(name,) if size > 1 else () for name, size in zip(mesh.names, tiling.tiles, strict=False)]
@@ -425,5 +419,5 @@ def write_v3(sharding: Sharding) -> Iterator[Piece]:
 
 def _quote(name: str) -> str:
     if any(c in name for c in "'\\\n"):
-        raise SpecError(f"axis {name!r}: HLO V3 puts names in single quotes, so it can hold no quote and no backslash")
+        raise SpecError(f"axis {name!r}: HLO V3 quotes names in '...', so a name cannot contain a quote or a backslash")
     return f"'{name}'"

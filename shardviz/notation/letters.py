@@ -1,7 +1,7 @@
-"""Text in pieces that say what they mean: what every notation writes.
+"""Text in pieces with meanings: the output of every notation's writer.
 
-A notation yields punctuation as plain text and all else as letters, so that its text is the pieces put together and its
-explanation is the same pieces read one by one.
+A writer yields punctuation as plain strings and everything else as `Letter`s. The joined pieces are the
+sharding's text; the letters' meanings explain it.
 
 >>> pieces = ["{", Letter("maximal device=3", "the whole array is on device 3"), "}"]
 >>> text_of(pieces), [letter.meaning for letter in letters_of(pieces)]
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import Axis, axes_size, axis_name, axis_size, axis_text
 
-UNCUT = "a dimension that is not sharded"
+NOT_SHARDED = "a dimension that is not sharded"
 OPEN = "the compiler may shard this dimension further"
 SUM = "over {} the devices hold partial sums, still to be added"
 _PARTIAL = {
@@ -30,7 +30,7 @@ REDUCED = "over {} the value is reduced already; its gradient is a partial sum"
 
 @dataclass(frozen=True)
 class Letter:
-    """A piece of a notation's text as it stands there, and its meaning in words."""
+    """A piece of a notation's text, and its meaning in words."""
 
     piece: str
     meaning: str
@@ -44,35 +44,35 @@ def text_of(pieces: Iterable[Piece]) -> str:
 
 
 def letters_of(pieces: Iterable[Piece]) -> tuple[Letter, ...]:
-    """The pieces that mean something, in their order, each once."""
+    """Return the pieces that have a meaning, in order, without repetitions."""
     return tuple(dict.fromkeys(piece for piece in pieces if isinstance(piece, Letter)))
 
 
 def listed(items: Iterable[Iterable[Piece]], begin: str, separator: str = ", ") -> Iterator[Piece]:
-    """The pieces of items one after the other, with a separator between them."""
+    """Yield the pieces of each item, with a separator between items."""
     for place, item in enumerate(items):
         yield separator if place else begin
         yield from item
 
 
 def partial_words(axes: Sequence[Axis], kind: str) -> str:
-    """What axes mean over which the devices hold partial results of a kind."""
+    """Return the meaning of axes over which the devices hold partial results."""
     return _PARTIAL[kind].format(names_words(axes))
 
 
 def names_words(axes: Sequence[Axis]) -> str:
-    """`data, model:(2)4`."""
+    """Write axes as `data, model:(2)4`."""
     return ", ".join(map(axis_text, axes))
 
 
-def nothing_cut(sharding: Sharding) -> str:
-    """What a text without dimensions means."""
+def unsharded_words(sharding: Sharding) -> str:
+    """Return the meaning of a text without dimensions."""
     words = "no dimension is named, so none is sharded"
     return f"{words}: every device holds the whole array" if sharding.kind == "replicated" else words
 
 
 def axis_words(sharding: Sharding, axis: Axis) -> str:
-    """What an axis does: which dimension it shards, in how many parts, and after which other axes."""
+    """Return the meaning of an axis: the dimension that it shards, into how many tiles, and after which axes."""
     where = [(i, dim) for i, dim in enumerate(sharding.spec.dims) if axis in dim] if sharding.spec else []
     name = axis_name(axis)
     if not where:

@@ -1,4 +1,4 @@
-"""A device mesh as plain data: named axes with sizes and types, and the devices in mesh order; and its text.
+"""A device mesh as plain data: named axes with sizes and types, the devices in mesh order, and a text form.
 
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
 >>> mesh.size, str(mesh)
@@ -6,18 +6,18 @@
 >>> mesh.coordinates()[5].tolist()      # device 5 is data=1, model=1
 [1, 1]
 
-Several slices (DCN between them, ICI within one) are one mesh, whose axes may run through both:
+Several slices (DCN between slices, ICI within a slice) form one mesh. An axis may run over both networks:
 
 >>> hybrid = DeviceMesh.of("data=2*4,model=2:Explicit")     # or DeviceMesh.of({"data": (2, 4), "model": 2})
 >>> hybrid.sizes, hybrid.dcn, hybrid.types, hybrid.slices().tolist()
 ((8, 2), (2, 1), ('Auto', 'Explicit'), [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1])
 
-As text, axes stand major to minor as `name=size`. Behind the size may stand the axis's type, where it is not Auto. A
-size of two factors is over several slices: the first is the number of slices along the axis (DCN, between them), the
-second the number of devices within one (ICI). Behind the axes may stand the ids of the devices in mesh order, and the
-slice that each is in: a list, or a transposed iota as HLO writes it. Devices that are listed as 0, 1, 2, ... stand so
-on any machine; where none are listed, `jax.experimental.mesh_utils` chooses. `numbers=` in place of `devices=` also
-says that text of HLO names the devices by these numbers, and not by their places.
+In text, axes are written major to minor as `name=size`, then the axis's type unless it is Auto. A size with two factors
+runs over several slices: the first factor is the number of slices along the axis (DCN), the second is the number of
+devices within a slice (ICI). After the axes, the text may list the device ids in mesh order, and the slice of each
+device. Both are lists, or a transposed iota as in HLO. `devices=[0,1,2,...]` fixes this order on every machine. Without
+a list, `jax.experimental.mesh_utils` chooses the order. `numbers=` instead of `devices=` also states that HLO text
+numbers devices by these ids, not by their positions in the mesh.
 
 >>> mesh = DeviceMesh.of("data=2*2,model=2 devices=[2,4]T(1,0)")
 >>> mesh.sizes, mesh.device_ids, mesh.slice_ids, mesh.text
@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -51,6 +51,7 @@ from shardviz.notation.bounds import (
 from shardviz.notation.scan import Scanner, iota, iota_of, iota_text, read_iota
 
 AXIS_TYPES = ("Auto", "Explicit", "Manual")
+_MOST_ALONE = 2  # axes of size 1 that are shown
 _BARE = r"[^\s,=:*'\"\[\]](?:[^,=:*'\"\[\]]*[^\s,=:*'\"\[\]])?"
 _LIST = re.compile(r"(devices|numbers|slices)\s*+=\s*+\[([0-9,\s]*+)\]\s*+(?>(?:T\(([0-9,\s]*+)\))?)\s*+")
 _AXIS = re.compile(
@@ -70,16 +71,16 @@ class DeviceMesh:
 
     Attributes:
         names: the mesh axes' names, major to minor.
-        sizes: the number of devices along each.
-        types: `Auto`, `Explicit` or `Manual` for each; left empty they are all `Auto`.
-        device_ids: the id of the device at each place of the mesh, in row-major order; empty means 0, 1, 2, ...
-        slice_ids: the slice that each place's device is in, where there are several: devices of one slice are joined
-            by ICI, slices by the data centre's network (DCN). Empty for one slice. Part of what a mesh is, as it is of
-            what it costs.
-        in_order: the order 0, 1, 2, ... is meant: a machine's devices are to stand so too, where for a mesh that says
-            no order `jax.experimental.mesh_utils` would choose one. Part of what a mesh is, as `device_ids` are.
-        by_id: text of HLO and Shardy over this mesh numbers devices by their ids, as it does over a mesh that such
-            text brings along (`device_ids=(0,2,1,3)`). Over a mesh of JAX it numbers the places, in mesh order.
+        sizes: the number of devices along each axis.
+        types: `Auto`, `Explicit` or `Manual` for each axis; empty means that all are `Auto`.
+        device_ids: the device id at each position of the mesh, in row-major order; empty means 0, 1, 2, ...
+        slice_ids: the slice of the device at each position, if there are several slices. ICI connects the devices of
+            a slice, the data centre's network (DCN) connects slices. Empty means one slice. Meshes with different
+            slices are not equal.
+        in_order: fix the device order 0, 1, 2, ... Without it and without `device_ids`, the order is free, and
+            `jax.experimental.mesh_utils` chooses it for the machine.
+        by_id: whether HLO and Shardy text over this mesh numbers devices by id. Text that contains its own mesh
+            (`device_ids=(0,2,1,3)`) does. Text over a JAX mesh numbers positions in mesh order.
     """
 
     names: tuple[str, ...]
@@ -104,9 +105,7 @@ class DeviceMesh:
                 raise MeshError(f"mesh: axis {name!r} must have a whole number of devices, 1 or more, not {size!r}")
         object.__setattr__(self, "sizes", tuple(int(s) for s in self.sizes))
         if self.size > MOST_DEVICES:
-            raise MeshError(
-                f"mesh {self.shape}: {self.size} devices; at most {MOST_DEVICES} are drawn and counted here"
-            )
+            raise MeshError(f"mesh {self.shape}: {self.size} devices; at most {MOST_DEVICES} are supported")
         if self.size * len(self.sizes) > MOST_CELLS:
             raise MeshError(
                 f"mesh {self.shape}: {self.size} devices, each with a place on {len(self.sizes)} axes; at most "
@@ -128,13 +127,13 @@ class DeviceMesh:
         object.__setattr__(self, "by_id", self.by_id and bool(self.device_ids))
         if self.in_order and self.device_ids:
             raise MeshError(
-                f"mesh: in_order=True is 0, 1, 2, ..., but the device ids are {self.device_ids[:8]}; leave one"
+                f"mesh: in_order=True is 0, 1, 2, ..., but the ids are {self.device_ids[:8]}; give only one"
             )
         if len(set(self.slice_ids)) == 1:
             object.__setattr__(self, "slice_ids", ())
 
     def _numbers(self, what: str) -> tuple[int, ...]:
-        """A field with a whole number for each place, checked; or empty."""
+        """Return a field that has one whole number for each position, checked; or empty."""
         values, words = tuple(getattr(self, what)), what.replace("_", " ")
         if not values:
             return ()
@@ -164,44 +163,39 @@ class DeviceMesh:
         return dict(zip(self.names, self.sizes, strict=True))
 
     def size_of(self, name: str) -> int:
-        """The number of devices along an axis; a KeyError if there is none of that name."""
+        """Return the number of devices along an axis; KeyError for an unknown name."""
         return self._shape[name]
 
     @property
     def manual(self) -> tuple[str, ...]:
-        """The Manual axes of more than one device, over which the program itself says what each device does."""
-        return tuple(
-            n for n, s, kind in zip(self.names, self.sizes, self.types, strict=True) if kind == "Manual" and s > 1
-        )
+        """The Manual axes with more than one device; along these the program states what each device does."""
+        return tuple(n for n, s, t in zip(self.names, self.sizes, self.types, strict=True) if t == "Manual" and s > 1)
 
     def ids(self) -> np.ndarray:
-        """The device ids in mesh order, an integer array of length `size`."""
+        """Return the device ids in mesh order, an integer array of length `size`."""
         return np.asarray(self.device_ids) if self.device_ids else np.arange(self.size)
 
     def numbers(self) -> np.ndarray:
-        """The number of each place's device in text of HLO and Shardy: integers, in mesh order."""
+        """Return the number that HLO and Shardy text gives each device: integers, in mesh order."""
         return self.ids() if self.by_id else np.arange(self.size)
 
     def places_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """The places of devices that text of HLO or Shardy names by their numbers, the reverse of `numbers`."""
+        """Return the positions in the mesh of devices that HLO or Shardy text numbers; the inverse of `numbers`."""
         if not self.by_id or any(n >= self.size for n in numbers):
             return tuple(numbers)
         return tuple(np.argsort(self.device_ids)[list(numbers)].tolist())
 
     def coordinates(self) -> np.ndarray:
-        """The place of every device on every axis: integers, device x axis, in mesh order (read only)."""
+        """Return the coordinates of every device: integers, device x axis, in mesh order (read only)."""
         return _coordinates(self.sizes)
 
     def slices(self) -> np.ndarray:
-        """The slice that each device is in, an integer array in mesh order; all 0 where there is one slice."""
+        """Return the slice of each device, an integer array in mesh order; all 0 if there is one slice."""
         return np.asarray(self.slice_ids) if self.slice_ids else np.zeros(self.size, np.int64)
 
     @cached_property
     def dcn(self) -> tuple[int, ...] | None:
-        """The number of slices along each axis (the axis's size is that times the devices within a slice along it).
-
-        None where the slices are no blocks of the mesh, so that no factors say them.
-        """
+        """The number of slices along each axis. None if the slices are not rectangular blocks of the mesh."""
         if not self.slice_ids:
             return (1,) * len(self.names)
         table = self.slices().reshape(self.sizes)
@@ -218,18 +212,35 @@ class DeviceMesh:
 
     @cached_property
     def slices_in_order(self) -> bool:
-        """Whether the slices are blocks, numbered 0, 1, 2, ... in the mesh's order, as `dcn` alone says them."""
+        """Whether the slices are blocks, numbered 0, 1, 2, ... in mesh order, so that `dcn` describes them."""
         return self.dcn is not None and np.array_equal(_slices_of(self.sizes, self.dcn), self.slices())
 
     def __str__(self) -> str:
         return _axes_text(self)
 
     @property
-    def text(self) -> str:
-        """The mesh as text that `DeviceMesh.of` reads back into an equal mesh.
+    def larger(self) -> DeviceMesh:
+        """The mesh without its axes of size 1; unchanged if all axes have size 1."""
+        kept = [i for i, size in enumerate(self.sizes) if size > 1]
+        if len(kept) in (0, len(self.sizes)):
+            return self
+        fields = {field: tuple(getattr(self, field)[i] for i in kept) for field in ("names", "sizes", "types")}
+        return replace(self, **fields)
 
-        `str(mesh)` is the axes alone, for messages: it leaves the order of the devices out.
-        """
+    @property
+    def folded(self) -> tuple[str, ...]:
+        """The axes of size 1 that displays omit: all of these, if there are more than two beside larger axes."""
+        alone = tuple(name for name, size in self.shape.items() if size == 1)
+        return alone if self.size > 1 and len(alone) > _MOST_ALONE else ()
+
+    @property
+    def shown(self) -> DeviceMesh:
+        """The mesh without the axes of size 1 that are folded."""
+        return self.larger if self.folded else self
+
+    @property
+    def text(self) -> str:
+        """The mesh as text that `DeviceMesh.of` reads back into an equal mesh. `str(mesh)` omits the devices."""
         parts = [_axes_text(self)]
         if self.device_ids or self.in_order:
             parts.append(f"{'numbers' if self.by_id else 'devices'}={_list_text(self.ids())}")
@@ -239,7 +250,7 @@ class DeviceMesh:
 
     @classmethod
     def of(cls, mesh: Any) -> DeviceMesh:
-        """Reads a mesh from whatever describes one.
+        """Read a mesh from any description of one.
 
         Args:
             mesh: a `DeviceMesh`; a `jax.sharding.Mesh` or `AbstractMesh`; a mapping from axis name to size, where a
@@ -248,7 +259,7 @@ class DeviceMesh:
                 `Mesh('a': 2, 'b': 4, axis_types=(Auto, Auto))`). A `Mesh` of devices brings their order and slices.
 
         Raises:
-            MeshError: if it is none of these, or describes no mesh.
+            MeshError: for any other value, and for text that is not a mesh.
         """
         if isinstance(mesh, DeviceMesh):
             return mesh
@@ -268,23 +279,21 @@ class DeviceMesh:
         try:
             devices = list(np.asarray(mesh.devices).flat)
             ids = tuple(int(device.id) for device in devices)
-        except (AttributeError, ValueError):  # an AbstractMesh has none, and says so with either
+        except (AttributeError, ValueError):  # an AbstractMesh has no devices: JAX raises either error
             return cls(tuple(names), tuple(sizes), types)
-        slices = tuple(
-            int(device.slice_index) for device in devices if getattr(device, "slice_index", None) is not None
-        )
+        slices = tuple(int(each.slice_index) for each in devices if getattr(each, "slice_index", None) is not None)
         return cls(tuple(names), tuple(sizes), types, ids, slices if len(slices) == len(devices) else ())
 
 
 def _sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The whole sizes of axes, some given as (slices, devices within a slice), and the slice of each place, slices
-    major as `jax.experimental.mesh_utils.create_hybrid_device_mesh` lays them. A `MeshError` for no such pair."""
+    """Return the full sizes of axes and the slice of each position, from sizes such as (slices, devices per slice).
+    Slices are the major part of an axis, as in `jax.experimental.mesh_utils.create_hybrid_device_mesh`."""
     factors: list[int] = []
-    whole: list[Any] = []
+    full: list[Any] = []
     for name, size in zip(names, sizes, strict=True):
         if not isinstance(size, tuple | list):
             factors.append(1)
-            whole.append(size)
+            full.append(size)
             continue
         if len(size) != 2 or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1 for n in size):
             raise MeshError(
@@ -292,15 +301,15 @@ def _sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple
                 "of 1 or more such as (2, 8)"
             )
         factors.append(int(size[0]))
-        whole.append(int(size[0]) * int(size[1]))
-    several = math.prod(factors) > 1 and all(isinstance(n, int) and n > 0 for n in whole) and len(whole) <= MOST_AXES
-    if several and math.prod(whole) > MOST_DEVICES:
-        raise MeshError(f"mesh: {math.prod(whole)} devices over {math.prod(factors)} slices; at most {MOST_DEVICES}")
-    return tuple(whole), tuple(_slices_of(whole, factors).tolist()) if several else ()
+        full.append(int(size[0]) * int(size[1]))
+    several = math.prod(factors) > 1 and all(isinstance(n, int) and n > 0 for n in full) and len(full) <= MOST_AXES
+    if several and math.prod(full) > MOST_DEVICES:
+        raise MeshError(f"mesh: {math.prod(full)} devices over {math.prod(factors)} slices; at most {MOST_DEVICES}")
+    return tuple(full), tuple(_slices_of(full, factors).tolist()) if several else ()
 
 
 def _slices_of(sizes: Sequence[int], factors: Sequence[int]) -> np.ndarray:
-    """The slice of each place where each axis runs, major first, through so many slices: integers, in mesh order."""
+    """Return the slice of each position in mesh order, if each axis has `factors` slices, major first."""
     at = _coordinates(tuple(sizes))
     slices = np.zeros(len(at), np.int64)
     for column, (size, factor) in enumerate(zip(sizes, factors, strict=True)):
@@ -316,12 +325,11 @@ def _coordinates(sizes: tuple[int, ...]) -> np.ndarray:
 
 
 def unravel(numbers: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """The digits of numbers in a table of these sizes, the last fastest: integers, number x digit."""
+    """Return the digits of numbers in a table of these sizes, the last fastest: integers, number x digit."""
     return np.stack(np.unravel_index(numbers, sizes), 1) if sizes else np.zeros((len(numbers), 0), np.int64)
 
 
 def _parse(text: str) -> DeviceMesh:
-    """Reads a mesh from text, its own or another's."""
     check_size(text, MOST_CHARACTERS, "mesh", "characters", MeshError)
     plain = text.strip()
     if _OF_MODULE.match(plain):
@@ -346,10 +354,9 @@ def _parse(text: str) -> DeviceMesh:
                 name = re.sub(r"\\(.)", r"\1", token[1] or token[2] or "", flags=re.DOTALL)
             kind = (token[6] or "Auto").capitalize()
             if kind not in AXIS_TYPES:
-                one = "an axis type is Auto, Explicit or Manual"
-                raise wrong(f"axis {excerpt(name)!r} is of type {excerpt(token[6])!r}; {one}")
+                raise wrong(f"axis {excerpt(name)!r} has type {excerpt(token[6])!r}; expected Auto, Explicit or Manual")
             if lists:
-                raise wrong(f"the axis {name!r} stands behind {next(iter(lists))}=[...]; put it before")
+                raise wrong(f"the axis {name!r} comes after {next(iter(lists))}=[...]; write it before")
             size = int(token[4])
             axes.append((name, (1, size) if token[5] is None else (size, int(token[5])), kind))
             check_size(axes, MOST_AXES, f"mesh {excerpt(text)!r}", "axes", MeshError)
@@ -362,15 +369,15 @@ def _parse(text: str) -> DeviceMesh:
     if plain and not (axes or lists):
         raise wrong("expected axes as 'name=size', such as 'data=8,model=4'")
     names, sizes, types = zip(*axes, strict=True) if axes else ((), (), ())
-    whole, slices = _sizes_and_slices(sizes, names)
+    full, slices = _sizes_and_slices(sizes, names)
     if slices and "slices" in lists:
-        raise wrong("sizes such as 2*8 and slices=[...] both say the slices; give one of them")
+        raise wrong("sizes such as 2*8 and slices=[...] both give the slices; write only one of them")
     if "devices" in lists and "numbers" in lists:
-        raise wrong("devices=[...] and numbers=[...] both say the order; give one of them")
+        raise wrong("devices=[...] and numbers=[...] both give the device order; write only one of them")
     devices = lists.get("devices", ())
     return DeviceMesh(
         names,
-        whole,
+        full,
         types,
         devices or lists.get("numbers", ()),
         slice_ids=lists.get("slices", ()) or slices,
@@ -380,108 +387,110 @@ def _parse(text: str) -> DeviceMesh:
 
 
 def _numbers(inside: str, order: str | None, wrong: Callable[[str], MeshError]) -> tuple[int, ...]:
-    """A list of numbers, or with an order of dimensions the transposed iota of that shape."""
+    """Read a list of numbers; with `order`, the list is the shape of a transposed iota."""
     parts = inside.split(",") if inside.strip() else [], [] if order is None else order.split(",")
     if any(len(each) > MOST_DEVICES or max(map(len, map(str.strip, each)), default=0) > MOST_DIGITS for each in parts):
         raise wrong(f"expected at most {MOST_DEVICES} numbers of at most {MOST_DIGITS} digits")
     try:
         numbers, perm = (tuple(map(int, each)) for each in parts)
-    except ValueError:  # two with a space between them, or none
+    except ValueError:  # numbers with only a space between them, or an empty entry
         raise wrong("expected whole numbers with commas between them, such as [0,1,3,2]") from None
     try:
         return numbers if order is None else tuple(iota(numbers, perm).tolist())
     except ParseError:
         raise wrong(
-            f"{list(numbers[:MOST_AXES])} with T{perm[:MOST_AXES]} is no transposed count of devices; the second is an "
-            "order of the first's dimensions, as in [2,4]T(1,0)"
+            f"{list(numbers[:MOST_AXES])} with T{perm[:MOST_AXES]} is not a transposed count of devices; the second is "
+            "an order of the first's dimensions, as in [2,4]T(1,0)"
         ) from None
 
 
 def _of_module(plain: str) -> DeviceMesh:
-    it = Scanner(plain, "mesh")
+    scan = Scanner(plain, "mesh")
     try:
-        if it.sees("Mesh(") or it.sees("AbstractMesh("):
-            mesh = read_jax_mesh(it)
+        if scan.sees("Mesh(") or scan.sees("AbstractMesh("):
+            mesh = read_jax_mesh(scan)
         else:
-            it.take("#")
-            it.take("sdy.")
-            axes, devices = read_module_mesh(it)
+            scan.take("#")
+            scan.take("sdy.")
+            axes, devices = read_module_mesh(scan)
             mesh = DeviceMesh(axes.names, axes.sizes, (), devices)
-        it.end()
+        scan.end()
     except ParseError as error:
         raise MeshError(str(error)) from None
     return mesh
 
 
-def read_module_mesh(it: Scanner) -> tuple[DeviceMesh, tuple[int, ...]]:
-    """A mesh as HLO and Shardy write it, `mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0))` or `mesh<["a"=2, "b"=4]>`: its
-    axes, and the device at each place (empty for 0, 1, 2, ...). A `ParseError` where the text goes on otherwise."""
-    it.need("mesh")
-    enclosed = it.take("<")
-    it.need("[")
+def read_module_mesh(scan: Scanner) -> tuple[DeviceMesh, tuple[int, ...]]:
+    """Read a mesh as HLO and Shardy write it, `mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0))` or `mesh<["a"=2, "b"=4]>`.
+    Return its axes, and the device at each position (empty for 0, 1, 2, ...). Raises ParseError for other text."""
+    scan.need("mesh")
+    enclosed = scan.take("<")
+    scan.need("[")
 
     def axis() -> tuple[str, int]:
-        name = it.quoted()
-        it.need("=")
-        return name, it.integer()
+        name = scan.quoted()
+        scan.need("=")
+        return name, scan.integer()
 
-    axes = it.listed(axis, "]", MOST_AXES)
+    axes = scan.listed(axis, "]", MOST_AXES)
     names, sizes = tuple(n for n, _ in axes), tuple(s for _, s in axes)
     if math.prod(sizes) > MOST_DEVICES:
-        it.fail(f"a mesh of at most {MOST_DEVICES} devices")
+        scan.fail(f"a mesh of at most {MOST_DEVICES} devices")
     devices: Sequence[int] = ()
-    if it.token(_DEVICE_IDS):
-        if it.sees("["):  # Shardy's list
-            devices = it.integers()
+    if scan.token(_DEVICE_IDS):
+        if scan.sees("["):  # Shardy's list
+            devices = scan.integers()
         else:
-            it.need("(")
-            if it.sees("["):
-                devices = read_iota(it).tolist()
-                it.need(")")
+            scan.need("(")
+            if scan.sees("["):
+                devices = read_iota(scan).tolist()
+                scan.need(")")
             else:
-                devices = it.integers("", ")")
+                devices = scan.integers("", ")")
     if enclosed:
-        it.need(">")
+        scan.need(">")
     return DeviceMesh(names, sizes), tuple(devices)
 
 
-def read_jax_mesh(it: Scanner) -> DeviceMesh:
-    """A mesh as JAX prints it, `Mesh('a': 2, axis_types=(Auto,))`; the order of its devices is not in there."""
-    it.word()
-    it.need("(")
-    it.take(",")  # JAX prints a Mesh without axes as `Mesh(, axis_types=())`
+def read_jax_mesh(scan: Scanner) -> DeviceMesh:
+    """Read a mesh as JAX prints it, `Mesh('a': 2, axis_types=(Auto,))`; JAX does not print the device order."""
+    scan.word()
+    scan.need("(")
+    scan.take(",")  # JAX prints a Mesh without axes as `Mesh(, axis_types=())`
     names: list[str] = []
     sizes: list[int] = []
     lists: dict[str, list[str]] = {}
-    while not it.take(")"):
-        if it.take("("):  # no axes
-            it.need(")")
-        elif it.sees("'") or it.sees('"'):
+    while not scan.take(")"):
+        if scan.take("("):  # no axes
+            scan.need(")")
+        elif scan.sees("'") or scan.sees('"'):
             if len(names) == MOST_AXES:
-                it.fail(f"at most {MOST_AXES} axes, and then ')'")
-            names.append(it.quoted())
-            it.need(":")
-            sizes.append(it.integer())
+                scan.fail(f"at most {MOST_AXES} axes, and then ')'")
+            names.append(scan.quoted())
+            scan.need(":")
+            sizes.append(scan.integer())
         else:
-            key = it.word("an axis such as 'data': 8, or axis_types=(...)")
+            key = scan.word("an axis such as 'data': 8, or axis_types=(...)")
             if key not in ("axis_sizes", "axis_names", "axis_types") or key in lists:
-                it.refuse("axis_sizes=, axis_names= or axis_types=, each once")
-            it.need("=")
-            it.need("(")
+                scan.refuse("axis_sizes=, axis_names= or axis_types=, each once")
+            scan.need("=")
+            scan.need("(")
             lists[key] = []
-            while not it.take(")"):
+            while not scan.take(")"):
                 if len(lists[key]) == MOST_AXES:
-                    it.fail(f"at most {MOST_AXES} axes, and then ')'")
-                lists[key].append(it.quoted() if it.sees("'") else str(it.integer()) if "size" in key else it.word())
-                it.take(",")
-        it.take(",")
+                    scan.fail(f"at most {MOST_AXES} axes, and then ')'")
+                lists[key].append(
+                    scan.quoted() if scan.sees("'") else str(scan.integer()) if "size" in key else scan.word()
+                )
+                scan.take(",")
+        scan.take(",")
     names += lists.get("axis_names", [])
     sizes += map(int, lists.get("axis_sizes", []))
     return DeviceMesh(tuple(names), tuple(sizes), tuple(lists.get("axis_types", ())))
 
 
 def _axes_text(mesh: DeviceMesh) -> str:
-    """The axes: `data=2*8,model=4:Explicit`; without the factors where the slices are numbered in another way."""
+    """Write the axes: `data=2*8,model=4:Explicit`. Slices that are not in order are not written as factors."""
     factors = mesh.dcn if mesh.slices_in_order else (1,) * len(mesh.names)
     assert factors is not None  # slices in order are blocks
     return ",".join(

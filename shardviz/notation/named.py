@@ -1,4 +1,4 @@
-"""Named axes in text, `{"data", "model":(2)4, ?}`: what HLO's V3 and Shardy share, read strictly and written.
+"""Text of named axes, `{"data", "model":(2)4, ?}`: a strict reader and a writer for HLO V3 and Shardy.
 
 >>> from shardviz.notation.scan import Scanner
 >>> read_dimension(Scanner('{"data", "model":(2)4, ?}p1', "Shardy sharding"))
@@ -15,15 +15,15 @@ from shardviz.errors import MeshError, excerpt
 from shardviz.notation.bounds import MOST_DIMENSIONS, MOST_NAMED
 from shardviz.notation.letters import (
     MANUAL,
+    NOT_SHARDED,
     OPEN,
-    UNCUT,
     Letter,
     Piece,
     axis_words,
     listed,
     names_words,
-    nothing_cut,
     partial_words,
+    unsharded_words,
 )
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
@@ -32,93 +32,93 @@ from shardviz.notation.spec import Axis, Spec, partial_kind
 
 
 class WrittenDimension(NamedTuple):
-    """A dimension as it is written: its axes, whether it is open, its priority (HLO has none)."""
+    """A dimension in text: its axes, whether it is open, and its priority (HLO has no priorities)."""
 
     axes: tuple[Axis, ...]
     open: bool = False
     priority: int | None = None
 
 
-def read_axes(it: Scanner) -> tuple[Axis, ...]:
-    """Axes in braces: `{"a", "b":(2)4}`."""
-    it.need("{")
-    return tuple(it.listed(lambda: _axis(it), "}", MOST_NAMED))
+def read_axes(scan: Scanner) -> tuple[Axis, ...]:
+    """Read axes in braces: `{"a", "b":(2)4}`."""
+    scan.need("{")
+    return tuple(scan.listed(lambda: _axis(scan), "}", MOST_NAMED))
 
 
-def _axis(it: Scanner) -> Axis:
-    name = it.quoted()
-    if not it.take(":"):
+def _axis(scan: Scanner) -> Axis:
+    name = scan.quoted()
+    if not scan.take(":"):
         return name
-    it.need("(")
-    before = it.integer()
-    it.need(")")
-    return name, before, it.integer()
+    scan.need("(")
+    before = scan.integer()
+    scan.need(")")
+    return name, before, scan.integer()
 
 
-def read_dimension(it: Scanner, priorities: bool = True) -> WrittenDimension:
-    """A dimension, `{"a", ?}p1`; its priority only where `priorities` are asked for."""
-    it.need("{")
+def read_dimension(scan: Scanner, priorities: bool = True) -> WrittenDimension:
+    """Read a dimension, `{"a", ?}p1`; read its priority only if `priorities`."""
+    scan.need("{")
 
     def axis() -> Axis | None:
-        if not it.take("?"):
-            return _axis(it)
-        return None if it.sees("}") else it.fail("'}'")
+        if not scan.take("?"):
+            return _axis(scan)
+        return None if scan.sees("}") else scan.fail("'}'")
 
-    entries = it.listed(axis, "}", MOST_NAMED)
+    entries = scan.listed(axis, "}", MOST_NAMED)
     axes, is_open = tuple(each for each in entries if each is not None), None in entries
-    if not axes and not is_open and priorities and it.sees("p"):
-        it.fail("no priority: a dimension that is closed and has no axes has nothing to propagate")
-    return WrittenDimension(axes, is_open, it.integer() if priorities and it.take("p") else None)
+    if not axes and not is_open and priorities and scan.sees("p"):
+        scan.fail("no priority: a dimension that is closed and has no axes has nothing to propagate")
+    return WrittenDimension(axes, is_open, scan.integer() if priorities and scan.take("p") else None)
 
 
-def read_dimensions(it: Scanner, priorities: bool = True) -> list[WrittenDimension]:
-    it.need("[")
-    return it.listed(lambda: read_dimension(it, priorities), "]", MOST_DIMENSIONS)
+def read_dimensions(scan: Scanner, priorities: bool = True) -> list[WrittenDimension]:
+    scan.need("[")
+    return scan.listed(lambda: read_dimension(scan, priorities), "]", MOST_DIMENSIONS)
 
 
 Lists = dict[str, Any]
-"""The axes that are `replicated`, `unreduced` and `manual`, each a tuple; `kind`, what reduces the unreduced ones."""
+"""The `replicated`, `unreduced` and `manual` axes, each a tuple; `kind` is the reduction of the unreduced axes."""
 
 
-def read_lists(it: Scanner, kinds: Sequence[str], before: str = "") -> Lists:
-    """Axes behind the dimensions, `, replicated={"a"}, unreduced=max{"b"}`, each of `kinds` at most once, up to the
-    word `before`. A `ParseError` for another word or one twice, a `SpecError` for an unknown kind of unreduced axes."""
+def read_lists(scan: Scanner, kinds: Sequence[str], before: str = "") -> Lists:
+    """Read the axes behind the dimensions, such as `, replicated={"a"}, unreduced=max{"b"}`, up to the word `before`.
+    Raises ParseError for a word that is not in `kinds` or occurs twice, SpecError for an unknown reduction."""
     lists: Lists = {}
-    while it.take(","):
-        if before and it.sees(before):
+    while scan.take(","):
+        if before and scan.sees(before):
             break
-        key = it.word()
+        key = scan.word()
         if key not in kinds or key in lists:
             *first, last = (f"{kind}={{...}}" for kind in kinds)
-            it.refuse(f"{', '.join(first)} or {last}, each once")
-        it.need("=")
-        if key == "unreduced" and not it.sees("{"):
-            lists["kind"] = partial_kind(it.word(), f"{it.what} {excerpt(it.text)}")
-        lists[key] = read_axes(it)
+            scan.refuse(f"{', '.join(first)} or {last}, each once")
+        scan.need("=")
+        if key == "unreduced" and not scan.sees("{"):
+            lists["kind"] = partial_kind(scan.word(), f"{scan.what} {excerpt(scan.text)}")
+        lists[key] = read_axes(scan)
     return lists
 
 
 def build(
-    theirs: DeviceMesh,
+    text_mesh: DeviceMesh,
     devices: tuple[int, ...],
     dims: Sequence[WrittenDimension],
     lists: Lists,
     mesh: DeviceMesh | None,
     rank: int | None = None,
 ) -> Sharding:
-    """The record of named dimensions over the text's own mesh (`theirs`), said in the axes of `mesh`, or of that.
-    `devices` are the places of `mesh` at each of its places, empty for 0, 1, 2, ...; text without dimensions fits every
-    rank. A `SpecError` where axes or numbers of devices do not fit."""
-    if devices and sorted(devices) != list(range(theirs.size)):
-        raise MeshError(f"mesh {theirs}: its device ids must be 0 to {theirs.size - 1}, each once, not {devices[:8]}")
-    theirs = DeviceMesh(theirs.names, theirs.sizes)
-    if (
-        not theirs.names and not devices and mesh is not None
-    ):  # an empty mesh: no axes to shard along, so copies all over
-        theirs = DeviceMesh(mesh.names, mesh.sizes)
+    """Return the record of dimensions with named axes over `text_mesh`, the mesh that the text names. The record is
+    over `mesh`, or over `text_mesh` if `mesh` is None. `devices` has the position in `mesh` of each device of
+    `text_mesh`; empty means 0, 1, 2, ... Text without dimensions fits every rank. Raises SpecError or MeshError if the
+    axes or the number of devices do not fit."""
+    if devices and sorted(devices) != list(range(text_mesh.size)):
+        expected = f"expected the device ids 0 to {text_mesh.size - 1}, each once"
+        raise MeshError(f"mesh {text_mesh}: {expected}, not {devices[:8]}")
+    text_mesh = DeviceMesh(text_mesh.names, text_mesh.sizes)
+    if not text_mesh.names and not devices and mesh is not None:  # a mesh without axes: replicated on every device
+        text_mesh = DeviceMesh(mesh.names, mesh.sizes)
     record = Sharding.from_spec(
         Spec(tuple(d.axes for d in dims), lists.get("unreduced", ()), (), lists.get("kind", "sum")),
-        theirs,
+        text_mesh,
         len(dims),
         manual=lists.get("manual", ()),
         open=[d.open for d in dims],
@@ -126,9 +126,9 @@ def build(
         replicated=lists.get("replicated", ()),
     )
     if mesh is None:
-        record = replace(record, mesh=DeviceMesh(theirs.names, theirs.sizes, (), devices, by_id=True))
+        record = replace(record, mesh=DeviceMesh(text_mesh.names, text_mesh.sizes, (), devices, by_id=True))
     else:
-        record = record.onto(mesh, mesh.places_of(devices or range(theirs.size)))
+        record = record.onto(mesh, mesh.places_of(devices or range(text_mesh.size)))
     return replace(record, rank=None).with_rank(rank) if rank and not dims else record
 
 
@@ -136,19 +136,19 @@ Quote = Callable[[str], str]
 
 
 def axis_with(axis: Axis, quote: Quote) -> str:
-    """An axis in quotes, or a part of one: `"x":(2)4`."""
+    """Write a quoted axis, or a part of an axis: `"x":(2)4`."""
     return quote(axis) if isinstance(axis, str) else f"{quote(axis[0])}:({axis[1]}){axis[2]}"
 
 
 def write_dimensions(sharding: Sharding, dims: Sequence[Sequence[Axis]], quote: Quote) -> Iterator[Piece]:
-    """`[{"x", ?}p1, {}]`; `sharding` says what is open, and which dimension comes first."""
+    """Write dimensions, `[{"x", ?}p1, {}]`; `sharding` supplies which are open, and their priorities."""
     if not dims:
-        yield Letter("[]", nothing_cut(sharding))
+        yield Letter("[]", unsharded_words(sharding))
         return
     for i, dim in enumerate(dims):
         yield ", " if i else "["
         if not dim and not sharding.open[i]:
-            yield Letter("{}", UNCUT)
+            yield Letter("{}", NOT_SHARDED)
         else:
             letters = [Letter(axis_with(axis, quote), axis_words(sharding, axis)) for axis in dim]
             letters += [Letter("?", OPEN)] if sharding.open[i] else []
@@ -161,7 +161,7 @@ def write_dimensions(sharding: Sharding, dims: Sequence[Sequence[Axis]], quote: 
 
 
 def write_lists(lists: Mapping[str, Sequence[Axis]], kind: str, quote: Quote) -> Iterator[Piece]:
-    """`, replicated={"x"}, unreduced=max{"y"}`: those that are not empty, and what reduces the unreduced ones."""
+    """Write the non-empty lists, `, replicated={"x"}, unreduced=max{"y"}`; `kind` reduces the unreduced axes."""
     words = {"replicated": "over {} the devices are to hold copies", "manual": MANUAL}
     for name, axes in lists.items():
         if axes:

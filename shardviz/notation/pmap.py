@@ -1,13 +1,13 @@
-"""pmap's way to write a sharding, which old code and old papers use; JAX no longer has it.
+"""pmap's notation for a sharding, found in old code and papers; current JAX no longer has it.
 
-An array's dimensions are cut into pieces, which makes *sharded axes*, numbered in order; the mesh then says in which
-order its own axes take these up, or hold copies:
+Chunking an array's dimensions makes *sharded axes*, numbered in order. The mesh mapping assigns each mesh axis to a
+sharded axis, or to copies:
 
 >>> spec = ShardingSpec((Chunked((4,)), NoSharding()), (Replicated(2), ShardedAxis(0)))
 >>> spec.mesh_shape, str(spec.to_sharding("a=2,b=4"))
 ((2, 4), '[b, ·]')
 
-`Unstacked` is a dimension cut into pieces of one that the shards no longer have. It fits a dimension of that size only:
+`Unstacked` shards a dimension into pieces of one element and removes it from the shards:
 
 >>> unstacked = ShardingSpec((Unstacked(4), NoSharding()), (ShardedAxis(0),))
 >>> str(unstacked.to_sharding().to("pmap"))
@@ -26,7 +26,7 @@ import numpy as np
 
 from shardviz.errors import ParseError, SpecError, excerpt
 from shardviz.notation.bounds import MOST_AXES, check_size
-from shardviz.notation.letters import UNCUT, Letter, Piece
+from shardviz.notation.letters import NOT_SHARDED, Letter, Piece
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import Axis, Spec, axis_part
@@ -39,8 +39,7 @@ class NoSharding:
 
 @dataclass(frozen=True)
 class Chunked:
-    """A dimension cut into so many chunks, those again into chunks, and so on, major to minor: a sharded axis for
-    each."""
+    """A dimension sharded into chunks, the chunks into smaller chunks, and so on; each level is a sharded axis."""
 
     chunks: tuple[int, ...]
 
@@ -53,7 +52,7 @@ class Chunked:
 
 @dataclass(frozen=True)
 class Unstacked:
-    """A dimension of this size of which each device holds one element; its shards do not have the dimension."""
+    """A dimension of this size that the shards lack: each device has one of its elements."""
 
     size: int
 
@@ -66,14 +65,14 @@ class Unstacked:
 
 @dataclass(frozen=True)
 class ShardedAxis:
-    """A mesh axis that runs through the sharded axis of this number."""
+    """A mesh axis that shards the sharded axis of this number."""
 
     axis: int
 
 
 @dataclass(frozen=True)
 class Replicated:
-    """A mesh axis along which devices hold so many copies."""
+    """A mesh axis along which the devices hold this number of copies."""
 
     replicas: int
 
@@ -83,8 +82,8 @@ class Replicated:
 
 @dataclass(frozen=True)
 class ShardingSpec:
-    """How an array is sharded, each dimension `NoSharding` (or None), `Chunked` or `Unstacked`, and how the pieces lie
-    on a mesh without names, whose axes are each `ShardedAxis` or `Replicated`, major to minor."""
+    """The sharding of each dimension (`NoSharding` or None, `Chunked`, `Unstacked`), and the mapping to a mesh. The
+    mesh has no axis names. Each of its axes, major to minor, is `ShardedAxis` or `Replicated`."""
 
     sharding: tuple[NoSharding | Chunked | Unstacked, ...]
     mesh_mapping: tuple[ShardedAxis | Replicated, ...]
@@ -126,7 +125,7 @@ class ShardingSpec:
         ]
 
     def to_sharding(self, mesh: Any = None) -> Sharding:
-        """The record over a mesh: `sv.layout` has the slices of it.
+        """Return the record over a mesh; `sv.layout` computes its slices.
 
         Args:
             mesh: a mesh with as many devices; None for one with the axes `m0`, `m1`, ... of `mesh_mapping`.
@@ -154,7 +153,7 @@ def _count(n: Any, owner: Any) -> int:
 
 
 def from_sharding(sharding: Sharding) -> ShardingSpec:
-    """A record as pmap's specification; an axis of which dimensions take parts is several mesh axes there."""
+    """Return a record as pmap's specification; an axis of which dimensions use parts becomes several mesh axes."""
     for axes, what in (
         (sharding.unreduced, "partial sums"),
         (sharding.manual, "manual axes"),
@@ -187,14 +186,14 @@ def from_sharding(sharding: Sharding) -> ShardingSpec:
 
 
 def _split(axis: Axis, sharding: Sharding) -> list[tuple[str, int, int]]:
-    """An axis cut wherever a dimension takes a part of it."""
+    """Return the parts of an axis, split at the boundaries of the parts that dimensions use."""
     assert sharding.spec is not None
     name, before, size = axis_part(axis, sharding.mesh)
-    cuts = {before, before * size}
+    bounds = {before, before * size}
     for other in sharding.spec.axes:
         if not isinstance(other, str) and other[0] == name:
-            cuts |= {c for c in (other[1], other[1] * other[2]) if before < c < before * size}
-    edges = sorted(cuts)
+            bounds |= {n for n in (other[1], other[1] * other[2]) if before < n < before * size}
+    edges = sorted(bounds)
     for low, high in itertools.pairwise(edges):
         if high % low:
             raise SpecError(f"{sharding}: the parts of axis {name!r} do not nest, so no mesh axes make them up")
@@ -202,13 +201,13 @@ def _split(axis: Axis, sharding: Sharding) -> list[tuple[str, int, int]]:
 
 
 def write(sharding: Sharding) -> Iterator[Piece]:
-    """The text of a record's `ShardingSpec`."""
+    """Write the text of a record's `ShardingSpec`."""
     spec = from_sharding(sharding)
     yield "ShardingSpec(("
     number = 0
     for dimension, entry in enumerate(spec.sharding):
         yield ", " if dimension else ""
-        words = UNCUT
+        words = NOT_SHARDED
         if isinstance(entry, Chunked):
             first, *more = entry.chunks
             last = number + len(more)
@@ -241,14 +240,14 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (NoSharding, Unstacked
 
 
 def looks_like(text: str) -> bool:
-    """Whether a text is a ShardingSpec, or a PmapSharding with one."""
+    """Whether a text is a ShardingSpec, or a PmapSharding that contains one."""
     return text.startswith(("ShardingSpec(", "PmapSharding("))
 
 
 def parse(text: str) -> ShardingSpec:
-    """A ShardingSpec from what it prints as, now or in the JAX of its time; of a PmapSharding, the one inside.
-    Raises ParseError if the text is none, SpecError for numbers that make none.
+    """Parse the text of a ShardingSpec or a PmapSharding, in the format of any JAX version.
 
+    Raises ParseError for other text, SpecError for inconsistent numbers.
     >>> parse("ShardingSpec((Chunked(4), NoSharding()), (Replicated(replicas=2), ShardedAxis(axis=0)))").mesh_shape
     (2, 4)
     """

@@ -1,4 +1,4 @@
-"""XLA's `OpSharding` message: its serialized bytes, read without JAX or protobuf as the HLO text that says the same.
+"""XLA's serialized `OpSharding` message, read into HLO text without JAX or protobuf.
 
 >>> from shardviz.notation import DeviceMesh, hlo
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
@@ -38,7 +38,7 @@ from shardviz.notation.scan import iota_of, iota_text
 from shardviz.notation.spec import partial_kind
 
 TYPES = ("replicated", "maximal", "tuple", "other", "manual", "unknown", "unreduced")
-_NUMBERS = {  # field → its name, and whether it is a list; those of shard groups tie arrays together, and shard none
+_NUMBERS = {  # field → name, and whether it is a list; shard groups (11 to 13) do not affect how an array is sharded
     1: ("type", False),
     3: ("tile_assignment_dimensions", True),
     4: ("tile_assignment_devices", True),
@@ -51,12 +51,12 @@ _NUMBERS = {  # field → its name, and whether it is a list; those of shard gro
     13: ("shard_group_type", False),
 }
 _TUPLE, _METADATA, _NAMED = 5, 7, 14
-_OP_TYPE, _OP_NAME = 1, 2  # of the metadata
+_OP_TYPE, _OP_NAME = 1, 2  # fields of the metadata
 
 
 def hlo_text(data: bytes) -> str:
-    """HLO's text of a serialized `OpSharding`. A `ParseError` for other bytes, fields that contradict each other, or a
-    field that is not known here, whatever it says; a `SpecError` for a tuple's, or one of named axes."""
+    """Return the HLO text of a serialized `OpSharding`. Raises ParseError for other bytes, contradictory fields or an
+    unknown field, SpecError for a tuple's sharding or a sharding of named axes."""
     check_size(data, MOST_CHARACTERS, "OpSharding", "bytes")
     numbers: dict[str, list[int]] = {name: [] for name, _ in _NUMBERS.values()}
     partial = ""
@@ -64,17 +64,17 @@ def hlo_text(data: bytes) -> str:
         if count == MOST_FIELDS:
             raise ParseError(f"OpSharding: more than {MOST_FIELDS} fields")
         if number == _TUPLE:
-            raise SpecError("OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time")
+            raise SpecError("OpSharding: expected one array's sharding, not a tuple's; pick one of its tuple_shardings")
         if number == _NAMED:
-            raise SpecError("OpSharding: it names the axes of a mesh of its own; give str(HloSharding.from_proto(it))")
+            raise SpecError("OpSharding: it names the axes of its own mesh; give str(HloSharding.from_proto(it))")
         if number == _METADATA and isinstance(value, bytes):
             partial = _partial_kind(value) or partial
             continue
         name, is_list = _NUMBERS.get(number, ("", False))
         if not name:
-            raise ParseError(f"OpSharding: field {number} is none that is known here, so what it says cannot be told")
+            raise ParseError(f"OpSharding: unknown field {number}; the file may need a newer shardviz")
         if isinstance(value, bytes) and not is_list:
-            raise ParseError(f"OpSharding: {name} is of another kind")
+            raise ParseError(f"OpSharding: {name} has the wrong wire type")
         most = MOST_DEVICES if name == "tile_assignment_devices" else MOST_DIMENSIONS
         numbers[name] += _varints(value, name, most) if isinstance(value, bytes) else [value]
         if is_list:
@@ -85,24 +85,24 @@ def hlo_text(data: bytes) -> str:
 def _body(numbers: dict[str, list[int]]) -> str:
     kind, devices = (numbers["type"] or [0])[-1], ",".join(map(str, numbers["tile_assignment_devices"]))
     if not kind < len(TYPES):
-        raise ParseError(f"OpSharding: type {kind} is none of 0 to {len(TYPES) - 1}, {', '.join(TYPES)}")
+        raise ParseError(f"OpSharding: type {kind} is unknown; expected 0 to {len(TYPES) - 1}, {', '.join(TYPES)}")
     if TYPES[kind] != "other":
         return TYPES[kind] + (f" device={devices}" if TYPES[kind] == "maximal" else "")
     text = f"devices=[{','.join(map(str, numbers['tile_assignment_dimensions']))}]{devices}"
     if reshape := numbers["iota_reshape_dims"]:
         if devices:
-            raise ParseError("OpSharding: tile_assignment_devices and iota_reshape_dims are given, of which one is")
+            raise ParseError("OpSharding: expected tile_assignment_devices or iota_reshape_dims, not both")
         text += f"<={iota_text(reshape, numbers['iota_transpose_perm'] or range(len(reshape)))}"
     kinds = [TYPES[k] if k < len(TYPES) else str(k) for k in numbers["last_tile_dims"]]
     if (numbers["replicate_on_last_tile_dim"] or [0])[-1]:
         if kinds:
-            raise ParseError("OpSharding: replicate_on_last_tile_dim and last_tile_dims are given, of which one is")
+            raise ParseError("OpSharding: expected replicate_on_last_tile_dim or last_tile_dims, not both")
         return f"{text} last_tile_dim_replicate"
     return f"{text} last_tile_dims={{{', '.join(kinds)}}}" if kinds else text
 
 
 def _partial_kind(metadata: bytes) -> str:
-    """What reduces partial results, which newer XLA says in the metadata: as HLO's text has it; empty for nothing."""
+    """Return the HLO text of the reduction of partial results, which newer XLA has in the metadata; empty without."""
     texts = {number: value.decode("utf-8", "replace") for number, value in fields(metadata) if isinstance(value, bytes)}
     if texts.get(_OP_TYPE) != REDUCTION:
         return ""
@@ -111,7 +111,7 @@ def _partial_kind(metadata: bytes) -> str:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a serialized message, number and value, in their order; a `ParseError` where the bytes are none."""
+    """Yield the number and value of each field of a serialized message; raise ParseError for other bytes."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -126,7 +126,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             yield number, data[at : at + length]
             at += length
         else:
-            raise ParseError(f"OpSharding: these bytes are no such message (wire type {wire} in field {number})")
+            raise ParseError(f"OpSharding: these bytes are not an OpSharding (wire type {wire} in field {number})")
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -145,7 +145,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _varints(data: bytes, name: str, most: int) -> list[int]:
-    """The numbers of a packed list, which are this many at most."""
+    """Read a packed list of at most `most` numbers."""
     values: list[int] = []
     at = 0
     while at < len(data):
@@ -156,7 +156,7 @@ def _varints(data: bytes, name: str, most: int) -> list[int]:
 
 
 def write(sharding: Sharding) -> Iterator[Piece]:
-    """The message as it prints, on one line, its devices as an iota where they are one."""
+    """Write the message as protobuf prints it, on one line, with the devices as an iota if possible."""
     check_tiled(sharding, "OpSharding")
     letters = [Letter(f"type: {sharding.kind.upper()}", of_kind(TYPE_WORDS[sharding.kind], sharding))]
     if sharding.unreduced_kind != "sum":
@@ -191,7 +191,7 @@ def _numbers(name: str, values: Sequence[int], words: str) -> Letter:
 
 
 def make(sharding: Sharding) -> Any:
-    """The record as an `OpSharding` object of JAX's, which XLA reads from HLO's text."""
+    """Return the record as JAX's `OpSharding` object, which XLA parses from HLO text."""
     check_tiled(sharding, "OpSharding")
     counted = sharding.kind != "other" or iota_of(in_numbers(sharding).devices) is not None
     from shardviz import _jax

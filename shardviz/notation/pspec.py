@@ -6,7 +6,7 @@
 >>> str(sharding), text_of(write(sharding)), str(from_entries(("X", None), mesh, 2))
 ('[?, X] sum over Y', "P(P.UNCONSTRAINED, 'X', unreduced={'Y'})", '[X, ·]')
 
-Axes that the mesh has as Manual are manual, which a PartitionSpec does not say.
+A PartitionSpec does not name manual axes: the mesh's axes of type Manual are manual.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 from shardviz.errors import ParseError, SpecError, excerpt
 from shardviz.notation.bounds import MOST_WRITTEN, check_size
 from shardviz.notation.letters import (
+    NOT_SHARDED,
     REDUCED,
-    UNCUT,
     Letter,
     Piece,
     axis_words,
     listed,
     names_words,
-    nothing_cut,
     partial_words,
+    unsharded_words,
 )
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
@@ -40,42 +40,41 @@ _ENTRY = "an entry is None, an axis name or a tuple of axis names"
 
 
 def is_pspec(value: Any) -> bool:
-    """Whether it is a PartitionSpec, told by what it has, so that JAX is not imported for it."""
+    """Whether a value is a PartitionSpec, tested by its attributes, so that JAX is not imported."""
     return hasattr(value, "UNCONSTRAINED") and isinstance(value, Iterable) and not isinstance(value, type)
 
 
 def from_entries(entries: Any, mesh: DeviceMesh, rank: int | None) -> Sharding:
-    """The record of a PartitionSpec, a tuple or a `Spec`; a `SpecError` for anything else, and where it does not fit
-    the mesh."""
+    """Return the record of a PartitionSpec, a tuple or a `Spec`; raise SpecError if it does not fit the mesh."""
     spec, opened = Spec.with_open(entries)
     reduced = tuple(sorted(getattr(entries, "reduced", None) or (), key=str))
     return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=reduced)
 
 
 def looks_like(text: str) -> bool:
-    """Whether text is meant as a PartitionSpec or a tuple."""
+    """Whether text looks like a PartitionSpec or a tuple."""
     return text.startswith("(") or _CALL.match(text) is not None
 
 
 def read(text: str, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
-    """A PartitionSpec's text, or a tuple's: `P('data', None)`, `('data', None)`. A `ParseError` for other text, a
-    `SpecError` where it does not fit the mesh."""
+    """Read the text of a PartitionSpec, `P('data', None)`, or of a tuple, `('data', None)`. Raises ParseError for other
+    text, SpecError if the sharding does not fit the mesh."""
     check_size(text, MOST_WRITTEN, "sharding", "characters")
     spec, opened = parse(text, f"sharding {excerpt(text)!r}")
     return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=spec.reduced)
 
 
 def parse(text: str, what: str, *, bare: bool = False) -> tuple[Spec, list[bool]]:
-    """A PartitionSpec's text, or a tuple's, as a spec, and which dimensions are `P.UNCONSTRAINED`; nothing is
-    evaluated. With `bare`, names may stand without quotes, and one entry or a list for the tuple. `what` is for the
-    `ParseError`."""
+    """Parse the text of a PartitionSpec or a tuple, without evaluating it. Return the spec, and for each dimension
+    whether it is `P.UNCONSTRAINED`. With `bare`, names need no quotes, and a single entry or a list replaces the tuple.
+    `what` names the text in a ParseError."""
     try:
-        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of strange escapes
+        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # invalid escapes
             node = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         at = max(0, (error.offset or 1) - 1)
         raise ParseError(f"{what}: expected P('data', None): {error.msg} at position {at}") from None
-    except (ValueError, RecursionError, MemoryError):  # a null character; expressions in expressions without end
+    except (ValueError, RecursionError, MemoryError):  # a null character, or too deeply nested expressions
         raise ParseError(f"{what}: expected P('data', None)") from None
     keywords: list[ast.keyword] = []
     if isinstance(node, ast.Call) and _last_name(node.func) in _NAMES:
@@ -93,19 +92,18 @@ def parse(text: str, what: str, *, bare: bool = False) -> tuple[Spec, list[bool]
         if key in lists or key not in ("unreduced", "reduced", "unreduced_kind"):
             raise ParseError(f"{what}: expected unreduced={{...}} or reduced={{...}}, each once, not {excerpt(key)}=")
         lists[key] = (_kind if key == "unreduced_kind" else _names)(keyword.value, what)
-    opened = [_last_name(entry) == "UNCONSTRAINED" for entry in entries]
-    dims = tuple(() if o else _axes(entry, what, bare) for entry, o in zip(entries, opened, strict=True))
+    is_open = [_last_name(entry) == "UNCONSTRAINED" for entry in entries]
+    dims = tuple(() if o else _axes(entry, what, bare) for entry, o in zip(entries, is_open, strict=True))
     sets = lists.get("unreduced", ()), lists.get("reduced", ())
-    return Spec(dims, *sets, lists.get("unreduced_kind", "sum")), opened
+    return Spec(dims, *sets, lists.get("unreduced_kind", "sum")), is_open
 
 
 def _last_name(node: ast.expr) -> str:
-    """`max` of `jax.sharding.UnreducedKind.max`; empty for what is no name."""
+    """Return the last name of an expression, `max` of `jax.sharding.UnreducedKind.max`; empty for other nodes."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _axes(node: ast.expr, what: str, bare: bool) -> tuple[Axis, ...]:
-    """An entry: None, an axis, or a tuple or list of axes."""
     if isinstance(node, ast.Constant) and node.value is None:
         return ()
     if isinstance(node, ast.Tuple | ast.List) and not _part(node):
@@ -122,11 +120,11 @@ def _axis(node: ast.expr, what: str, bare: bool = False) -> Axis:
         return node.id
     if isinstance(node, ast.Name):
         raise ParseError(f"{what}: {_ENTRY}, not {node.id}; put the name in quotes, {node.id!r}")
-    raise ParseError(f"{what}: {_ENTRY}, not what stands at position {node.col_offset}")
+    raise ParseError(f"{what}: {_ENTRY}, not the expression at position {node.col_offset}")
 
 
 def _part(node: ast.expr) -> tuple[str, int, int] | None:
-    """A part of an axis, `('model', 1, 2)`; None for anything else."""
+    """Read a part of an axis, `('model', 1, 2)`; None for anything else."""
     if not isinstance(node, ast.Tuple | ast.List):
         return None
     match [getattr(each, "value", None) for each in node.elts]:
@@ -136,7 +134,7 @@ def _part(node: ast.expr) -> tuple[str, int, int] | None:
 
 
 def _names(node: ast.expr, what: str) -> tuple[Axis, ...]:
-    """A set of axes: `{'a'}`, `frozenset({'a'})`, `('a',)`."""
+    """Read a set of axes: `{'a'}`, `frozenset({'a'})`, `('a',)`."""
     if isinstance(node, ast.Call) and _last_name(node.func) in ("set", "frozenset"):
         node = node.args[0] if node.args else ast.Set(elts=[])
     if not isinstance(node, ast.Set | ast.Tuple | ast.List):
@@ -152,10 +150,10 @@ def _kind(node: ast.expr, what: str) -> str:
 
 
 def write(sharding: Sharding) -> Iterator[Piece]:
-    """The text of a PartitionSpec."""
+    """Write the text of a PartitionSpec."""
     entries, unreduced, reduced = _parts(sharding)
     if not (entries or unreduced or reduced):
-        yield Letter("P()", nothing_cut(sharding))
+        yield Letter("P()", unsharded_words(sharding))
         return
     items = [list(_written(entry, sharding)) for entry in entries]
     partial = partial_words(unreduced, sharding.unreduced_kind)
@@ -170,7 +168,7 @@ def write(sharding: Sharding) -> Iterator[Piece]:
 
 def _written(entry: Any, sharding: Sharding) -> Iterator[Piece]:
     if entry is None:
-        yield Letter("None", UNCUT)
+        yield Letter("None", NOT_SHARDED)
     elif entry is ...:
         yield Letter("P.UNCONSTRAINED", "the compiler may shard this dimension as it likes")
     elif isinstance(entry, str):
@@ -181,7 +179,7 @@ def _written(entry: Any, sharding: Sharding) -> Iterator[Piece]:
 
 
 def make(sharding: Sharding) -> Any:
-    """The record as a `jax.sharding.PartitionSpec`."""
+    """Return the record as a `jax.sharding.PartitionSpec`."""
     parts = _parts(sharding)
     from shardviz import _jax
 
@@ -194,34 +192,34 @@ def make(sharding: Sharding) -> Any:
 
 
 def _parts(sharding: Sharding) -> tuple[tuple[Any, ...], tuple[str, ...], tuple[str, ...]]:
-    """What a PartitionSpec is made of: entries (`...` for UNCONSTRAINED), unreduced axes, reduced axes."""
+    """Return a PartitionSpec's entries (`...` for UNCONSTRAINED), unreduced axes and reduced axes."""
     if sharding.spec is None:
-        raise SpecError(f"{sharding}: no PartitionSpec says it: {sharding.why}")
+        raise SpecError(f"{sharding}: a PartitionSpec cannot express it: {sharding.why}")
     if any(p is not None for p in sharding.priorities):
         raise SpecError(f"{sharding}: a PartitionSpec has no priorities, which Shardy has")
     if any(sharding.open) and sharding.replicated:
         names = " ".join(map(axis_text, sharding.replicated))
-        raise SpecError(f"{sharding}: a PartitionSpec cannot keep {names} out of the dimensions that it leaves open")
+        raise SpecError(f"{sharding}: a PartitionSpec cannot keep {names} out of its unconstrained dimensions")
     wanted = set(sharding.mesh.manual)
     if {axis_text(a) for a in sharding.manual} != wanted:
         names = " ".join(map(axis_text, sharding.manual)) or "none"
         raise SpecError(
-            f"{sharding}: a PartitionSpec has no manual axes, the types of the mesh's axes have; here {names} would "
-            f"have to be Manual in the mesh, where {' '.join(sorted(wanted)) or 'none'} is"
+            f"{sharding}: a PartitionSpec cannot name manual axes, the mesh types them Manual; the sharding has "
+            f"{names}, the mesh has {' '.join(sorted(wanted)) or 'none'}"
         )
     entries: list[Any] = []
     for dim, is_open in zip(sharding.spec.dims, sharding.open, strict=True):
         if dim and is_open:
             raise SpecError(
-                f"{sharding}: a PartitionSpec leaves a dimension open (P.UNCONSTRAINED) or names its axes, not both, "
-                f"and this one names {' '.join(map(axis_text, dim))}"
+                f"{sharding}: a PartitionSpec cannot name the axes of an unconstrained dimension, and this dimension "
+                f"has {' '.join(map(axis_text, dim))}"
             )
-        names = _whole(dim, sharding)
-        entries.append(... if is_open else None if not names else names[0] if len(names) == 1 else names)
-    return tuple(entries), _whole(sharding.unreduced, sharding), _whole(sharding.reduced, sharding)
+        axes = _axis_names(dim, sharding)
+        entries.append(... if is_open else None if not axes else axes[0] if len(axes) == 1 else axes)
+    return tuple(entries), _axis_names(sharding.unreduced, sharding), _axis_names(sharding.reduced, sharding)
 
 
-def _whole(axes: tuple[Axis, ...], sharding: Sharding) -> tuple[str, ...]:
+def _axis_names(axes: tuple[Axis, ...], sharding: Sharding) -> tuple[str, ...]:
     for axis in axes:
         if not isinstance(axis, str):
             raise SpecError(

@@ -1,4 +1,4 @@
-"""Any sharding, in whatever notation, as one record, the public `sv.sharding`; and one sharding in every notation.
+"""The public `sv.sharding`, which reads any notation into one record, and `rosetta`, which writes every notation.
 
 >>> mesh = "data=2,model=4"
 >>> for written in (("data", None), "P('data', None)", "[data, ·]", "A[I_data, J]", "{devices=[2,1,4]<=[8] \
@@ -12,10 +12,10 @@ last_tile_dim_replicate}", "{mesh['data'=2,'model'=4], [{'data'}, {}]}", '#sdy.s
 [data, ·]
 [data, ·]
 
-Text is known by its first characters, objects of JAX by what they have and not by their class, so that nothing of JAX
-is imported for them.
+Text is recognized by its first characters, JAX objects by their attributes rather than their class, so that JAX is not
+imported.
 
-And a record in every notation, with what each letter of it means:
+`rosetta` writes a record in every notation, with the meaning of each letter:
 
 >>> rows = sharding("P('data', None)", mesh)
 >>> for row in rosetta(rows):
@@ -56,29 +56,28 @@ from shardviz.notation.scan import Scanner, unescaped
 from shardviz.notation.spec import Spec
 
 _ATTRIBUTE = re.compile(r"\{?\s*(?:sdy\.|mhlo\.)?sharding\s*=\s*(?=[\"{#<\[])")
-"""In front of a sharding where it is copied from a program: `sharding={...}`, `{sdy.sharding = #sdy.sharding<...>}`."""
+"""The prefix of a sharding copied from a program: `sharding={...}`, `{sdy.sharding = #sdy.sharding<...>}`."""
 
 
 def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Sharding:
-    """Reads a sharding in any notation.
+    """Read a sharding in any notation.
 
     Args:
         anything: a PartitionSpec or a tuple such as `("data", None)`; text of a PartitionSpec, of HLO (V1, V2, V3) or
             of Shardy, the short `[data, ·]`, the scaling book's `A[I_data, J]`; an `OpSharding`, its serialized bytes,
-            or an `HloSharding`; Shardy's attributes, and the `SdyArray` that JAX makes them of; any
-            `jax.sharding.Sharding`, and whatever has one (`jax.Array`); a `notation.pmap.ShardingSpec`; a `Sharding`
-            record.
-        mesh: a mesh in any form that `DeviceMesh.of` reads. May be left out where the sharding says it itself; a record
-            or a `NamedSharding` is then said over this mesh by the names of its axes.
+            or an `HloSharding`; Shardy's attributes, and JAX's `SdyArray`; any `jax.sharding.Sharding`, or an object
+            that has one (`jax.Array`); a `notation.pmap.ShardingSpec`; a `Sharding` record.
+        mesh: a mesh in any form that `DeviceMesh.of` reads. Not needed if the sharding contains its mesh; a record or a
+            `NamedSharding` is then mapped to this mesh by axis names.
         rank: the array's number of dimensions; dimensions that are not named are not sharded.
 
     Returns:
         The record.
 
     Raises:
-        ParseError: for text or bytes that are no sharding.
+        ParseError: for text or bytes that are not a sharding.
         SpecError: for a sharding that does not fit the mesh or the rank.
-        MeshError: if there is no mesh, or `mesh` is none.
+        MeshError: if there is no mesh, or `mesh` does not describe one.
 
     Examples:
         >>> import shardviz as sv
@@ -139,36 +138,34 @@ def _written_by_people(plain: str, mesh: DeviceMesh, rank: int | None) -> Shardi
 
 
 def _printed(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    """What a `NamedSharding` prints. The mesh in it has no order of devices: a mesh that is given is taken instead."""
-    it = Scanner(text, "sharding")
-    it.need("NamedSharding(")
-    it.need("mesh=")
-    own = read_jax_mesh(it)
-    it.need(",")
-    it.need("spec=")
-    spec, memory, _ = it.text[it.at :].rpartition(", memory_kind=")
-    spec = spec if memory else it.text[it.at :].removesuffix(")")
-    if not it.text.endswith(")") or not pspec.looks_like(spec):
-        it.fail("a PartitionSpec, then at most memory_kind, and ')'")
+    """Read the text of a printed `NamedSharding`. It lacks the device order, so a `mesh` argument takes precedence."""
+    scan = Scanner(text, "sharding")
+    scan.need("NamedSharding(")
+    scan.need("mesh=")
+    own = read_jax_mesh(scan)
+    scan.need(",")
+    scan.need("spec=")
+    spec, memory, _ = scan.text[scan.at :].rpartition(", memory_kind=")
+    spec = spec if memory else scan.text[scan.at :].removesuffix(")")
+    if not scan.text.endswith(")") or not pspec.looks_like(spec):
+        scan.fail("a PartitionSpec, then at most memory_kind, and ')'")
     if mesh is not None and (mesh.names, mesh.sizes) != (own.names, own.sizes) and own.names:
-        raise SpecError(f"{it.subject}: it is over the mesh {own}, not {mesh}; leave out the mesh, or give that one")
-    if mesh is not None:  # its order of devices, with the types that were printed
+        raise SpecError(f"{scan.subject}: it is over the mesh {own}, not {mesh}; leave out the mesh, or give that one")
+    if mesh is not None:  # the device order of `mesh`, with the printed axis types
         own = replace(mesh, types=own.types or mesh.types)
     return pspec.read(spec.strip(), own, rank)
 
 
 def _needed(mesh: DeviceMesh | None, value: Any) -> DeviceMesh:
     if mesh is None:
-        raise MeshError(
-            f"{excerpt(str(value))}: the sizes of its axes are a mesh's; give one, such as mesh='data=8,model=4'"
-        )
+        raise MeshError(f"{excerpt(str(value))}: its axes have no sizes; give a mesh, such as mesh='data=8,model=4'")
     return mesh
 
 
 def _hlo_text(value: Any) -> str | None:
-    """HLO's text of a serialized `OpSharding`, an `OpSharding` or an `HloSharding`; None for what is none of these."""
+    """Return the HLO text of a serialized `OpSharding`, an `OpSharding` or an `HloSharding`; None for other objects."""
     if hasattr(value, "tile_assignment_devices"):
-        if hasattr(value, "to_proto"):  # an HloSharding, whose text has all but what reduces partial results in tiles
+        if hasattr(value, "to_proto"):  # an HloSharding, whose text lacks the reduction of partial results in tiles
             if str(value).startswith("{mesh["):
                 return str(value)
             value = value.to_proto()
@@ -177,7 +174,7 @@ def _hlo_text(value: Any) -> str | None:
 
 
 def _from_object(value: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    """A JAX object, by what it has; the order of its devices is its own mesh's, where it says one."""
+    """Read a JAX object, recognized by its attributes; its own mesh determines the device order, if it has one."""
     if (text := _hlo_text(value)) is not None:
         return hlo.read(text, mesh, rank)
     if hasattr(value, "dim_shardings") and hasattr(value, "mesh_shape"):  # SdyArray
@@ -202,8 +199,8 @@ def _from_jax_sharding(jax_sharding: Any, mesh: DeviceMesh | None, rank: int | N
         if mesh is not None and not own.names:
             return pspec.from_entries(jax_sharding.spec, mesh, rank)
         sharding = pspec.from_entries(jax_sharding.spec, own, rank)
-        alike = mesh is None or (mesh.names, mesh.sizes) == (own.names, own.sizes)
-        return sharding if mesh is None or (alike and own.device_ids) else sharding.over(mesh)
+        same_axes = mesh is None or (mesh.names, mesh.sizes) == (own.names, own.sizes)
+        return sharding if mesh is None or (same_axes and own.device_ids) else sharding.over(mesh)
     from shardviz import _jax
 
     ids = _jax.device_ids(jax_sharding)
@@ -229,9 +226,9 @@ def _from_jax_sharding(jax_sharding: Any, mesh: DeviceMesh | None, rank: int | N
 
 @dataclass(frozen=True)
 class Notation:
-    """What is written in a notation: pieces of text with their meanings, the object that programs use where there is
-    one (each a SpecError where it has no words for a record), and whether it has a word for a sharding that the
-    compiler did not say."""
+    """A writer of text in pieces with meanings, and a constructor of the notation's object if it has one. Both raise
+    SpecError if the notation cannot express a record. `knows_unknown` is whether the notation can write a sharding that
+    the compiler did not state."""
 
     write: Callable[[Sharding], Iterable[Piece]]
     make: Callable[[Sharding], Any] | None = None
@@ -253,8 +250,7 @@ _TABLE = {
 
 @dataclass(frozen=True)
 class NotationRow:
-    """A sharding in one of `NOTATIONS`: the text, in pieces of which the letters mean something; None, and why, where
-    the notation cannot express it."""
+    """A sharding in one of `NOTATIONS`: the text, its pieces and their meanings; or None, and why it has no text."""
 
     notation: str
     text: str | None
@@ -264,7 +260,7 @@ class NotationRow:
 
 
 def rosetta(sharding: Sharding) -> tuple[NotationRow, ...]:
-    """A sharding, from `sharding`, in every notation: a row for each of `NOTATIONS`, in that order."""
+    """Write a sharding in every notation: a row for each of `NOTATIONS`, in that order."""
     rows = []
     for notation in NOTATIONS:
         try:
@@ -291,7 +287,7 @@ def _object_or_text(notation: str, sharding: Sharding) -> Any:
 
 def _check_known(notation: str, sharding: Sharding) -> None:
     if sharding.unknown and not _TABLE[notation].knows_unknown:
-        raise SpecError(f"unknown sharding: the compiler did not say it, and {notation} has no word for that")
+        raise SpecError(f"unknown sharding: the compiler did not state it, and {notation} cannot write that")
 
 
 WRITERS.update({notation: partial(_object_or_text, notation) for notation in NOTATIONS})

@@ -1,4 +1,4 @@
-"""One record for a sharding, whatever it was written in.
+"""One record for a sharding, independent of the notation it was written in.
 
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
 >>> sharding = Sharding.from_spec(Spec.of((None, "model")), mesh)
@@ -29,7 +29,7 @@ NOTATIONS = ("pspec", "short", "book", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "s
 
 
 WRITERS: dict[str, Callable[[Sharding], Any]] = {}
-"""What writes a record in each notation. The table of notations fills it, so that the record knows none of them."""
+"""The writer of each notation. `read.py` fills this table, so that the record does not import the notations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,20 +38,20 @@ class Sharding:
 
     Attributes:
         mesh: the device mesh.
-        rank: the array's number of dimensions; None where nothing says it (`P('data')` fits every rank from 1 up).
-        spec: the mesh axes, or parts of axes, of each dimension; None where no axes say it.
-        why: where `spec` is None, why.
+        rank: the array's number of dimensions; None if unknown (`P('data')` fits every rank from 1 up).
+        spec: the mesh axes, or parts of axes, that shard each dimension; None if no axes express the sharding.
+        why: if `spec` is None, the reason.
         tiles: the number of tiles along each dimension.
-        unreduced: axes over which the devices hold partial results, still to be reduced.
-        unreduced_kind: what reduces them: `sum`, `max` or `min`.
+        unreduced: axes over which the devices hold partial results that are still to be reduced.
+        unreduced_kind: how partial results are reduced: `sum`, `max` or `min`.
         manual: axes that the program handles itself, as inside a `shard_map`: the shape is one device's along them.
-        maximal: the one place of the mesh that holds the whole array, or None.
+        maximal: the single position of the mesh that holds the full array, or None.
         open: for each dimension whether the compiler may shard it further (Shardy's `?`, `P.UNCONSTRAINED`).
         priorities: Shardy's priority of each dimension, or None.
-        replicated: axes that are said to hold copies (Shardy's `replicated={...}`).
+        replicated: axes that are explicitly replicated (Shardy's `replicated={...}`).
         reduced: axes in JAX's `reduced` set.
-        unknown: the compiler did not say how the array is sharded.
-        assignment: where `spec` is None, which place holds which tile.
+        unknown: the compiler did not state how the array is sharded.
+        assignment: if `spec` is None, the tile at each position.
         unstacked: the dimensions that pmap unstacked: each device has one element, and its shard lacks the dimension.
     """
 
@@ -73,10 +73,10 @@ class Sharding:
     unstacked: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Dimensions of which nothing is said are neither open nor have a priority."""
-        for what, nothing in (("open", False), ("priorities", None)):
-            entries = tuple(getattr(self, what))
-            object.__setattr__(self, what, entries + (nothing,) * (len(self.tiles) - len(entries)))
+        """Pad `open` and `priorities` to one entry per dimension: closed, without a priority."""
+        for name, default in (("open", False), ("priorities", None)):
+            entries = tuple(getattr(self, name))
+            object.__setattr__(self, name, entries + (default,) * (len(self.tiles) - len(entries)))
 
     @classmethod
     def from_spec(
@@ -91,7 +91,7 @@ class Sharding:
         replicated: Sequence[Axis] = (),
         reduced: Sequence[Axis] = (),
     ) -> Sharding:
-        """The record of a spec. Raises SpecError if the spec, or the other axes, do not fit the mesh or the rank."""
+        """Return the record of a spec. Raises SpecError if the axes do not fit the mesh or the rank."""
         if rank is not None and len(spec.dims) > rank:
             raise SpecError(
                 f"{spec}: {len(spec.dims)} entries for an array of rank {rank}; leave out {len(spec.dims) - rank}"
@@ -125,8 +125,8 @@ class Sharding:
 
     @classmethod
     def from_tiling(cls, tiling: Tiling, mesh: DeviceMesh) -> Sharding:
-        """The record of a tile assignment; its `spec` is None where it runs along no axes of the mesh. Raises SpecError
-        if it is over another number of devices."""
+        """Return the record of a tile assignment; its `spec` is None if the tiles follow no axes of the mesh. Raises
+        SpecError if the assignment is over another number of devices."""
         if len(tiling.devices) != mesh.size:
             count = f"{len(tiling.devices)} device" + ("s" if len(tiling.devices) != 1 else "")
             raise SpecError(
@@ -156,7 +156,7 @@ class Sharding:
 
     @classmethod
     def on_one(cls, place: int, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
-        """The record of an array that lies whole on one place of the mesh."""
+        """Return the record of an array that is entirely on one position of the mesh."""
         if not 0 <= place < mesh.size:
             raise SpecError(f"maximal device={place}: the mesh {mesh} has the places 0 to {mesh.size - 1}")
         if mesh.size == 1:
@@ -166,16 +166,14 @@ class Sharding:
 
     @classmethod
     def not_known(cls, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
-        """The record of an array of which the compiler did not say how it is sharded."""
+        """Return the record of an array whose sharding the compiler did not state."""
         return cls(mesh=mesh, rank=rank, why="not known to the compiler", tiles=(1,) * (rank or 0), unknown=True)
 
     @property
     def kind(self) -> str:
-        """What XLA calls this sort of sharding, the `type` of its `OpSharding`.
-
-        `unknown` (the compiler did not say: no layout can be drawn), `maximal` (all on one device), `replicated`,
-        `manual`, `unreduced` (so on every device), or `other`, which is all that has tiles or several subgroups.
-        """
+        """XLA's name for this kind of sharding, the `type` of its `OpSharding`. One of `unknown` (not stated by the
+        compiler), `maximal` (all on one device), `replicated`, `manual`, `unreduced` (each on every device), or
+        `other`: tiles, or several subgroups."""
         if self.unknown or self.maximal is not None:
             return "unknown" if self.unknown else "maximal"
         tiling = self.tiling()
@@ -184,10 +182,10 @@ class Sharding:
         return tiling.kinds[0] if tiling.kinds else "replicated"
 
     def places(self) -> np.ndarray:
-        """Which tile along each dimension each place of the mesh holds: integers, place in mesh order x dimension; -1
-        for a place that holds nothing (`maximal`). Raises SpecError where the sharding is unknown."""
+        """Return the tile that each position holds: integers, position in mesh order x dimension. A position that holds
+        nothing (`maximal`) has -1. Raises SpecError if the sharding is unknown."""
         if self.unknown:
-            raise SpecError("the sharding is unknown: the compiler did not say which device holds what")
+            raise SpecError("the sharding is unknown: the compiler did not state which device holds what")
         if self.maximal is not None:
             table = np.full((self.mesh.size, len(self.tiles)), -1, np.int64)
             table[self.maximal] = 0
@@ -199,18 +197,18 @@ class Sharding:
         return np.stack(columns, 1) if columns else np.zeros((self.mesh.size, 0), np.int64)
 
     def tiling(self) -> Tiling:
-        """The same as a tile assignment, the subgroups in the order replicated, manual, unreduced. Raises SpecError
-        where there are no tiles: the sharding is unknown, or on one device."""
+        """Return the sharding as a tile assignment, with subgroups in the order replicated, manual, unreduced. Raises
+        SpecError if the sharding is unknown or on one device, and so has no tiles."""
         if self.assignment is not None:
             return self.assignment
         if self.spec is None:
-            raise SpecError(f"no tile assignment says this sharding: {self.why}")
+            raise SpecError(f"a tile assignment cannot express this sharding: {self.why}")
         return tiling_of(self.spec.dims, (("manual", self.manual), ("unreduced", self.unreduced)), self.mesh)
 
     def onto(self, mesh: DeviceMesh, devices: tuple[int, ...] = ()) -> Sharding:
-        """The same sharding, said in the axes of another mesh with as many devices; `devices` are the places of `mesh`
-        at each place of this record's mesh, empty for 0, 1, 2, ... Raises SpecError if the meshes differ in their
-        number of devices."""
+        """Return the same sharding in the axes of another mesh with as many devices. `devices` has the position in
+        `mesh` of each position of this record's mesh; empty for 0, 1, 2, ... Raises SpecError if the meshes have
+        different numbers of devices."""
         theirs = self.mesh
         if theirs.size != mesh.size:
             raise SpecError(f"{self}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
@@ -231,15 +229,15 @@ class Sharding:
         return sharding.with_kind(self.unreduced_kind)
 
     def with_kind(self, kind: str) -> Sharding:
-        """The same, with its partial results, if there are any, reduced by a sum, a maximum or a minimum."""
+        """Return the sharding with its partial results, if any, reduced by a sum, a maximum or a minimum."""
         if not self.unreduced and not (self.assignment is not None and "unreduced" in self.assignment.kinds):
             return self
         spec = None if self.spec is None else replace(self.spec, unreduced_kind=kind)
         return replace(self, spec=spec, unreduced_kind=kind)
 
     def over(self, mesh: DeviceMesh) -> Sharding:
-        """The same axes' names over another mesh; devices in their order where no axes say it. Raises SpecError if the
-        spec does not fit that mesh."""
+        """Return the sharding by the same axis names over another mesh; without axes, the devices keep their order.
+        Raises SpecError if the spec does not fit that mesh."""
         if (self.mesh.names, self.mesh.sizes) == (mesh.names, mesh.sizes):
             return replace(self, mesh=mesh)
         if self.spec is None:
@@ -248,8 +246,8 @@ class Sharding:
         return Sharding.from_spec(self.spec, mesh, self.rank, open=self.open, priorities=self.priorities, **more)
 
     def with_rank(self, rank: int) -> Sharding:
-        """The same sharding of an array with this many dimensions; those that are not named are not sharded. Raises
-        SpecError if it is known to be for another rank."""
+        """Return the sharding of an array of this rank; the added dimensions are not sharded. Raises SpecError if the
+        record has another rank."""
         if rank == self.rank:
             return self
         check_rank(rank, self.mesh)
@@ -265,7 +263,7 @@ class Sharding:
         )
 
     def to(self, notation: str) -> Any:
-        """The sharding in another notation.
+        """Return the sharding in another notation.
 
         Args:
             notation: `pspec` (a `jax.sharding.PartitionSpec`), `short` (`[data, ·]`), `book` (the scaling
@@ -273,15 +271,15 @@ class Sharding:
                 `pmap` (a `ShardingSpec` of `notation.pmap`).
 
         Raises:
-            SpecError: where the notation cannot express it; the message says why.
+            SpecError: if the notation cannot express the sharding; the message says why.
         """
         if notation not in WRITERS:
             raise SpecError(f"notation {notation!r}: expected one of {', '.join(NOTATIONS)}")
         return WRITERS[notation](self)
 
     def same_as(self, other: Sharding) -> bool:
-        """Whether both put the same part of the array on the same devices. Trailing None, axes of size 1 and the axes'
-        names make no difference; open dimensions, partial sums and manual axes do."""
+        """Whether both shardings put the same part of the array on the same devices. Trailing None, axes of size 1 and
+        axis names make no difference. Open dimensions, partial sums and manual axes do."""
         if self.unknown or other.unknown:
             return self.unknown and other.unknown
         if sorted(self.mesh.ids().tolist()) != sorted(other.mesh.ids().tolist()):
@@ -297,13 +295,12 @@ class Sharding:
         table = self.places()
         filler = np.where(table[:, :1] < 0, -1, 0) if table.shape[1] else self._filler()
         table = np.concatenate([table, np.repeat(filler, more, 1)], 1)[order]
-        groups = [_labels(self._alike(kind)[order]) for kind in ("", "unreduced", "manual")]
+        groups = [_labels(self._copies(kind)[order]) for kind in ("", "unreduced", "manual")]
         kind = self.unreduced_kind
         return (kind, *self.tiles, *(1,) * more), table, (*self.open, *(False,) * more), *groups, self._filler()[order]
 
-    def _alike(self, kind: str) -> np.ndarray:
-        """For each place a label that it shares with the copies of what it holds, and of its subgroup of this kind;
-        copies have no order, so subgroups differ by all copies of their members."""
+    def _copies(self, kind: str) -> np.ndarray:
+        """Return a label for each position, equal for the copies of a tile within a subgroup of this kind."""
         if self.assignment is not None:
             return self.assignment.groups("replicated", kind)
         rest = [axis for dim in (self.spec.dims if self.spec else ()) for axis in dim]
@@ -337,13 +334,13 @@ class Sharding:
 
 
 def check_rank(rank: int, mesh: DeviceMesh) -> None:
-    """A `SpecError` for more dimensions than are counted."""
+    """Raise SpecError for more dimensions than `MOST_DIMENSIONS` or `MOST_CELLS` allow."""
     if rank > MOST_DIMENSIONS or rank * mesh.size > MOST_CELLS:
         most = min(MOST_DIMENSIONS, MOST_CELLS // mesh.size)
         raise SpecError(f"sharding: {rank:,} dimensions over {mesh.size} devices; at most {most} are counted there")
 
 
 def _labels(groups: np.ndarray) -> np.ndarray:
-    """A partition's labels, numbered by first appearance: equal for equal partitions."""
+    """Number a partition's labels by first appearance, so that equal partitions have equal labels."""
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]

@@ -1,15 +1,15 @@
-"""A reader of text, one token at a time, that says where it stopped and what it wanted.
+"""A scanner that reads text one token at a time and reports the position and the expected token in its errors.
 
->>> it = Scanner("[{'a'}]", "HLO sharding")
->>> it.need("["), it.need("{"), it.quoted()
+>>> scan = Scanner("[{'a'}]", "HLO sharding")
+>>> scan.need("["), scan.need("{"), scan.quoted()
 (None, None, 'a')
->>> it.need("]")
+>>> scan.need("]")
 Traceback (most recent call last):
     ...
 shardviz.errors.ParseError: HLO sharding "[{'a'}]": expected ']' at position 5, not '}]'
 
-HLO's V2 shardings, replica groups and the device orders of meshes write a list of devices as a count, reshaped and
-transposed, an *iota*:
+HLO's V2 shardings, replica groups and the device orders of meshes write a list of devices as an *iota*: a count,
+reshaped and transposed:
 
 >>> read_iota(Scanner("[2,4]T(1,0)", "devices")).tolist(), iota_of([0, 4, 1, 5, 2, 6, 3, 7])
 ([0, 4, 1, 5, 2, 6, 3, 7], ((2, 4), (1, 0)))
@@ -27,9 +27,9 @@ import numpy as np
 from shardviz.errors import ParseError, excerpt
 from shardviz.notation.bounds import MOST_AXES, MOST_CHARACTERS, MOST_DEVICES, MOST_DIGITS, MOST_NESTED, check_size
 
-# No expression here goes back over what it has read: `*+`, `++` and `(?>...)` give nothing up, and what is opened and
-# not closed is read to the end of the text once, not again from each of its characters. A group is repeated inside
-# `(?>...)`, never by `(...)*+`: before Python 3.11.5 that one keeps what the iteration that failed had read.
+# These expressions take linear time. `*+`, `++` and `(?>...)` never backtrack, and an unclosed quote or comment is read
+# to the end of the text only once. A group is repeated inside `(?>...)`, not by `(...)*+`, because before Python 3.11.5
+# `(...)*+` keeps the text that a failed iteration had read.
 _SPACE = re.compile(r"(?>(?:[ \t\r\n]++|/\*.*?\*/)*)", re.DOTALL)
 _INTEGER = re.compile(rf"[0-9]{{1,{MOST_DIGITS}}}(?![0-9])")
 _INTEGERS = re.compile(rf"{_INTEGER.pattern}(?>(?:\s*+,\s*+{_INTEGER.pattern})*)", re.ASCII)
@@ -42,8 +42,8 @@ T = TypeVar("T")
 
 
 class Scanner:
-    """Text, of at most so many characters (None: any number), and a position in it; `what` it should be is for
-    messages. White space and `/* */` between tokens are passed over. A `ParseError` where it is longer."""
+    """A text of at most `most` characters (None: any number) and a position in it; `what` names the text in messages.
+    White space and `/* */` between tokens are skipped. Raises ParseError for a longer text."""
 
     def __init__(self, text: str, what: str, most: int | None = MOST_CHARACTERS):
         if most is not None:
@@ -53,31 +53,31 @@ class Scanner:
 
     @property
     def subject(self) -> str:
-        """What the text should be, and its beginning, for messages."""
+        """The text's name and its beginning, for messages."""
         return f"{self.what} {excerpt(self.text)!r}"
 
     def _space(self) -> None:
         space = _SPACE.match(self.text, self.at)
-        assert space is not None  # it matches nothing at all, too
+        assert space is not None  # the pattern also matches the empty string
         self.at = space.end()
 
     def fail(self, expected: str) -> NoReturn:
-        """Raises a `ParseError` that says what was expected here."""
+        """Raise a ParseError that states the `expected` token at this position."""
         rest = self.text[self.at : self.at + 20]
         where = f"at position {self.at}, not {rest!r}" if rest else "at its end"
         raise ParseError(f"{self.subject}: expected {expected} {where}")
 
     def refuse(self, expected: str, at: int | None = None) -> NoReturn:
-        """Raises a `ParseError` that says what was expected at `at`, or in place of the token that was read last."""
+        """Raise a ParseError that states the `expected` token at `at`, or at the start of the last token."""
         self.at = self._last if at is None else at
         self.fail(expected)
 
     def sees(self, literal: str) -> bool:
-        """Whether the text goes on with this."""
+        """Whether the text continues with `literal`."""
         return self.text.startswith(literal, self.at)
 
     def take(self, literal: str) -> bool:
-        """Passes over this, if the text goes on with it."""
+        """Skip `literal` if the text continues with it; return whether it does."""
         if not self.sees(literal):
             return False
         self._last = self.at
@@ -86,7 +86,7 @@ class Scanner:
         return True
 
     def token(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """What the pattern finds here, which is passed over; None if it finds nothing."""
+        """Match a pattern at this position and skip the match; return None if it does not match."""
         match = pattern.match(self.text, self.at)
         if match is not None:
             self._last, self.at = self.at, match.end()
@@ -94,7 +94,7 @@ class Scanner:
         return match
 
     def need(self, literal: str) -> None:
-        """Passes over this; a `ParseError` where the text goes on with something else."""
+        """Skip `literal`; raise ParseError if the text continues with something else."""
         if not self.take(literal):
             self.fail(repr(literal))
 
@@ -103,15 +103,15 @@ class Scanner:
         return self.fail(expected) if match is None else match
 
     def integer(self) -> int:
-        """A whole number."""
+        """Read a whole number."""
         return int(self._match(_INTEGER, "a whole number")[0])
 
     def word(self, expected: str = "a word") -> str:
-        """A bare name."""
+        """Read a bare name."""
         return self._match(_WORD, expected)[0]
 
     def quoted(self) -> str:
-        """A name in single quotes, or in double quotes with MLIR's escapes."""
+        """Read a name in single quotes, or in double quotes with MLIR's escapes."""
         match = self._match(_QUOTED, "a name in quotes")
         name = match[1] if match[1] is not None else unescaped(match[2])
         if not name:
@@ -119,7 +119,7 @@ class Scanner:
         return name
 
     def numbers(self) -> list[int]:
-        """One or more whole numbers with commas between them, thousands at a time."""
+        """Read one or more whole numbers with commas between them, thousands at a time."""
         numbers: list[int] = []
         while True:
             numbers += map(int, self._match(_INTEGERS, "a whole number")[0].split(","))
@@ -129,7 +129,7 @@ class Scanner:
                 return numbers
 
     def integers(self, opened: str = "[", close: str = "]") -> tuple[int, ...]:
-        """Whole numbers in brackets, with commas between them."""
+        """Read whole numbers in brackets, with commas between them."""
         self.need(opened)
         if self.take(close):
             return ()
@@ -139,7 +139,7 @@ class Scanner:
         return tuple(numbers)
 
     def listed(self, item: Callable[[], T], close: str, most: int | None = None) -> list[T]:
-        """Items, each read by `item`, with commas between them up to `close`, which is passed over; at most so many."""
+        """Read up to `most` items, each by calling `item`, with commas between them, and the closing `close`."""
         items: list[T] = []
         if self.take(close):
             return items
@@ -153,7 +153,7 @@ class Scanner:
                 self.fail(f"',' or {close!r}")
 
     def balanced(self) -> str:
-        """Text in braces, braces inside it and in quotes allowed for."""
+        """Read text in braces, which may contain braces and quoted braces."""
         start, depth = self.at, 0
         for token in _BRACED.finditer(self.text, start) if self.sees("{") else ():
             depth += {"{": 1, "}": -1}.get(token[0], 0)
@@ -166,13 +166,13 @@ class Scanner:
         self.fail("'{' with its '}'")
 
     def end(self) -> None:
-        """The text has to end here."""
+        """Raise ParseError unless the text ends here."""
         if self.at < len(self.text):
             self.fail("the end")
 
 
 def unescaped(text: str) -> str:
-    """What stands between double quotes in MLIR's text, its escapes undone."""
+    """Undo MLIR's escapes in the text between double quotes."""
     if "\\" not in text:
         return text
     data = _HEX.sub(lambda m: chr(int(m[1], 16)) if m[1] else m[2], text)
@@ -183,7 +183,7 @@ def unescaped(text: str) -> str:
 
 
 def escaped(name: str) -> str:
-    """A name in double quotes with MLIR's escapes: bytes that are no printable ASCII by their hexadecimal digits."""
+    """Quote a name with MLIR's escapes: bytes that are not printable ASCII become hexadecimal digits."""
     return '"' + "".join(map(_escaped, name)) + '"'
 
 
@@ -196,25 +196,24 @@ def _escaped(letter: str) -> str:
 
 
 def iota(reshape: Sequence[int], transpose: Sequence[int] = ()) -> np.ndarray:
-    """0, 1, 2, ... in the shape `reshape`, its dimensions in the order `transpose`, made flat; a `ParseError` where
-    these make no devices, or too many."""
+    """Return 0, 1, 2, ... in the shape `reshape`, transposed and flattened; raise ParseError for an invalid shape."""
     if wrong := _wrong_shape(reshape) or _wrong_order(reshape, transpose):
         raise ParseError(f"iota {list(reshape[:33])} T {list(transpose[:33])}: expected {wrong}")
     values = np.arange(math.prod(reshape)).reshape(reshape)
     return (values.transpose(transpose) if transpose else values).ravel()
 
 
-def read_iota(it: Scanner) -> np.ndarray:
-    """The devices of `[2,4]T(1,0)`; a `ParseError` where the text goes on with something else."""
-    start = it.at
-    reshape, order = it.integers(), ()
+def read_iota(scan: Scanner) -> np.ndarray:
+    """Read the devices of `[2,4]T(1,0)`; raise ParseError for other text."""
+    start = scan.at
+    reshape, order = scan.integers(), ()
     if wrong := _wrong_shape(reshape):
-        it.refuse(wrong, start)
-    if it.take("T"):
-        start = it.at
-        order = it.integers("(", ")")
+        scan.refuse(wrong, start)
+    if scan.take("T"):
+        start = scan.at
+        order = scan.integers("(", ")")
         if wrong := "an order of dimensions" if not order else _wrong_order(reshape, order):
-            it.refuse(wrong, start)
+            scan.refuse(wrong, start)
     return iota(reshape, order)
 
 
@@ -233,8 +232,7 @@ def _wrong_order(reshape: Sequence[int], order: Sequence[int]) -> str:
 
 
 def iota_of(devices: Sequence[int] | np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The fewest dimensions whose iota, transposed, is this list: reshape and transpose, as `iota` takes them; None for
-    none."""
+    """Return the reshape and transpose whose `iota` is this list, with the fewest dimensions; None if there is none."""
     values = np.asarray(devices, np.int64)
     if len(values) == 1:
         return (1,), (0,)
@@ -249,12 +247,12 @@ def iota_of(devices: Sequence[int] | np.ndarray) -> tuple[tuple[int, ...], tuple
 
 
 def iota_text(reshape: Sequence[int], transpose: Sequence[int]) -> str:
-    """`[2,4]T(1,0)`."""
+    """Write `[2,4]T(1,0)`."""
     return f"[{','.join(map(str, reshape))}]T({','.join(map(str, transpose))})"
 
 
 def levels(values: np.ndarray) -> list[tuple[int, int]] | None:
-    """(size, stride) pairs, major to minor, whose nested count makes `values` but for a constant; None where none."""
+    """Return (size, stride) pairs, major to minor, that count through `values` up to a constant; None if none do."""
     nest: list[tuple[int, int]] = []
     rest = values - values[0]
     while len(rest) > 1:

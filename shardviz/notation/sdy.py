@@ -1,4 +1,4 @@
-"""Shardy's text of a sharding, `#sdy.sharding<@mesh, [{"data"}, {}]>`, read and written.
+"""Shardy's text of a sharding, `#sdy.sharding<@mesh, [{"data"}, {}]>`: a reader and a writer.
 
 >>> mesh = DeviceMesh.of({"x": 8, "y": 2})
 >>> sharding = read('#sdy.sharding<@mesh, [{"x":(2)4}, {?}p1], replicated={"y"}>', mesh)
@@ -7,8 +7,7 @@
 >>> sharding.to("sdy")
 '#sdy.sharding<@mesh, [{"x":(2)4}, {?}p1], replicated={"y"}>'
 
-The grammar is that of `TensorSharding` in Shardy's dialect. A priority of 0, the highest, is also the one meant where
-there is none.
+The grammar is that of `TensorSharding` in Shardy's dialect. The highest priority is 0, which is also the default.
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ from shardviz.notation.scan import Scanner, escaped
 from shardviz.notation.spec import Axis, partial_kind
 
 _WHAT = "Shardy sharding"
-_MAXIMAL = re.compile(r"maximal_mesh_([0-9]{1,9})")  # what Shardy calls a mesh of one device when it imports a program
+_MAXIMAL = re.compile(r"maximal_mesh_([0-9]{1,9})")  # Shardy's name for a mesh of one device in an imported program
 
 
 def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
-    """The Shardy sharding of one array, `#sdy.sharding<@mesh, [...]>`, also without prefix or mesh, or a
-    `sharding_per_value` of one; `@mesh` is the mesh. A `ParseError` for other text, a `SpecError` for several values or
-    what does not fit, a `MeshError` where nothing says a mesh."""
-    it = Scanner(text, _WHAT)
-    it.take("sdy.sharding =")
-    per_value = it.take("#sdy.sharding_per_value<") or it.take("sdy.sharding_per_value<")
+    """Read the Shardy sharding of one array, `#sdy.sharding<@mesh, [...]>`. The prefix and the mesh may be missing;
+    `sharding_per_value` of one value is read too. `@mesh` means `mesh`. Raises ParseError for other text, SpecError for
+    several values or a sharding that does not fit, MeshError without a mesh."""
+    scan = Scanner(text, _WHAT)
+    scan.take("sdy.sharding =")
+    per_value = scan.take("#sdy.sharding_per_value<") or scan.take("sdy.sharding_per_value<")
     if per_value:
-        it.need("[")
-    result = _one(it, mesh, rank, _prefix(it))
+        scan.need("[")
+    result = _one(scan, mesh, rank, _prefix(scan))
     if per_value:
-        if it.sees(","):
-            raise SpecError(f"{_WHAT} {excerpt(text)}: it is of several values; pick one of them, `<...>`")
-        it.need("]")
-        it.need(">")
-    it.end()
+        if scan.sees(","):
+            raise SpecError(f"{_WHAT} {excerpt(text)}: it has several values; pick one of them, `<...>`")
+        scan.need("]")
+        scan.need(">")
+    scan.end()
     return result
 
 
@@ -65,63 +64,61 @@ _MOVE = re.compile(r":\s*\d+\s*->\s*\d+")
 
 @lru_cache(maxsize=4096)
 def axis_lists(text: str) -> tuple[tuple[Axis, ...], ...]:
-    """The lists of axes in an attribute of one of Shardy's collectives, which dimensions they move between left out; a
-    `ParseError` if it is none.
+    """Read the axes of each list in an attribute of a Shardy collective, without the dimensions that they move between.
+
+    Raises ParseError for other text.
 
     >>> axis_lists('#sdy<list_of_axis_ref_lists[{"x", "y":(1)2}, {}]>')
     (('x', ('y', 1, 2)), ())
     >>> axis_lists('#sdy<axis_ref_list{"x"}>'), axis_lists('#sdy<all_to_all_param_list[{"x"}: 0->1]>')
     ((('x',),), (('x',),))
     """
-    it = Scanner(text, "Shardy axes")
-    it.token(_LIST)
+    scan = Scanner(text, "Shardy axes")
+    scan.token(_LIST)
 
     def one() -> tuple[Axis, ...]:
-        axes = read_axes(it)
-        it.token(_MOVE)
+        axes = read_axes(scan)
+        scan.token(_MOVE)
         return axes
 
-    return (one(),) if it.sees("{") or not it.take("[") else tuple(it.listed(one, "]"))
+    return (one(),) if scan.sees("{") or not scan.take("[") else tuple(scan.listed(one, "]"))
 
 
-def _prefix(it: Scanner) -> bool:
-    """Whether the sharding stands in `<...>`; `[{...}]` alone is taken too."""
-    if it.take("#sdy.sharding") or it.take("sdy.sharding"):
-        it.need("<")
+def _prefix(scan: Scanner) -> bool:
+    """Whether the sharding is in `<...>`; `[{...}]` alone is read too."""
+    if scan.take("#sdy.sharding") or scan.take("sdy.sharding"):
+        scan.need("<")
         return True
-    return it.take("<")
+    return scan.take("<")
 
 
-def _one(it: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: bool) -> Sharding:
-    theirs, alone = mesh, None
+def _one(scan: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: bool) -> Sharding:
+    text_mesh, device = mesh, None
     devices = mesh.device_ids if mesh is not None and mesh.by_id else ()
-    if it.take("@"):
-        named = _MAXIMAL.fullmatch(it.quoted() if it.sees('"') else it.word())
-        alone = int(named[1]) if named else None
-        it.need(",")
-    elif it.sees("mesh<"):
-        theirs, devices = read_module_mesh(it)
-        if not theirs.names and len(devices) == 1:
-            alone = devices[0]
-        it.need(",")
-    dims = read_dimensions(it)
-    lists = read_lists(it, ("replicated", "unreduced"))
+    if scan.take("@"):
+        named = _MAXIMAL.fullmatch(scan.quoted() if scan.sees('"') else scan.word())
+        device = int(named[1]) if named else None
+        scan.need(",")
+    elif scan.sees("mesh<"):
+        text_mesh, devices = read_module_mesh(scan)
+        if not text_mesh.names and len(devices) == 1:
+            device = devices[0]
+        scan.need(",")
+    dims = read_dimensions(scan)
+    lists = read_lists(scan, ("replicated", "unreduced"))
     if enclosed:
-        it.need(">")
-    if alone is not None and not lists and not any(d.axes or d.open for d in dims):
+        scan.need(">")
+    if device is not None and not lists and not any(d.axes or d.open for d in dims):
         if mesh is None:
-            raise MeshError(f"{_WHAT} {excerpt(it.text)}: one device holds all; give the mesh that it is in")
-        return Sharding.on_one(mesh.places_of((alone,))[0], mesh, len(dims) or rank)
-    if theirs is None:
-        raise MeshError(
-            f"{_WHAT} {excerpt(it.text)}: it names its mesh but does not say it; give mesh='data=8,model=4'"
-        )
-    return build(theirs, devices, dims, lists, mesh, rank)
+            raise MeshError(f"{_WHAT} {excerpt(scan.text)}: it is on one device; give the mesh of this device")
+        return Sharding.on_one(mesh.places_of((device,))[0], mesh, len(dims) or rank)
+    if text_mesh is None:
+        raise MeshError(f"{_WHAT} {excerpt(scan.text)}: it names its mesh without the axes; give mesh='data=8,model=4'")
+    return build(text_mesh, devices, dims, lists, mesh, rank)
 
 
 def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    """JAX's own record of a Shardy sharding, `SdyArray`, which `NamedSharding` makes for the compiler; errors as of
-    `read`."""
+    """Read JAX's Python form of a Shardy sharding, `SdyArray`, which `NamedSharding` creates; raise as `read` does."""
     axes = dict(array.mesh_shape or ())
     devices = tuple(map(int, array.logical_device_ids or ()))
     dims = [WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in array.dim_shardings]
@@ -129,15 +126,15 @@ def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     lists: Lists = {kind: tuple(sorted(getattr(array, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
     if lists["unreduced"]:
         lists["kind"] = partial_kind(str(getattr(array, "reduction_op", None)), str(array))
-    if len(devices) == 1 and not axes:  # one device holds all
+    if len(devices) == 1 and not axes:  # maximal: the array is on one device
         if mesh is None:
-            raise MeshError(f"{array}: one device holds all; give the mesh that it is in")
+            raise MeshError(f"{array}: it is on one device; give the mesh of this device")
         return Sharding.on_one(mesh.places_of(devices)[0], mesh, len(dims) or rank)
     return build(DeviceMesh.of(axes), devices, dims, lists, mesh, rank)
 
 
 def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
-    """A record in Shardy's text."""
+    """Write a record as Shardy's text."""
     if sharding.maximal is not None:
         yield "#sdy.sharding<"
         number = int(sharding.mesh.numbers()[sharding.maximal])
@@ -146,12 +143,9 @@ def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
         yield ">"
         return
     if sharding.manual:
-        raise SpecError(
-            f"{sharding}: Shardy says manual axes at the manual computation, sdy.manual_computation, and not in a "
-            "sharding"
-        )
+        raise SpecError(f"{sharding}: Shardy writes manual axes at sdy.manual_computation, not in a sharding")
     if sharding.reduced:
-        raise SpecError(f"{sharding}: Shardy has no reduced axes; JAX's types have")
+        raise SpecError(f"{sharding}: Shardy has no reduced axes; JAX's types have them")
     if sharding.spec is None:
         raise SpecError(f"{sharding}: Shardy names axes of a mesh, and {sharding.why}; hlo-v1 lists the devices")
     yield "#sdy.sharding<"
@@ -165,5 +159,5 @@ def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
 
 
 def axis(axis: Axis) -> str:
-    """An axis in Shardy's text: `"x"` or `"x":(2)4`."""
+    """Write an axis in Shardy's text: `"x"` or `"x":(2)4`."""
     return axis_with(axis, escaped)

@@ -1,4 +1,4 @@
-"""The notations that people write: `[data, ·]`, and the scaling book's `A[I_X, J_Y]`.
+"""Notations for writing by hand: `[data, ·]`, and the scaling book's `A[I_X, J_Y]`.
 
 >>> mesh = DeviceMesh.of({"X": 2, "Y": 4})
 >>> str(read("[X Y, -]", mesh)), str(read_book("A[I_XY, J]", mesh)), str(read_book("C[I_X, K] {U_Y}", mesh))
@@ -16,23 +16,23 @@ from shardviz.errors import ParseError, SpecError, excerpt
 from shardviz.notation.bounds import MOST_DIMENSIONS, MOST_NAMED, MOST_WRITTEN, check_size
 from shardviz.notation.letters import (
     MANUAL,
+    NOT_SHARDED,
     OPEN,
     REDUCED,
     SUM,
-    UNCUT,
     Letter,
     Piece,
     axis_words,
     listed,
     names_words,
-    nothing_cut,
     partial_words,
+    unsharded_words,
 )
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import KINDS, Axis, Spec, axis_text
 
-_WHOLE = ("·", "-", "None", "_", "*", ".")  # a dimension that is not sharded
+_NOT_SHARDED = ("·", "-", "None", "_", "*", ".")  # a dimension that is not sharded
 _PART = re.compile(r"(.+):\(([0-9]{1,9})\)([0-9]{1,9})", re.DOTALL)
 _BOOK = re.compile(r"[A-Za-z][\w']*+\s*+\[([^\[\]]*+)\]\s*+(?>(?:\{\s*+U_([^{}\s]++|\{[^{}]*+\})\s*+\})?)", re.DOTALL)
 _CELL = re.compile(r"(?>(?:[^{},]++|\{[^{}]*+\}|[{}])*)")
@@ -40,13 +40,13 @@ _TAILS = (*((kind, "over") for kind in KINDS), ("manual",), ("reduced",))
 
 
 def read(text: str, mesh: DeviceMesh) -> Sharding:
-    """The short form, `[data ?, ·] sum over model`; a `ParseError` for other text, a `SpecError` where it does not fit
-    the mesh."""
+    """Read the short form, `[data ?, ·] sum over model`. Raises ParseError for other text, SpecError if the sharding
+    does not fit the mesh."""
     quoted = _named(text)
     inside, close, rest = text[1:].partition("]")
     tail = rest.split()
     if not close or (tail and not _key(tail)):
-        raise ParseError(f"{quoted}: expected [data, ·], perhaps with 'sum over model' behind it")
+        raise ParseError(f"{quoted}: expected [data, ·], optionally followed by 'sum over model'")
     dims: list[tuple[Axis, ...]] = []
     opened: list[bool] = []
     cells = inside.split(",") if inside.strip() else []
@@ -57,8 +57,8 @@ def read(text: str, mesh: DeviceMesh) -> Sharding:
         words = words[: len(words) - opened[-1]]
         if not words and not opened[-1]:
             raise ParseError(f"{quoted}: an entry is empty; write · for a dimension that is not sharded")
-        whole = len(words) == 1 and words[0] in _WHOLE and words[0] not in mesh.names
-        dims.append(() if whole else tuple(_axis(word, quoted) for word in words))
+        unsharded = len(words) == 1 and words[0] in _NOT_SHARDED and words[0] not in mesh.names
+        dims.append(() if unsharded else tuple(_axis(word, quoted) for word in words))
     lists: dict[str, tuple[Axis, ...]] = {}
     while tail:
         key = " ".join(_key(tail))
@@ -85,7 +85,7 @@ def _named(text: str) -> str:
 
 
 def _key(words: list[str]) -> tuple[str, ...]:
-    """The word that the axes behind it stand for, if `words` begin with it; at the end it is an axis's name."""
+    """Return the keyword that `words` begin with, if axes follow it; otherwise it is an axis name."""
     return next((key for key in _TAILS if tuple(words[: len(key)]) == key and len(words) > len(key)), ())
 
 
@@ -95,29 +95,29 @@ def _axis(word: str, quoted: str) -> Axis:
         return part[1], int(part[2]), int(part[3])
     if not word or any(c in word for c in "[]{}()<>,\"'"):
         raise ParseError(
-            f"{quoted}: expected axis names such as data, or model:(2)4, not {excerpt(word)!r}; names stand without "
+            f"{quoted}: expected axis names such as data, or model:(2)4, not {excerpt(word)!r}; write names without "
             "quotes, and several with spaces between them, [data model, ·]"
         )
     if "?" in word:
-        raise ParseError(f"{quoted}: ? stands last in its entry and apart, as in [data ?, ?], not as {excerpt(word)!r}")
+        raise ParseError(f"{quoted}: write ? last in its entry, after a space, [data ?, ?], not {excerpt(word)!r}")
     return word
 
 
 def read_book(text: str, mesh: DeviceMesh) -> Sharding | None:
-    """The book's form: `I_X`, for two axes `I_{X,Y}` or `I_XY`, which are of one letter each, `{U_Z}` behind for a
-    partial sum; None for text that is not meant so. Errors as of `read`."""
+    """Read the scaling book's form: `I_X`; for two axes `I_{X,Y}`, or `I_XY` if their names have one letter each. A
+    following `{U_Z}` is a partial sum. Return None for text that is not in this form. Raises as `read` does."""
     quoted = _named(text)
-    if (whole := _BOOK.fullmatch(text)) is None:
+    if (match := _BOOK.fullmatch(text)) is None:
         return None
-    inside, partial = whole[1], whole[2]
+    inside, partial = match[1], match[2]
     dims: list[tuple[Axis, ...]] = []
     cells: list[str] = []
     at = 0 if inside.strip() else len(inside) + 1
     while at <= len(inside):
-        match = _CELL.match(inside, at)
-        assert match is not None  # it matches nothing at all, too
-        cells.append(match[0])
-        at = match.end() + 1  # behind its comma
+        cell = _CELL.match(inside, at)
+        assert cell is not None  # it matches nothing at all, too
+        cells.append(cell[0])
+        at = cell.end() + 1  # behind its comma
     check_size(cells, MOST_DIMENSIONS, quoted, "dimensions")
     for cell in cells:
         name, underscore, axes = cell.strip().partition("_")
@@ -137,7 +137,7 @@ def _subscript(axes: str, quoted: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
     for word in words:
         if word in mesh.names:
             named.append(word)
-        elif 0 < len(word) <= len(mesh.names) and set(word) <= set(mesh.names):  # as the book has it
+        elif 0 < len(word) <= len(mesh.names) and set(word) <= set(mesh.names):  # one-letter names, run together
             named.extend(word)
         else:
             have = ", ".join(map(repr, mesh.names)) or "none"
@@ -149,7 +149,7 @@ def _subscript(axes: str, quoted: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
 
 
 def write(sharding: Sharding) -> Iterator[Piece]:
-    """The short form, which is also how a record prints."""
+    """Write the short form, which is also a record's `str`."""
     if sharding.spec is None:
         raise SpecError(f"{sharding}: the short form names mesh axes, and {sharding.why}")
     if any(p is not None for p in sharding.priorities):
@@ -160,10 +160,10 @@ def write(sharding: Sharding) -> Iterator[Piece]:
     if strange:
         raise SpecError(f"the short form cannot hold the axis name {strange[0]!r}")
     if not sharding.spec.dims:
-        yield Letter("[]", nothing_cut(sharding))
+        yield Letter("[]", unsharded_words(sharding))
     for i, (dim, is_open) in enumerate(zip(sharding.spec.dims, sharding.open, strict=True)):
         letters = [Letter(axis_text(axis), axis_words(sharding, axis)) for axis in dim]
-        letters += [Letter("?", OPEN)] if is_open else [] if dim else [Letter("·", UNCUT)]
+        letters += [Letter("?", OPEN)] if is_open else [] if dim else [Letter("·", NOT_SHARDED)]
         yield ", " if i else "["
         yield from listed(([letter] for letter in letters), "", " ")
     yield "]" if sharding.spec.dims else ""
@@ -180,7 +180,7 @@ def write(sharding: Sharding) -> Iterator[Piece]:
 
 
 def write_book(sharding: Sharding) -> Iterator[Piece]:
-    """`A[I_X, J]`; several axes run together where each is one letter, as the book has it, else stand in braces."""
+    """Write `A[I_X, J]`; one-letter names of several axes run together, other names are in braces."""
     if sharding.spec is None:
         raise SpecError(f"{sharding}: the scaling book's form names mesh axes, and {sharding.why}")
     for lacking, what in (
@@ -189,13 +189,13 @@ def write_book(sharding: Sharding) -> Iterator[Piece]:
         (sharding.manual, "manual axes"),
         (sharding.reduced, "reduced axes"),
         (sharding.replicated, "explicitly replicated axes"),
-        (sharding.unreduced_kind != "sum", "partial results but sums"),
+        (sharding.unreduced_kind != "sum", "partial results other than sums"),
     ):
         if lacking:
             raise SpecError(f"{sharding}: the scaling book's form has no {what}")
     yield Letter("A", "the array, of whatever name")
     if not sharding.spec.dims:
-        yield Letter("[]", nothing_cut(sharding))
+        yield Letter("[]", unsharded_words(sharding))
     for i, dim in enumerate(sharding.spec.dims):
         yield ", " if i else "["
         letter = _LETTERS[i] if i < len(_LETTERS) else f"I{i}"
@@ -218,9 +218,7 @@ _LETTERS = "IJKLMNOPQRST"
 def _run_together(axes: tuple[Axis, ...], sharding: Sharding) -> str:
     for axis in axes:
         if not isinstance(axis, str):
-            raise SpecError(
-                f"{sharding}: the scaling book's form has whole axes only, and {axis_text(axis)!r} is a part"
-            )
+            raise SpecError(f"{sharding}: the scaling book's form has no parts of axes, such as {axis_text(axis)!r}")
         if any(c.isspace() or c in "[]{}," for c in axis):
             raise SpecError(f"the scaling book's form cannot hold the axis name {axis!r}")
     names = [str(axis) for axis in axes]

@@ -1,4 +1,4 @@
-"""A PartitionSpec as plain data, and the rules it must obey.
+"""A PartitionSpec as plain data, and its rules.
 
 >>> Spec.of(("data", None, ("model", "x")))
 Spec(dims=(('data',), (), ('model', 'x')), unreduced=())
@@ -23,40 +23,40 @@ Axis = str | tuple[str, int, int]
 
 
 def axis_name(axis: Axis) -> str:
-    """The name of the mesh axis that `axis` is, or is a part of."""
+    """Return the mesh axis's name, also for a part of an axis."""
     return axis if isinstance(axis, str) else axis[0]
 
 
 def axis_size(axis: Axis, mesh: DeviceMesh) -> int:
-    """The number of devices along an axis or a part of one."""
+    """Return the number of devices along an axis or a part of an axis."""
     return mesh.size_of(axis) if isinstance(axis, str) else axis[2]
 
 
 def axes_size(axes: Iterable[Axis], mesh: DeviceMesh) -> int:
-    """Devices along mesh axes, or parts of axes, taken together."""
+    """Return the number of devices along several axes or parts of axes."""
     return math.prod(axis_size(axis, mesh) for axis in axes)
 
 
 def axis_part(axis: Axis, mesh: DeviceMesh) -> tuple[str, int, int]:
-    """An axis in the form of a part: its name, the product of the sizes before it (1 for a whole axis), its size."""
+    """Return an axis as a part: its name, the product of the sizes before it (1 for the full axis), its size."""
     return (axis, 1, mesh.shape[axis]) if isinstance(axis, str) else axis
 
 
 def axis_text(axis: Axis) -> str:
-    """`data`, or `model:(2)4` for a part of an axis."""
+    """Write `data`, or `model:(2)4` for a part of an axis."""
     return axis if isinstance(axis, str) else f"{axis[0]}:({axis[1]}){axis[2]}"
 
 
 @dataclass(frozen=True)
 class Spec:
-    """How an array is sharded: for each dimension the mesh axes that shard it, major to minor.
+    """The mesh axes, major to minor, that shard each dimension of an array.
 
     Attributes:
-        dims: one tuple of axes a dimension; an empty tuple is a dimension that is not sharded.
-        unreduced: axes over which the devices hold partial results, still to be reduced: partial sums, or another kind.
-        reduced: Explicit axes over which the array is whole, and its gradient is to be left a partial sum. That is in
-            its type, and says nothing of where its bytes are.
-        unreduced_kind: what reduces the partial results, one of `KINDS`; JAX has others than sums from 0.12 on.
+        dims: one tuple of axes per dimension; an empty tuple is a dimension that is not sharded.
+        unreduced: axes over which the devices hold partial results that are still to be reduced.
+        reduced: Explicit axes over which the array is replicated and its gradient stays a partial sum. This is part of
+            the array's type and does not affect where its bytes are.
+        unreduced_kind: how partial results are reduced, a key of `KINDS`; before JAX 0.12 always a sum.
     """
 
     dims: tuple[tuple[Axis, ...], ...] = ()
@@ -65,22 +65,22 @@ class Spec:
     unreduced_kind: str = field(default="sum", repr=False)
 
     def __post_init__(self) -> None:
-        """Where nothing is left to be reduced there is no kind."""
+        """Reset the kind of reduction if there are no unreduced axes."""
         if not self.unreduced and self.unreduced_kind != "sum":
             object.__setattr__(self, "unreduced_kind", "sum")
 
     @classmethod
     def of(cls, spec: Any, rank: int | None = None) -> Spec:
-        """Reads a spec from a PartitionSpec, a tuple such as `("data", None)`, a `Spec`, or None (replicated).
+        """Read a spec from a PartitionSpec, a tuple such as `("data", None)`, a `Spec`, or None (replicated).
 
-        Of a NamedSharding it is the spec; where that names another memory than the device's, a `PlacedSpec`.
+        For a NamedSharding, read its spec; if it names a memory other than the device's, return a `PlacedSpec`.
 
         Args:
             spec: what to read. An entry is None, an axis name, or a tuple of axis names.
             rank: pad with dimensions that are not sharded up to this many.
 
         Raises:
-            SpecError: for an entry that is none of these; `P.UNCONSTRAINED` is for `with_open`.
+            SpecError: for any other entry, and for `P.UNCONSTRAINED`, which `with_open` accepts.
         """
         if not isinstance(spec, Spec):
             kind, entries = getattr(spec, "memory_kind", None), getattr(spec, "spec", spec)
@@ -88,9 +88,8 @@ class Spec:
             if any(opened):
                 raise SpecError(
                     f"{entries}: dimension {opened.index(True)} is P.UNCONSTRAINED, which only a sharding constraint "
-                    "inside the program may say: an argument or a result lies somewhere, so jax.jit refuses it in "
-                    "in_shardings and out_shardings too. Write None for a dimension that is not sharded; None in place "
-                    "of a result's whole spec leaves it to the compiler"
+                    "inside the program may use: jax.jit refuses it in in_shardings and out_shardings. Write None for "
+                    "a dimension that is not sharded; None in place of a result's whole spec leaves it to the compiler"
                 )
             if kind not in (None, DEVICE_MEMORY):
                 spec = placed(spec, memory_kind(kind, str(spec)))
@@ -100,21 +99,20 @@ class Spec:
 
     @classmethod
     def with_open(cls, spec: Any) -> tuple[Spec, tuple[bool, ...]]:
-        """As `of`, and for each dimension whether it is `P.UNCONSTRAINED`, left to the compiler. Raises SpecError as
-        `of` does."""
+        """Read a spec as `of` does, and for each dimension whether it is `P.UNCONSTRAINED` (left to the compiler)."""
         if isinstance(spec, Spec):
             return spec, (False,) * len(spec.dims)
         entries = () if spec is None else getattr(spec, "partitions", spec)
         if isinstance(entries, str) or not isinstance(entries, Iterable):
             raise SpecError(f"expected a PartitionSpec such as P('data', None), not {spec!r}")
         entries = tuple(entries)
-        opened = tuple(not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED" for entry in entries)
-        dims = tuple(() if o else _entry(e, spec) for e, o in zip(entries, opened, strict=True))
+        is_open = tuple(not isinstance(entry, str) and repr(entry) == "UNCONSTRAINED" for entry in entries)
+        dims = tuple(() if o else _entry(e, spec) for e, o in zip(entries, is_open, strict=True))
         unreduced, reduced = (
-            tuple(sorted(getattr(spec, which, None) or (), key=str)) for which in ("unreduced", "reduced")
+            tuple(sorted(getattr(spec, name, None) or (), key=str)) for name in ("unreduced", "reduced")
         )
         kind = partial_kind(str(getattr(spec, "unreduced_kind", None)), str(spec)) if unreduced else "sum"
-        return cls(dims, unreduced, reduced, kind), opened
+        return cls(dims, unreduced, reduced, kind), is_open
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -122,7 +120,7 @@ class Spec:
         return tuple(axis for dim in self.dims for axis in dim)
 
     def canonical(self) -> Spec:
-        """Without the trailing dimensions that are not sharded."""
+        """Return the spec without trailing dimensions that are not sharded, with sorted sets."""
         dims = self.dims
         while dims and not dims[-1]:
             dims = dims[:-1]
@@ -130,17 +128,15 @@ class Spec:
         return Spec(dims, *sets, unreduced_kind=self.unreduced_kind)
 
     def with_dims(self, dims: tuple[tuple[Axis, ...], ...]) -> Spec:
-        """Other dimensions, and the same partial results; of memories and gradients it says nothing."""
+        """Return a spec with other dimensions and the same partial results, without `reduced` and memory."""
         return Spec(dims, self.unreduced, (), self.unreduced_kind)
 
     def same_as(self, other: Spec, mesh: DeviceMesh) -> bool:
-        """Whether both shard an array in the same way: trailing None and axes of size 1 make no difference."""
-        if self == other:
-            return True
-        return _significant(self, mesh) == _significant(other, mesh)
+        """Whether both specs shard an array equally; trailing None and axes of size 1 make no difference."""
+        return self == other or _significant(self, mesh) == _significant(other, mesh)
 
     def entries(self) -> tuple[Any, ...]:
-        """The entries as PartitionSpec takes them: None, a name, or a tuple of names."""
+        """Return the entries as PartitionSpec takes them: None, a name, or a tuple of names."""
         return tuple(None if not d else d[0] if len(d) == 1 and isinstance(d[0], str) else d for d in self.dims)
 
     def __str__(self) -> str:
@@ -152,7 +148,7 @@ class Spec:
         return f"P({', '.join(parts)})"
 
     def brackets(self) -> str:
-        """The short form: `[data, ·]`."""
+        """Write the short form: `[data, ·]`."""
         text = "[" + ", ".join(" ".join(map(axis_text, d)) or "·" for d in self.dims) + "]"
         kind = f" {self.unreduced_kind} over "
         return text + (kind + " ".join(map(axis_text, self.unreduced)) if self.unreduced else "")
@@ -160,11 +156,11 @@ class Spec:
 
 DEVICE_MEMORY = "device"
 MEMORY_KINDS = (DEVICE_MEMORY, "pinned_host", "unpinned_host")
-"""Where a device's shards may lie, in JAX's words: its own memory, or its host's."""
+"""Memories for a device's shards, by JAX's names: the device's own memory, or its host's."""
 
 
 def memory_kind(kind: str, where: str) -> str:
-    """A memory kind; a `SpecError`, which says `where`, for what JAX knows no memory of."""
+    """Return a memory kind; raise SpecError for one that JAX does not have, naming `where` it was read."""
     if kind not in MEMORY_KINDS:
         raise SpecError(f"{where}: memory kind {kind!r}: expected one of {', '.join(map(repr, MEMORY_KINDS))}")
     return kind
@@ -172,30 +168,29 @@ def memory_kind(kind: str, where: str) -> str:
 
 @dataclass(frozen=True)
 class PlacedSpec(Spec):
-    """A spec of an array whose shards lie in another memory (one of `MEMORY_KINDS`) than the device's, as a
-    NamedSharding may say."""
+    """A spec of an array whose shards are in one of the host's `MEMORY_KINDS`, as a NamedSharding may state."""
 
     memory_kind: str = "pinned_host"
 
 
 def memory_of(spec: Spec | None) -> str:
-    """The memory that a spec says its shards lie in; empty where it says none."""
+    """Return the memory that a spec names for its shards; empty if it names none."""
     return spec.memory_kind if isinstance(spec, PlacedSpec) else ""
 
 
 def placed(spec: Spec, kind: str) -> Spec:
-    """The spec of an array whose shards lie in a memory; empty for one that says nothing of it."""
+    """Return the spec with its shards in a memory; with an empty `kind`, without one."""
     fields = spec.dims, spec.unreduced, spec.reduced, spec.unreduced_kind
     return PlacedSpec(*fields, kind) if kind else Spec(*fields)
 
 
 KINDS = {"sum": "sums", "max": "maxima", "min": "minima"}
-"""What may reduce partial results → what these are then called."""
+"""Each reduction of partial results, and the plural noun for these results."""
 
 
 def partial_kind(kind: str, what: str) -> str:
-    """What reduces partial results, one of `KINDS`, from JAX's, Shardy's or XLA's name of it (`UnreducedKind.max`,
-    `MAX`; "None" where it is not said). A `SpecError` about `what` for another."""
+    """Return the reduction, a key of `KINDS`, for JAX's, Shardy's or XLA's name of it (`UnreducedKind.max`, `MAX`).
+    "None" is a sum. Raises SpecError about `what` for another name."""
     word = kind.rpartition(".")[2].lower()
     if word in ("none", ""):
         return "sum"
@@ -230,13 +225,15 @@ def _is_part(axis: Any) -> bool:
 
 
 def _significant(spec: Spec, mesh: DeviceMesh) -> Spec:
-    keep = lambda axes: tuple(a for a in axes if axis_size(a, mesh) > 1)  # noqa: E731
-    return Spec(tuple(keep(d) for d in spec.dims), keep(spec.unreduced), (), spec.unreduced_kind).canonical()
+    def larger(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(axis for axis in axes if axis_size(axis, mesh) > 1)
+
+    return Spec(tuple(map(larger, spec.dims)), larger(spec.unreduced), (), spec.unreduced_kind).canonical()
 
 
 def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) -> None:
-    """A `SpecError` unless each axis is one of the mesh and no place along an axis is used twice; `every` has where
-    each stands (`dimension 0`), and the axis."""
+    """Raise SpecError unless every axis is in the mesh and no part of an axis is used twice. `every` has where each
+    axis was used (`dimension 0`), and the axis."""
     check_size(every, MOST_NAMED, "sharding", "mentions of axes", SpecError)
     used: dict[str, list[tuple[int, int, str]]] = {}
     sizes = mesh.shape
@@ -250,14 +247,14 @@ def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) 
         if before < 1 or size < 1 or sizes[name] % (before * size):
             must = f"the product of {before} and {size} must divide it"
             raise SpecError(
-                f"{spec}: {axis_text(axis)!r} is no part of the axis {name!r} of size {sizes[name]}; {must}"
+                f"{spec}: {axis_text(axis)!r} is not a part of the axis {name!r} of size {sizes[name]}; {must}"
             )
         for start, length, other in used.get(name, ()):
             (low, by), (high, wide) = sorted(((before, size), (start, length)))
             if size > 1 and length > 1 and low * by <= high and high % (low * by):
                 raise SpecError(
-                    f"{spec}: the parts {name}:({low}){by} and {name}:({high}){wide} of an axis cannot stand side by "
-                    f"side, as {high} is no multiple of {low * by}"
+                    f"{spec}: the parts {name}:({low}){by} and {name}:({high}){wide} of an axis do not fit into one "
+                    f"factorization of the axis, as {high} is not a multiple of {low * by}"
                 )
             if (before < start * length and start < before * size) or (isinstance(axis, str) and length == sizes[name]):
                 twice = f"twice by {where}" if other == where else f"by {other} and by {where}"
@@ -267,9 +264,9 @@ def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) 
 
 
 def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *, divide: bool = True) -> None:
-    """Raises SpecError unless `spec` can shard an array (its tree path, its global shape) on `mesh`, by pjit's rules:
-    for an axis used twice or that is not in the mesh, more entries than dimensions or, with `divide`, a dimension that
-    does not divide, as those of arguments and results of `jax.jit` must. The message says which, and what would do."""
+    """Raise SpecError unless `spec` can shard an array (its tree path, its global shape) on `mesh`, by pjit's rules.
+    The rules refuse an axis used twice, an axis that is not in the mesh and more entries than dimensions. With
+    `divide`, they also refuse a dimension that does not divide, as `jax.jit` does for arguments and results."""
     label = f"{name} {spec}" if "'" in name or " " in name else f"{name!r} {spec}"
 
     def refused(why: str, dimension: int | None = None) -> SpecError:
@@ -293,7 +290,7 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
     for axis in map(axis_name, spec.reduced):
         explicit = axis in axes and mesh.types[mesh.names.index(axis)] == "Explicit"
         if not explicit or axis in seen or axis in map(axis_name, spec.unreduced):
-            why = "is used by the spec already" if explicit else "is no Explicit axis of the mesh"
+            why = "is used by the spec already" if explicit else "is not an Explicit axis of the mesh"
             raise refused(
                 f"reduced axis {axis!r} {why}; `reduced` is part of a type, for Explicit axes that shard no "
                 "dimension and are not unreduced: leave it out" + ("" if explicit else ", or make the axis Explicit")
@@ -308,14 +305,14 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
             raise SpecError(f"{name!r}: {error}", argument=name) from None
         for dimension, axis in every:
             if not isinstance(axis, str) and axis[2] in (1, axes[axis[0]]):
-                mend = "of size 1: leave it out" if axis[2] == 1 else f"all of the axis: write {axis[0]!r}"
-                raise refused(f"{axis_text(axis)!r} is {mend}", dimension)
+                problem = "of size 1: leave it out" if axis[2] == 1 else f"all of the axis: write {axis[0]!r}"
+                raise refused(f"{axis_text(axis)!r} is {problem}", dimension)
     for dimension, entry in enumerate(spec.dims if divide else ()):
-        size, ways = shape[dimension], axes_size(entry, mesh)
-        if size % ways:
+        size, shards = shape[dimension], axes_size(entry, mesh)
+        if size % shards:
             by = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
-            by = f"{by} = {ways}" if len(entry) > 1 else by
-            up = -(-size // ways) * ways
+            by = f"{by} = {shards}" if len(entry) > 1 else by
+            up = -(-size // shards) * shards
             percent = 100 * (up - size) / size
             digits = 0 if percent >= 10 else 2 if percent < 1 else 1
             larger = "doubles it" if up == 2 * size else f"adds {percent:.{digits}f} %"

@@ -1,17 +1,17 @@
-"""Which place of a mesh holds which tile, and the mesh axes that a list of places runs along.
+"""The tile at each position of a mesh, and the mesh axes along which a list of positions runs.
 
 Devices are numbered in the mesh's row-major order, so an axis is a size and a stride: on `data=2,model=4`, `model` is
-4 places 1 apart and `data` 2 places 4 apart. A list that counts through a product of axes therefore is a nest of sizes
-and strides, and those name the axes, or parts of them (as (name, product of the sizes before it, size)):
+4 positions with stride 1 and `data` is 2 positions with stride 4. A list that counts through a product of axes is a
+nest of sizes and strides. These identify the axes, or parts of axes (name, product of the sizes before it, size):
 
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
 >>> axes_along([0, 4], mesh), axes_along([0, 4, 1, 5, 2, 6, 3, 7], mesh), axes_along([0, 2], mesh)
 (('data',), ('model', 'data'), (('model', 1, 2),))
 
-A tile assignment is the form that says every sharding, also those that no PartitionSpec can. The places of a mesh stand
-in a table with one dimension for each dimension of the array and, behind these, one for each subgroup: places that hold
-the same tile as copies (`replicated`), as partial sums (`unreduced`) or as the program's own business (`manual`). It is
-what XLA's `devices=[...]` writes.
+A tile assignment can express every sharding, also shardings that no PartitionSpec expresses. It is a table of the
+mesh's positions, with one dimension for each dimension of the array, followed by one for each subgroup. A subgroup has
+copies of a tile (`replicated`), partial sums (`unreduced`) or arrays that the program handles itself (`manual`). XLA
+writes it as `devices=[...]`.
 
 >>> tiling = Tiling((2, 1, 2), ("replicated",), (0, 3, 2, 1))
 >>> tiling.tiles, tiling.positions().tolist()
@@ -37,8 +37,8 @@ KINDS = ("replicated", "manual", "unreduced")
 
 
 def axes_along(places: np.ndarray | Iterable[int], mesh: DeviceMesh) -> tuple[Axis, ...] | None:
-    """The mesh axes, or parts, that a list of places (row-major; only differences matter) counts through, major to
-    minor, none of size 1; None where it is no such count."""
+    """Return the mesh axes, or parts, that a list of row-major positions counts through; None if it does not count. The
+    axes are major to minor, without axes of size 1. Only differences between positions matter."""
     offsets = np.asarray(places if isinstance(places, np.ndarray) else list(places), np.int64)
     offsets = offsets - offsets[0]
     nest = levels(offsets)
@@ -50,7 +50,7 @@ def axes_along(places: np.ndarray | Iterable[int], mesh: DeviceMesh) -> tuple[Ax
 
 
 def merge(parts: Iterable[tuple[str, int, int]], mesh: DeviceMesh) -> tuple[Axis, ...]:
-    """Parts of axes, major to minor, with neighbours that make a larger part joined, and whole axes by their name."""
+    """Join adjacent parts of an axis, given major to minor; a full axis is returned by name."""
     merged: list[tuple[str, int, int]] = []
     for name, before, size in parts:
         if size == 1:
@@ -63,20 +63,20 @@ def merge(parts: Iterable[tuple[str, int, int]], mesh: DeviceMesh) -> tuple[Axis
 
 
 def joined(dim: Sequence[Axis], mesh: DeviceMesh) -> tuple[Axis, ...]:
-    """Axes with neighbouring parts joined, whole axes by name; a whole axis of size 1 stays as it was written."""
+    """Join adjacent parts of axes; a full axis of size 1 is kept."""
     if all(isinstance(axis, str) for axis in dim):
         return tuple(dim)
     return merge((axis_part(axis, mesh) for axis in dim), mesh)
 
 
 def ordered(axes: Sequence[Axis], mesh: DeviceMesh) -> tuple[Axis, ...]:
-    """A set of axes in the mesh's order, as XLA and Shardy insist on, with neighbouring parts joined."""
+    """Sort a set of axes by the mesh's order, as XLA and Shardy require, and join adjacent parts."""
     place = {name: i for i, name in enumerate(mesh.names)}
     return joined(sorted(axes, key=lambda axis: (place[axis_name(axis)], axis_part(axis, mesh)[1])), mesh)
 
 
 def digits(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
-    """The number that axes, major to minor, count on every place of the mesh: integers, one a place."""
+    """Return the number that axes, major to minor, count at every position of the mesh: one integer per position."""
     coordinates = mesh.coordinates()
     total = np.zeros(mesh.size, np.int64)
     for axis in axes:
@@ -87,7 +87,7 @@ def digits(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
 
 
 def places(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
-    """The places that a count through axes visits, major to minor, all other axes at 0: the reverse of `axes_along`."""
+    """Return the positions that a count through axes visits, all other axes at 0; the inverse of `axes_along`."""
     strides = dict(zip(mesh.names, np.cumprod((1, *mesh.sizes[:0:-1]))[::-1].tolist(), strict=False))
     result = np.zeros(1, np.int64)
     for axis in axes:
@@ -98,16 +98,16 @@ def places(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
 
 
 def _parts(size: int, stride: int, mesh: DeviceMesh) -> list[tuple[str, int, int]] | None:
-    """The parts of axes, major to minor, that make up `size` places `stride` apart."""
+    """Return the parts of axes, major to minor, that make up `size` positions with this stride."""
     parts: list[tuple[str, int, int]] = []
     below = 1
-    for name, whole in zip(reversed(mesh.names), reversed(mesh.sizes), strict=True):
-        above = below * whole
+    for name, full in zip(reversed(mesh.names), reversed(mesh.sizes), strict=True):
+        above = below * full
         if size > 1 and below <= stride < above:
             skipped, ragged = divmod(stride, below)
-            if ragged or whole % skipped:
+            if ragged or full % skipped:
                 return None
-            room = whole // skipped
+            room = full // skipped
             taken = size if size <= room else room
             if room % taken or size % taken:
                 return None
@@ -119,16 +119,15 @@ def _parts(size: int, stride: int, mesh: DeviceMesh) -> list[tuple[str, int, int
 
 
 def _overlap(parts: list[tuple[str, int, int]]) -> bool:
-    """Whether two parts share digits of an axis."""
     pairs = itertools.combinations(parts, 2)
     return any(a[0] == b[0] and a[1] < b[1] * b[2] and b[1] < a[1] * a[2] for a, b in pairs)
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """Which place of a mesh holds which tile: `dims` are the tiles along each dimension, then the size of each
-    subgroup, of a kind (`replicated`, `manual`, `unreduced`); `devices` the place at each position of that table,
-    row-major, each of 0, 1, 2, ... once."""
+    """A tile for each position of a mesh. `dims` are the tiles along each dimension, then the size of each subgroup;
+    `kinds` are the subgroups' kinds. `devices` is the table of positions in row-major order; each of 0, 1, 2, ...
+    occurs once."""
 
     dims: tuple[int, ...]
     kinds: tuple[str, ...]
@@ -158,16 +157,16 @@ class Tiling:
         return self.dims[: len(self.dims) - len(self.kinds)]
 
     def positions(self) -> np.ndarray:
-        """Where each place stands in the table: integers, place x (dimension, then subgroup)."""
+        """Return each position's index in the table: integers, position x (dimension, then subgroup)."""
         table = unravel(np.arange(len(self.devices)), self.dims)
         return table[np.argsort(self.devices)]
 
     def table(self) -> np.ndarray:
-        """The places as a table of shape `dims`."""
+        """Return the positions as a table of shape `dims`."""
         return np.asarray(self.devices, np.int64).reshape(self.dims)
 
     def groups(self, *kinds: str) -> np.ndarray:
-        """For each place the least place of its subgroup of these kinds; the place itself where it has none."""
+        """Return for each position the least position of its subgroup of these kinds, or its own without one."""
         along = tuple(len(self.tiles) + i for i, k in enumerate(self.kinds) if k in kinds)
         least = np.empty(len(self.devices), np.int64)
         least[np.asarray(self.devices)] = np.broadcast_to(
@@ -176,12 +175,12 @@ class Tiling:
         return least
 
     def axes(self, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, ...]:
-        """The mesh axes of each dimension and each subgroup, whose order within a partial sum says nothing; None for no
-        axes, an empty tuple for a replicated subgroup, of which they say nothing."""
+        """Return the mesh axes of each dimension and each subgroup, None if no axes fit. The order within a subgroup of
+        partial sums does not matter. A replicated subgroup has an empty tuple."""
         table, count = self.table(), len(self.tiles)
         special = [i for i, kind in enumerate(self.kinds, count) if kind != "replicated" and self.dims[i] > 1]
         copies = tuple(i for i, kind in enumerate(self.kinds, count) if kind == "replicated")
-        if len(special) == 1:  # in the order of the first copy, so that copies stay copies of each other
+        if len(special) == 1:  # sort by the first copy, so that copies remain copies of each other
             one = table[tuple(slice(1) if i in copies else slice(None) for i in range(table.ndim))]
             order = np.argsort(one, axis=special[0])
             table = np.take_along_axis(table, np.broadcast_to(order, table.shape), axis=special[0])
@@ -201,8 +200,8 @@ class Tiling:
 def tiling_of(
     dims: Sequence[Sequence[Axis]], special: Sequence[tuple[str, Sequence[Axis]]], mesh: DeviceMesh
 ) -> Tiling:
-    """The tile assignment of dimensions sharded along axes, major to minor: these first, then the copies, then the
-    `special` subgroups (`manual`, `unreduced`) with their axes; a subgroup of one is left out."""
+    """Return the tile assignment of dimensions sharded along axes, major to minor. The copies follow the dimensions,
+    then the `special` subgroups (`manual`, `unreduced`) with their axes. Subgroups of size 1 are left out."""
     columns = [digits(axes, mesh) for axes in dims]
     sizes = [len(places(axes, mesh)) for axes in dims]
     used = [axis for axes in dims for axis in axes] + [axis for _, axes in special for axis in axes]

@@ -1,6 +1,6 @@
-"""The person's controls: the explorer as a notebook widget, the page that draws it, and the form of an exercise.
+"""The interactive page: the explorer as a notebook widget, and the forms of exercises.
 
-What it shows and changes is an `ExplorerState` of `session`, which knows no view; `opening.explore` makes one.
+The widget shows and edits an `ExplorerState` of the room `explorer`, which knows no view; `opening.explore` makes one.
 """
 
 from shardviz.explorer.explorer import ExplorerState

@@ -1,10 +1,9 @@
-"""The page's ES modules put into one, for a notebook loads a single one and a relative import would find nothing.
+"""The page's ES modules bundled into one, because a notebook loads a single module without relative imports.
 
-Each module becomes a function that is called once and gives its exports; nothing else is changed, so the files in
-`static/` stay ordinary modules that a browser can load as they are. Two rules make that simple, and are checked:
-imports are `import { a, b } from "./file.js";`, and exports are `export function`, `export const` or `export default`;
-what others wrote, in `static/vendor/`, ends with an `export{a as b};`.
-The types in `types.d.ts` are named in comments only, so they are not in it.
+Each module becomes a function that returns its exports; nothing else changes, so browsers can load the files in
+`static/` directly. Imports must be `import { a, b } from "./file.js";`. Exports must be `export function`,
+`export const` or `export default`. Files in `static/vendor/` end with `export{a as b};`. `types.d.ts` is used in
+comments only and is not bundled.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ _EXPORT = re.compile(r"^export (?:async )?(?:function|const) (\w+)", re.MULTILIN
 
 
 def start() -> str:
-    """`static/start.js`: what anywidget loads, and is saved in notebooks; it takes `page()` from the kernel."""
+    """Return `static/start.js`, which anywidget loads and notebooks save; it fetches `page()` from the kernel."""
     return STATIC.joinpath("start.js").read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=1)
 def page() -> str:
-    """`module()` with the style sheets in it."""
+    """Return `module()` with the style sheets."""
     return f"{module()}export const styles = {json.dumps(styles())};\n"
 
 
 @lru_cache(maxsize=1)
 def module() -> str:
-    """`static/explorer.js` and everything that it imports, as the text of one module."""
+    """Return `static/explorer.js` and everything that it imports as one module."""
     done: dict[str, str] = {}
     _load("explorer", done, ())
     return "\n".join(done.values()) + "\nexport default $explorer.$default;\n"
@@ -42,7 +41,7 @@ def module() -> str:
 
 @lru_cache(maxsize=1)
 def styles() -> str:
-    """The style sheets as one: `explorer.css`, then the others by name."""
+    """Return the style sheets as one: `explorer.css`, then the others by name."""
     sheets = sorted(STATIC.glob("*.css"), key=lambda path: (path.name != "explorer.css", path.name))
     return "\n".join(path.read_text(encoding="utf-8") for path in sheets)
 

@@ -1,7 +1,7 @@
-"""What the page may set, each value checked before it is taken; its edits are read by `explorer/edits.py`.
+"""Validation of the traits that the page sets; `explorer/edits.py` validates edits.
 
-A message is plain JSON from a browser, so anything may stand in it. What does not fit is refused as a whole: the page
-is told why, and nothing changes.
+A message is untrusted JSON from a browser. Invalid values are refused as a whole: the page gets the reason, and nothing
+changes.
 
 >>> trait("device", 3)
 3
@@ -23,7 +23,7 @@ from shardviz.explorer.edits import Text, Whole, fitting
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What a person looks for: `view.panes.found_values` and `view.stages.stages_shown` say what each field means."""
+    """The search and sort settings of the user; see `found_values` and `stages_shown` for the fields."""
 
     text: Text | None = None
     changed: bool | None = None
@@ -37,26 +37,28 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 _TRAITS: dict[str, Any] = {
     "query": Query,
     "wants": Text,
-    "reading": str,  # what is too long to be read is told beside it
+    "reading": str,  # a text that is too long gets its own message
     **dict.fromkeys(("selected", "selected_at", "tab"), Text),
     "device": Whole,
     "opened": list[Text],
     "span": Annotated[list[Annotated[float, Meta(ge=0, le=1)]], Meta(min_length=2, max_length=2)],
-    "_page": Literal[""],  # the page has taken its code
+    "_page": Literal[""],  # the page has loaded its code
 }
-"""What each trait that the page sets is in JSON."""
+"""Trait → the type of its JSON value."""
 
 
 _Number = Annotated[int, Meta(ge=0, lt=2**53)]
 
 
 def number(seq: Any) -> int:
-    """The number of an edit, by which the page knows that it was answered; a `ShardvizError` if it is none."""
+    """Return the number of an edit, by which the page recognises the answer. Raises ShardvizError if it is no valid
+    number."""
     return fitting(seq, _Number, "the number of an edit")
 
 
 def trait(name: str, value: Any) -> Any:
-    """The value of a trait that the page sets; a `ShardvizError` if the page does not set it, or not to that."""
+    """Return the validated value of a trait. Raises ShardvizError if the page may not set the trait, or not to this
+    value."""
     if name not in _TRAITS:
         raise ShardvizError(f"the page sent {excerpt(name)!r}, which only the kernel sets")
     fit = fitting(value, _TRAITS[name], repr(name))

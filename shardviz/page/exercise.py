@@ -1,7 +1,7 @@
-"""An exercise or a puzzle as a form: fields or the explorer, a button that has the compiler answer, and the result.
+"""The form of an exercise or a puzzle: fields or the explorer, a button that asks the compiler, and the result.
 
-The fields are ipywidgets' own, each with its label, so that Tab, the arrows and a screen reader go through them. The
-form answers by `exercise.answer` and `exercise.reveal`, as a person would in Python: `exercise.result` is the same.
+The fields are labelled ipywidgets, so Tab, arrow keys and screen readers work. The form calls `exercise.answer` and
+`exercise.reveal` as a user would in Python.
 """
 
 from __future__ import annotations
@@ -25,24 +25,38 @@ from shardviz.records.collectives import KINDS
 from shardviz.study.exercise import EQUAL, KEPT, Exercise
 from shardviz.study.puzzle import Puzzle
 
-_ROWS = 3  # of collectives, at first
+_ROWS = 3  # initial rows for collectives
 _MOST_OUTPUTS = 12
 _WIDE = w.Layout(width="auto", min_width="12em", align_self="flex-start")
 _PLAIN, _ROW = w.Layout(), w.Layout(flex_flow="row wrap")
-"""One layout for many: each would be saved with the notebook."""
+"""Shared layouts, because each layout is saved with the notebook."""
 
 
 class _Keys(anywidget.AnyWidget):
-    """Nothing to see: what is typed in the form around it is no shortcut of the notebook's, as `a` (a cell above)."""
+    """An invisible widget with the form's keyboard behaviour: typed keys do not trigger notebook shortcuts, Enter
+    presses the primary button, and a new result is scrolled into view."""
 
     _esm = """
     const stop = (event) => event.stopPropagation();
+    // In the capture phase: ipywidgets stops the key at its field.
+    const submit = (event) => {
+      const field = event.target.closest(".widget-text input, .widget-radio-box input");
+      if (event.key !== "Enter" || event.isComposing || !field) return;
+      event.preventDefault();
+      field.blur(); // the field says what was typed before the button is pressed
+      field.focus();
+      event.currentTarget.querySelector("button.mod-primary").click();
+    };
     export default { render({ el }) {
       const timer = setInterval(() => {
         const form = el.closest(".shardviz-exercise");
         if (!form) return;
         clearInterval(timer);
+        form.addEventListener("keydown", submit, true);
         form.addEventListener("keydown", stop);
+        const result = form.querySelector(".shardviz-result");
+        const show = () => result.scrollIntoView({ block: "nearest" });
+        new MutationObserver(show).observe(result, { childList: true, subtree: true });
       }, 50);
       return () => clearInterval(timer);
     } };
@@ -50,7 +64,7 @@ class _Keys(anywidget.AnyWidget):
 
 
 class ExerciseForm(w.VBox):
-    """The form; in plain text it is the question, which a saved notebook shows where no kernel is."""
+    """The form; its plain text is the question, which a saved notebook shows without a kernel."""
 
     def __init__(self, asked: Any, children: list[w.Widget]):
         super().__init__([*children, _Keys(layout=_PLAIN)], layout=_PLAIN)
@@ -63,21 +77,22 @@ class ExerciseForm(w.VBox):
     _ipython_display_ = None  # ipywidgets 7, which Colab has, would display it in its own way
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
-        """The whole text, which ipywidgets cuts short, for GitHub and whoever has no kernel. And, as anywidget says of
-        its own widgets: those of Colab are not enough."""
+        """Return the full text for hosts without a kernel (ipywidgets shortens it), and anywidget's metadata, which
+        Colab needs."""
         _, metadata = self.children[-1]._repr_mimebundle_()
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
         return {VIEW: view, "text/plain": self._asked.text()}, metadata
 
 
 def _is_kept() -> bool:
-    """Whether a notebook runs for nobody who could press a button, as in nbconvert: it then keeps the question."""
+    """Whether the notebook runs without a user who could press a button, as in nbconvert; the question is then
+    saved."""
     return shell() is not None and not is_watched() and not any(name.startswith("VOILA_") for name in os.environ)
 
 
 @paints("form", Exercise)
 def exercise_form(asked: Exercise) -> ExerciseForm | Exercise:
-    """The form of an exercise, whose `result` its button sets; the exercise itself where nobody could fill it in."""
+    """Return the form of an exercise, which sets its `result`; the exercise itself if no user can fill the form in."""
     if _is_kept():
         return asked
     seconds = _amount("seconds", "66 us")
@@ -95,20 +110,20 @@ def exercise_form(asked: Exercise) -> ExerciseForm | Exercise:
         return asked.reveal(give_up=not answer).html()
 
     buttons, texts = _buttons(
-        ("Reveal", "ask the compiler, and grade the answer", lambda: reveal(True)),
-        ("Show the answer", "without an answer, for no points", lambda: reveal(False)),
+        ("Check", "ask the compiler, and grade the answer", lambda: reveal(True)),
+        ("Show the answer", "what is right, and why", lambda: reveal(False)),
     )
     return ExerciseForm(asked, [w.HTML(asked.html(), layout=_PLAIN), *fields, buttons, *texts])
 
 
 @paints("form", Puzzle)
 def puzzle_form(asked: Puzzle) -> PuzzleForm | Puzzle:
-    """The form of a puzzle; the puzzle itself where nobody could fill it in."""
+    """Return the form of a puzzle; the puzzle itself if no user can fill the form in."""
     return asked if _is_kept() else PuzzleForm(asked)
 
 
 class PuzzleForm(ExerciseForm):
-    """The form of a puzzle: the task, the explorer, once it is opened, and the score of the plan that it has."""
+    """The form of a puzzle: the task, the explorer once opened, and the score of its plan."""
 
     def __init__(self, asked: Puzzle):
         self._room = w.VBox(layout=_PLAIN)
@@ -124,7 +139,7 @@ class PuzzleForm(ExerciseForm):
 
     @property
     def explorer(self) -> Any:
-        """The explorer; the first time that it is wanted it is opened."""
+        """The explorer, opened on first use."""
         if not self._room.children:
             asked = self._asked
             self._room.children = (explore(asked.program, plan=asked.start, target=asked.target, level=asked.level),)
@@ -133,20 +148,21 @@ class PuzzleForm(ExerciseForm):
 
 
 def _buttons(*each: tuple[str, str, Callable[[], str]]) -> tuple[w.HBox, list[w.HTML]]:
-    """Buttons that fill a result, and what they fill: the status and the result; errors are said in the status."""
+    """Return buttons, and the status and result that they fill; errors appear in the status."""
     status, result = w.HTML(layout=_PLAIN), w.HTML(layout=_PLAIN)
+    result.add_class("shardviz-result")
     buttons = [w.Button(description=name, tooltip=tip, layout=_WIDE) for name, tip, _ in each]
     buttons[0].button_style = "primary"
 
     def press(html: Callable[[], str]) -> None:
-        status.value, result.value = _said("asking the compiler …"), ""
+        status.value, result.value = _alert("asking the compiler …"), ""
         for button in buttons:
             button.disabled = True
         try:
             result.value = html()
             status.value = ""
         except ShardvizError as error:
-            status.value = _said(str(error), role="alert")
+            status.value = _alert(str(error), role="alert")
         finally:
             for button in buttons:
                 button.disabled = False
@@ -156,16 +172,16 @@ def _buttons(*each: tuple[str, str, Callable[[], str]]) -> tuple[w.HBox, list[w.
     return w.HBox(buttons, layout=_PLAIN), [status, result]
 
 
-def _said(text: str, role: str = "status") -> str:
+def _alert(text: str, role: str = "status") -> str:
     return f'<div role="{role}" style="white-space:pre-wrap">{escape(text)}</div>'
 
 
 Fields = tuple[list[w.Widget], Callable[[], Any]]
-"""The fields, and what reads an answer from them."""
+"""The fields, and a function that reads the answer from them."""
 
 
 def _outputs(asked: Exercise) -> Fields:
-    """A list of axes for each dimension of each output."""
+    """Return a list of axes for each dimension of each output."""
     arrays = {o.name: o for o in asked.program.outputs(asked.plan)}
     names = asked.outputs[:_MOST_OUTPUTS]
     axes = asked.plan.mesh.names
@@ -186,7 +202,7 @@ def _outputs(asked: Exercise) -> Fields:
         for name in names
     }
     left = len(asked.outputs) - len(names)
-    more = [w.HTML(_said(f"{left} more outputs: answer for them in Python, exercise.answer({{...}})"))] if left else []
+    more = [w.HTML(_alert(f"{left} more outputs: answer for them in Python, exercise.answer({{...}})"))] if left else []
     read = lambda: {name: Spec(tuple(d.value or () for d in dims)) for name, dims in chosen.items()}  # noqa: E731
     return [*itertools.chain(*chosen.values()), *more], read
 
@@ -195,7 +211,6 @@ _LONG = {"description_width": "initial"}
 
 
 def _collectives(asked: Exercise) -> Fields:
-    """Rows of kind, axes and bytes, and a button for one more."""
     names = asked.plan.mesh.names
     axes = [some for n in range(1, len(names) + 1) for some in itertools.combinations(names, n)]
     rows = w.VBox(layout=_PLAIN)
@@ -205,7 +220,7 @@ def _collectives(asked: Exercise) -> Fields:
         kind = w.Dropdown(options=["none", *KINDS], description=f"collective {number}", style=_LONG, layout=_WIDE)
         options = [(", ".join(some), some) for some in axes]
         over = w.Dropdown(options=options, description="over", style=_LONG, layout=_WIDE)
-        size = _amount("bytes", "16.8 MB, may be left out")
+        size = _amount("bytes", "may be left out")
         rows.children = (*rows.children, w.HBox([kind, over, size], layout=_ROW))
 
     for _ in range(_ROWS):
@@ -233,17 +248,21 @@ def _cheaper(asked: Exercise) -> Fields:
 
 
 def _memory(asked: Exercise) -> Fields:
-    """A field of bytes for each argument, and for what is kept for the backward pass."""
+    """Return a field of bytes for each argument, and for the activations kept for the backward pass."""
     names = [*dict.fromkeys(a.name.split("[")[0] for a in asked.program.arguments)]
-    names += [KEPT] if asked.program.propagate(asked.plan).residual_bytes else []
     sizes = {name: _amount(name, "16.8 MB") for name in names}
+    if asked.program.propagate(asked.plan).residual_bytes:
+        sizes[KEPT] = _amount(KEPT, "may be left out")
 
     def read() -> dict[str, str]:
-        return {name: field.value for name, field in sizes.items() if field.value.strip()}
+        answered = {name: field.value for name, field in sizes.items() if field.value.strip()}
+        if not answered:
+            raise ShardvizError("fill in a field first, such as '16.8 MB'")
+        return answered
 
     return list(sizes.values()), read
 
 
 def _amount(name: str, example: str) -> w.Text:
-    """An amount; it is said as a whole, before the click on Reveal: a page holds back what is typed on."""
+    """Return a field for an amount. Its value is sent as a whole before the click on Check."""
     return w.Text(placeholder=example, description=name, continuous_update=False, style=_LONG, layout=_WIDE)

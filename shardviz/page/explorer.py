@@ -1,6 +1,6 @@
-"""The explorer: `ExplorerState` as a notebook widget. What the page shows are traits; an edit comes as a message.
+"""The explorer widget: `ExplorerState` in a notebook. Traits carry the content to the page, messages carry edits back.
 
-A trait that the page shows says what builds it, and after which changes it is built again (`shown`).
+Each displayed trait has a function that builds it and a set of changes after which it is rebuilt (`shown`).
 `opening.explore` makes an explorer.
 """
 
@@ -34,14 +34,15 @@ from shardviz.page.targets import company_view, machine_view, targets_view
 from shardviz.paint import file, text
 from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
-from shardviz.program.rules import patterns_of
 from shardviz.records.amounts import plural
 from shardviz.records.report import values_of
-from shardviz.view.cards import difference_pane, offers_document, severity_words
+from shardviz.tracing.rules import patterns_of
+from shardviz.view.cards import difference_pane, offers_document, search_document, severity_words
 from shardviz.view.document import Document, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
 from shardviz.view.panes import (
+    MOST_LINES,
     collectives_pane,
     cost_pane,
     found_values,
@@ -50,25 +51,30 @@ from shardviz.view.panes import (
     problems_pane,
     rules_pane,
     shard_map_pane,
+    stages_shown,
     values_pane,
 )
 from shardviz.view.placement import without_machine
 from shardviz.view.rosetta import read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
-from shardviz.view.stages import MOST_ROWS, stages_shown
 from shardviz.view.timeline import timeline_pane
 from shardviz.view.values import found_value
 from shardviz.view.verdict import verdict_document
 
 if TYPE_CHECKING:
     from shardviz.ask import Program
-    from shardviz.program.plan import Plan
+    from shardviz.plan.plan import Plan
 
 
 @dataclass(frozen=True)
 class View:
-    """What builds a trait that the page shows, after which changes (names of the `Snapshot`'s parts and of traits that
-    the page sets, `seq` for an edit), and the tab outside which it is empty; none: it is always there."""
+    """How a displayed trait is built.
+
+    Attributes:
+        build: the function that builds it.
+        after: the changes that rebuild it: parts of the `Snapshot`, traits set by the page, or `seq` for an edit.
+        tab: the only tab that fills it; empty for all.
+    """
 
     build: Callable[[Explorer], Any]
     after: set[str]
@@ -79,17 +85,17 @@ T = TypeVar("T", bound=traitlets.TraitType)
 
 
 def shown(build: Callable[[Explorer], Any], after: set[str], tab: str = "", kind: type[T] = traitlets.Dict) -> T:
-    """A trait that the page shows, with its `View`."""
+    """Return a displayed trait with its `View`."""
     return kind().tag(sync=True, view=View(build, after, tab))
 
 
 _BEING_TRIED = "; what helps is being tried"
-_SMALL = (264.0, 160.0)  # pixels of the shard map beside the source
-_LARGE = (450.0, 420.0)  # and of the one in its own pane, where it is too large to be read whole
+_SMALL = (264.0, 160.0)  # size in pixels of the shard map beside the source
+_LARGE = (450.0, 420.0)  # size in pixels of the shard map in its own tab
 
 
 def _cards(explorer: Explorer) -> Json:
-    """The cards, and where each lies on a scatter of seconds and bytes; those without a time lie nowhere."""
+    """Return the cards, and their points of seconds and bytes; cards without a time have no point."""
     deck = explorer.state.deck
     costs = {card.id: card.results.cost() for card in deck.cards}
     points = [
@@ -103,15 +109,15 @@ def _cards(explorer: Explorer) -> Json:
 
 
 def _most(explorer: Explorer) -> Json:
-    """How many mends there are, and the button that shows them; where they are looked at, what costs most."""
-    remedies = explorer.state.now.remedies
-    document, explorer._costs = costs_documents(explorer.state.deck, remedies)
+    """Return the number of fixes and their button; in the tab, also the largest costs."""
+    tried_fixes = explorer.state.now.tried_fixes
+    document, explorer._costs = costs_documents(explorer.state.deck, tried_fixes)
     rows = pane(document) if explorer.tab == "most" else {}
-    own = remedies.of == explorer.state.plan
-    tried, mends = own and remedies.mends is not None and not remedies.busy, len(remedies.items) * own
-    helps = ", and what was tried and helps" if mends else "; nothing that was tried helps" if tried else _BEING_TRIED
-    fix = f"Fix ({mends})" if mends or tried else "Fix"
-    return {**rows, "mends": mends, "fix": fix, "said": f"what costs you most{helps}"}
+    own = tried_fixes.of == explorer.state.plan
+    tried, fixes = own and tried_fixes.fixes is not None and not tried_fixes.busy, len(tried_fixes.items) * own
+    helps = ", and what was tried and helps" if fixes else "; nothing that was tried helps" if tried else _BEING_TRIED
+    fix = f"Fix ({fixes})" if fixes or tried else "Fix"
+    return {**rows, "fixes": fixes, "fix": fix, "said": f"what costs you most{helps}"}
 
 
 def _why(explorer: Explorer) -> Json:
@@ -129,12 +135,12 @@ def _values(explorer: Explorer) -> Json:
 
 def _stages(explorer: Explorer) -> Json:
     state = explorer.state
-    state.background.find_stages()  # which does nothing where they are being made
+    state.background.find_stages()  # does nothing if they are being computed
     own = state.now.stages.get(state.plan, Stages())
     waits = "Shardy is being run …" if own.busy else ""
     texts = own.with_reports(state.now.results.reports)
     document, facts = stages_shown(texts, explorer.query, waits=waits, trouble=own.trouble)
-    return pane(document, **facts, most=MOST_ROWS)
+    return pane(document, **facts, most=MOST_LINES)
 
 
 def _rules(explorer: Explorer) -> Json:
@@ -156,15 +162,16 @@ def _rosetta(explorer: Explorer) -> Json:
     if text.strip():
         pasted = read_rosetta(report, state.selected, text)
         document = None if pasted.document is None else json_of(pasted.document)
-        told = {"same": pasted.same, "apply": pasted.apply, "error": pasted.error}
-        about["read"] = {"text": text[:MOST_PASTED], "answer": json_of(pasted.answer), "document": document, **told}
+        fields = {"same": pasted.same, "apply": pasted.apply, "error": pasted.error}
+        about["read"] = {"text": text[:MOST_PASTED], "answer": json_of(pasted.answer), "document": document, **fields}
     return pane(value_rosetta(report, state.selected, state.remark), **{"read": None, **about})
 
 
 def _offers(explorer: Explorer) -> Json:
     offers = explorer.state.now.offers
-    told = pane(offers_document(offers, explorer.state.deck)) if offers.open else {}
-    return {**told, "hunt": offers.hunt, "share": round(offers.share, 3), "trouble": offers.trouble}
+    fields = pane(offers_document(offers, explorer.state.deck)) if offers.open else {}
+    share = None if offers.share is None else round(offers.share, 3)
+    return {**fields, "share": share, "search": json_of(search_document(offers, explorer.state.deck))}
 
 
 def _codes(explorer: Explorer) -> Json:
@@ -173,10 +180,9 @@ def _codes(explorer: Explorer) -> Json:
 
 
 def _timeline(explorer: Explorer) -> Json:
-    """The steps as they would run, of the open card and of the one that it is compared with; empty while they are being
-    made."""
+    """Return the timelines of the open card and of the card it is compared with; empty while they are computed."""
     state = explorer.state
-    state.background.find_timelines()  # which does nothing where they are being made
+    state.background.find_timelines()  # does nothing if they are being computed
     timelines, trouble = state.now.timelines.items, state.now.timelines.trouble or state.cost_error
     if trouble or state.cost is None:
         return pane(without_machine(trouble, "speed to reckon with", "timeline-why"))
@@ -189,26 +195,26 @@ def _timeline(explorer: Explorer) -> Json:
 def _problems(explorer: Explorer) -> Json:
     problems, notes = severity_words(explorer.state.deck.now.results.findings)
     counts = " · ".join(filter(None, (plural(problems, "finding"), notes)))
-    told = pane(problems_pane(explorer.report, explorer.state.cost)) if explorer.tab == "problems" else {}
-    return {**told, "problems": problems, "notes": notes, "said": counts}
+    fields = pane(problems_pane(explorer.report, explorer.state.cost)) if explorer.tab == "problems" else {}
+    return {**fields, "problems": problems, "notes": notes, "said": counts}
 
 
 def _texts(explorer: Explorer) -> Json:
-    """The texts of the source; what is known of its lines is made with them."""
+    """Return the source texts; the facts about their lines are stored for the trait `source`."""
     explorer._lines, texts = source_view(source_pane(explorer._timed, explorer.state.cost))
     return texts
 
 
 def _shards(explorer: Explorer) -> Json:
-    """The shard map beside the source, and the large one while somebody looks at it."""
-    about = explorer.report, explorer.state.selected, explorer.state.remark
+    """Return the small shard map beside the source, and the large one in its tab."""
+    about = explorer.report, explorer.state.selected, explorer.state.remark, explorer.state.cost
     large = json_of(shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
     small = shard_map_pane(*about, room=_SMALL, device=explorer.device)
     return pane(small, large=large, name=explorer.state.selected)
 
 
 def _constraints(explorer: Explorer) -> Json:
-    """What can be constrained now, and what the plan constrains; patterns of a rule for the selected array."""
+    """Return the value that can be constrained, the plan's constraints, and rule patterns for the selected array."""
     state = explorer.state
     chosen = next((v for v in explorer.report.intermediates if v.name == state.selected), None)
     spec = str((chosen.spec or Spec()).canonical()) if chosen is not None else ""
@@ -224,13 +230,13 @@ class Explorer(Delivered):
     """An interactive view of a program under a plan; see `opening.explore`.
 
     Attributes:
-        state: the `ExplorerState` under it, which can be driven from Python: the page follows.
-        device: the device that was picked, by its place in the mesh; below 0 for none. May be set.
-        comm_id: the number of its comm, by which the page asks whether a kernel is still behind it.
+        state: the `ExplorerState`, which can be driven from Python: the page follows.
+        device: the position of the picked device in the mesh; below 0 for none. May be set.
+        comm_id: the id of its comm, which tells the page whether a kernel is still connected.
     """
 
-    # What the page shows, in the order in which it is made and, by some hosts, set one after the other: last the
-    # status, which says that it is all.
+    # Displayed traits in the order of building. Some hosts set them one by one, so the status, which ends an update,
+    # is last.
     mesh = shown(lambda e: mesh_view(e.state), {"mesh"})
     plan_code = shown(lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}, kind=traitlets.Unicode)
     codes = shown(_codes, {"plan"}, tab="code")
@@ -244,10 +250,10 @@ class Explorer(Delivered):
     out_cuts = shown(lambda e: cuts_view(e.state, "output"), {"plan", "report", "changed"})
     cards = shown(_cards, {"report", "cost", "deck", "machine"})
     offers = shown(_offers, {"offers", "deck"})
-    most = shown(_most, {"report", "cost", "deck", "machine", "remedies", "tab"})
-    lines = shown(  # what those cost that are open in the source, why, and their mends
+    most = shown(_most, {"report", "cost", "deck", "machine", "tried_fixes", "tab"})
+    lines = shown(  # the costs, causes and fixes of the lines that are open in the source
         lambda e: {at: json_of(e._costs[at]) for at in e.opened if at in e._costs},
-        {"report", "cost", "deck", "machine", "remedies", "opened"},
+        {"report", "cost", "deck", "machine", "tried_fixes", "opened"},
         tab="source",
     )
     why = shown(_why, {"why"})
@@ -265,21 +271,17 @@ class Explorer(Delivered):
         tab="collectives",
     )
     selected = shown(lambda e: e.state.selected, {"selection"}, kind=traitlets.Unicode)
-    shards = shown(_shards, {"report", "selection", "tab", "device"})
+    shards = shown(_shards, {"report", "selection", "cost", "tab", "device"})
     constraints = shown(_constraints, {"report", "selection", "plan"})
     rosetta = shown(_rosetta, {"report", "selection", "reading"}, tab="rosetta")
     memory = shown(lambda e: pane(memory_pane(e.state.now)), {"report", "machine", "cost"}, tab="memory")
     costs = shown(
-        lambda e: pane(cost_pane(e.state.cost, e.state.cost_error)),
-        {"report", "machine", "cost"},
-        tab="cost",
+        lambda e: pane(cost_pane(e.state.cost, e.state.cost_error)), {"report", "machine", "cost"}, tab="cost"
     )
     difference = shown(lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference")
     stages = shown(_stages, {"plan", "report", "stages", "query"}, tab="stages")
     machine = shown(
-        lambda e: machine_view(e.state.cost, e.state.cost_error),
-        {"machine", "cost", "report"},
-        tab="machine",
+        lambda e: machine_view(e.state.cost, e.state.cost_error), {"machine", "cost", "report"}, tab="machine"
     )
     company = shown(
         lambda e: company_view(e.state.cost, e.device, e.report, e.state.selected),
@@ -315,66 +317,70 @@ class Explorer(Delivered):
         state.loop.inbox.run(self._begin)
         self._stills = Stills(self, state)
         self.observe(
-            lambda change: self._draw({change["name"]}),
-            ["query", "reading", "tab", "device", "opened", "span"],
+            lambda change: self._draw({change["name"]}), ["query", "reading", "tab", "device", "opened", "span"]
         )
         self.observe(self._on_wants, "wants")
         self.observe(self._on_selected, "selected")
 
     def _begin(self) -> None:
-        """Draws all, and hears of every change from then on: a compile that ends meanwhile is told afterwards."""
+        """Build all traits, and subscribe to changes."""
         self._draw({change for view in VIEWS.values() for change in view.after})
         self.state.subscribe(self._draw)
         self.state.background.wake()
 
     @property
     def program(self) -> Program:
-        """The traced program."""
         return self.state.program
 
     @property
     def plan(self) -> Plan:
-        """The plan as it is now."""
+        """The current plan."""
         return self.state.plan
 
     @property
     def report(self) -> Report:
-        """What is known about the plan so far; see its `level`."""
+        """The newest report; see its `level`."""
         return self.state.report
 
     def code(self) -> str:
-        """The Python that rebuilds the plan."""
+        """Return the Python that rebuilds the plan."""
         return self.program.plan_code(self.plan)
 
     def stop(self) -> None:
-        """Stops the compile that is running."""
+        """Stop the running compile."""
         self.state.stop()
 
+    def close(self) -> None:
+        """Close the explorer, and stop its compile, search and chores."""
+        if self.comm is not None:
+            self.state.close()
+        super().close()
+
     def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
-        """Blocks until the report has `level`, and returns it. See `ExplorerState.wait`."""
+        """Wait until the report has `level`, and return it. See `ExplorerState.wait`."""
         return self.state.wait(level, timeout)
 
     def summary(self) -> str:
-        """The plan and the headline numbers as text that is the same on every run."""
+        """Return the plan and the headline numbers as text that is equal on every run."""
         return text(self.state)
 
     def __repr__(self) -> str:
         return self.summary()
 
     def save(self, path: str | os.PathLike[str], *, dark: bool = False) -> Path:
-        """Writes what the explorer knows to a file, whole or not at all.
+        """Write the explorer's content to a file, atomically.
 
         Args:
-            path: the file. `.json` has the cards, the machine and the selection, which `sv.open` opens again; `.html`
-                is a page of all panes with nothing outside it (no script, no network), `.md` and `.txt` the same as
-                text; `.svg`, `.png` and `.pdf` a picture of the mesh on its machine.
-            dark: a picture for a dark page.
+            path: the file. `.json` stores the cards, the machine and the selection for `sv.open`. `.html` is a static
+                page of all panes without scripts or network access; `.md` and `.txt` are the same as text. `.svg`,
+                `.png` and `.pdf` are a picture of the mesh on its machine.
+            dark: draw the picture for a dark page.
 
         Returns:
             The path.
 
         Raises:
-            ShardvizError: for another ending, for a picture that does not exist, where the file cannot be written.
+            ShardvizError: for an unknown ending, a picture that does not exist, or a file that cannot be written.
         """
         ending = Path(path).suffix.lower()
         if ending == ".json":
@@ -383,7 +389,7 @@ class Explorer(Delivered):
         return write_whole(path, file(subject, path, dark=dark))
 
     def asked(self, what: str) -> dict[str, Any] | None:
-        """The page's code; the newest `still`; and a file, `html` or `json`, for the page to have it downloaded."""
+        """Answer a page's request: its code, the newest `still`, or a file (`html` or `json`) to download."""
         if what == "still":
             newest = self._stills.newest()
             return None if newest is None else {"still": newest}
@@ -411,13 +417,13 @@ class Explorer(Delivered):
         return bundle(kinds, include, exclude)
 
     def _ipython_display_(self, **_: Any) -> None:
-        """Two outputs: the explorer, and below it what is shown where nothing is live."""
+        """Display the explorer, and below it the still for hosts without a live page."""
         self._stills.show()
 
-    # From the state to the page: only what changed is sent, for a trait that is set to an equal value sends nothing.
+    # From the state to the page: traitlets sends nothing if a trait is set to an equal value.
 
     def _draw(self, changed: Set[str]) -> None:
-        """Makes every trait again that depends on what has changed; after an interrupted drawing, every one."""
+        """Rebuild the traits that depend on the changes; all of them after an interrupted call."""
         behind, self._behind = self._behind, True
         if behind:
             changed = {change for view in VIEWS.values() for change in view.after}
@@ -430,8 +436,8 @@ class Explorer(Delivered):
                     if changed & view.after or (view.tab and "tab" in changed):
                         setattr(self, name, view.build(self) if view.tab in ("", self.tab) else {})
             if behind:
-                self.send_state(list(VIEWS))  # what was set and not sent would not be sent again
-        except Exception:  # what cannot be drawn would not be the next time either
+                self.send_state(list(VIEWS))  # traits that were set but not sent before the interrupt
+        except Exception:  # building the same traits again would fail again
             self._behind = False
             raise
         self._behind = False
@@ -439,10 +445,10 @@ class Explorer(Delivered):
     # From the page to the state.
 
     def _on_message(self, _: Any, message: Any, __: Any) -> None:
-        """The page asks for an edit or for a file, or says whether anybody sees it."""
+        """Handle a message of the page: an edit, a file request, or whether the page is visible."""
         keys = message.keys() if isinstance(message, dict) else ()
         if keys == {"edit", "seq"}:
-            self.state.loop.inbox.run(lambda: self._answer(**message))  # and tells it before another answer is taken
+            self.state.loop.inbox.run(lambda: self._answer(**message))  # other answers wait until this one is sent
         elif keys == {"seen"}:
             background = self.state.background
             background.wake() if message["seen"] is True else background.rest()
@@ -450,10 +456,10 @@ class Explorer(Delivered):
             super()._on_message(_, message, __)
 
     def _answer(self, edit: Any, seq: Any) -> None:
-        """Does an edit or refuses it, and says so with its number: what came of it and `status.seq` go together."""
+        """Apply or refuse an edit; its result and `status.seq` are sent together."""
         with self.hold_sync():
             try:
-                self.state.background.wake()  # somebody looks on
+                self.state.background.wake()  # a view is open
                 self._seq = door.number(seq)
                 self.state.do(read(edit))
             except ShardvizError as error:
@@ -462,7 +468,7 @@ class Explorer(Delivered):
                 self._draw({"seq"})
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Takes what the page sends; what does not fit is refused, and the rest is taken."""
+        """Accept the valid values that the page sends, and refuse the others."""
         fits, own = {}, {*Explorer.class_own_traits(), *Delivered.class_own_traits()}
         for name, value in sync_data.items():
             try:
@@ -472,12 +478,11 @@ class Explorer(Delivered):
         super().set_state(fits)
 
     def _on_wants(self, change: Any) -> None:
-        """The page asks for what takes a while to find out."""
         if change["new"] == "dimensions":
             self.state.find_dimensions()
 
     def _on_selected(self, change: Any) -> None:
-        """The page says at which level it saw the name: a newer report may have come meanwhile."""
+        """Select a value by its name at the level that the page showed."""
         if change["new"] != self.state.selected:
             level, self.selected_at = self.selected_at, ""
             self.state.select(change["new"], level)
@@ -489,4 +494,4 @@ VIEWS: dict[str, View] = {
     for name, trait in vars(Explorer).items()
     if isinstance(trait, traitlets.TraitType) and "view" in trait.metadata
 }
-"""Every trait that the page shows, in the order in which they are made."""
+"""Every displayed trait, in the order of building."""

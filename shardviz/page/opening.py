@@ -1,4 +1,4 @@
-"""`explore`: opens the explorer on a function, a traced program or an example; `open`: on a file that it saved.
+"""`explore` opens the explorer on a function, a traced program or an example; `open` opens a saved session.
 
 >>> explorer = explore(train_step, params, tokens, mesh={"data": 8, "model": 8})     # doctest: +SKIP
 >>> explorer                                                                         # doctest: +SKIP
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import reprlib
-from typing import Any
+from typing import Any, overload
 
 from shardviz import processes
 from shardviz.ask import Program
@@ -20,10 +20,16 @@ from shardviz.explorer.files import read_session
 from shardviz.gallery import Example
 from shardviz.judge.report import Report
 from shardviz.page.explorer import Explorer
-from shardviz.program.adapt.exported import held_by
-from shardviz.program.plan import Plan
+from shardviz.page.run import RunExplorer
+from shardviz.plan.plan import Plan
+from shardviz.runs import Run, RunStep
+from shardviz.tracing.adapt.exported import held_by
 
 
+@overload
+def explore(fn: Run, **options: Any) -> Explorer | RunExplorer: ...
+@overload
+def explore(fn: Any, *args: Any, **options: Any) -> Explorer: ...
 def explore(
     fn: Any,
     *args: Any,
@@ -42,33 +48,35 @@ def explore(
     tokens: float | bool | None = None,
     model_flops: float | None = None,
     **kwargs: Any,
-) -> Explorer:
-    """Opens the explorer on a function, on a program that is traced already, or on an example of the gallery.
+) -> Any:
+    """Open the explorer on a function, a traced program, or an example of the gallery.
 
     Args:
-        fn: a function, a `jax.jit`-ed one, what `sv.trace` gave, or an `Example` such as `sv.gallery.llama("8b")`.
+        fn: a function, a `jax.jit`-ed function, a traced program, or an `Example` such as `sv.gallery.llama("8b")`.
+            Also a program of a dry run (`run["train_step"]`), or a whole run, which adds a strip with its programs.
         *args: the function's arguments: arrays or `jax.ShapeDtypeStruct`s in any pytree. Nothing is allocated.
-        plan: the plan to begin with, instead of `mesh`, `in_specs` and `out_specs`. One of the two must be given, but
-            for what brings a mesh and specs of its own: an example, a pmapped function, one with `in_shardings`, ...
-        mesh: a mesh in any form that `sv.mesh` takes, such as `{"data": 8, "model": 8}`.
+        plan: the starting plan, instead of `mesh`, `in_specs` and `out_specs`.
+        mesh: a mesh in any form that `sv.mesh` takes, such as `{"data": 8, "model": 8}`. None for the function's own
+            mesh (of an example, a pmapped function, or `in_shardings`), else the target's `default_mesh`.
         in_specs, out_specs: pytree prefixes of PartitionSpecs, as `jax.jit` takes them.
         static_argnums, static_argnames, donate_argnums, donate_argnames: as `jax.jit` takes them.
-        level: how far to go after each change: `propagated`, `partitioned` or `compiled`.
-        timeout: seconds that a compile may take; `explorer.state.timeout` changes it later.
-        memory_limit: bytes that a compile may use, None for no limit; `explorer.state.memory_limit` changes it later.
-        target: the machine that the plan is for: `cpu`, `tpu v5p:4x4x4`, `gpu h100:8x8`, a chip alone (`v5p`: its most
-            cube-like topology of the mesh's size), `attached`, or a `Machine`. It has as many devices as the mesh.
-        tokens: tokens (or samples) of a whole step, for tokens a second; by default what the arguments tell, False for
-            none. It changes nothing else.
-        model_flops: FLOPs of a whole step that the model needs (6 x parameters x tokens, say), for its utilisation.
-        **kwargs: all other keyword arguments are the function's own, as for `sv.trace`.
+        level: the highest level after each change: `propagated`, `partitioned` or `compiled`.
+        timeout: time limit of a compile in seconds; `explorer.state.timeout` changes it later.
+        memory_limit: memory limit of a compile in bytes, None for no limit; `explorer.state.memory_limit` changes it.
+        target: the machine: `cpu`, `tpu v5p:4x4x4`, `gpu h100:8x8`, a chip alone (`v5p`: its most cube-like topology of
+            the mesh's size), `attached`, or a `Machine`. It has as many devices as the mesh.
+        tokens: tokens (or samples) per step, for tokens per second; None derives them from the arguments, False omits
+            them.
+        model_flops: FLOPs per step that the model needs (6 x parameters x tokens, say), for its utilisation.
+        **kwargs: keyword arguments of the function, as for `sv.trace`.
 
     Returns:
-        The `Explorer`; show it by making it the last expression of a cell.
+        The `Explorer`; as the last expression of a cell it displays itself. A run with several programs gives a
+        `RunExplorer`; its `explorer` is the open one.
 
     Raises:
-        ShardvizError: if there is nothing to explore or no plan, the function cannot be traced, the plan does not fit
-            it, there is no such target, or it has another number of devices than the mesh.
+        ShardvizError: if there is nothing to explore, no plan, or the function cannot be traced. Also if the plan does
+            not fit it, the target is unknown, or target and mesh differ in size.
 
     Examples:
         >>> import shardviz as sv
@@ -82,6 +90,14 @@ def explore(
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
     }
+    if isinstance(fn, Run):
+        step = fn.longest
+        beside = [each for each in fn if each.program and (each.record.devices > 1) == (step.record.devices > 1)]
+        asked: dict[str, Any] = {"plan": plan, "mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}
+        asked |= {"level": level, "timeout": timeout, "memory_limit": memory_limit, "target": target}
+        return RunExplorer(fn, step, lambda each: explore(each, **asked)) if len(beside) > 1 else explore(step, **asked)
+    if isinstance(fn, RunStep):
+        fn, plan, target = _of_run(fn, plan, mesh, target)
     if isinstance(fn, Example | Program):
         extra = [*map(repr, args), *kwargs, *(name for name, option in options.items() if option != ())]
         if extra:
@@ -94,15 +110,15 @@ def explore(
             own if asked is None else asked
             for asked, own in ((mesh, fn.mesh), (in_specs, fn.in_specs), (out_specs, fn.out_specs))
         )
-    own = plan is None and mesh is None  # then the function must bring a mesh
+    own = plan is None and mesh is None  # then the function must have its own mesh
     plan = None if own else _plan(plan, mesh, in_specs, out_specs)
     processes.start()  # while the function is traced
     program = fn.program if isinstance(fn, Example) else fn
     if not isinstance(program, Program):
         program = program_of(program, args, kwargs, None if plan is None else plan.mesh, **options)
-    plan = _own_plan(program, in_specs, out_specs) if plan is None else plan
+    plan, remark = _own_plan(program, in_specs, out_specs, target) if plan is None else (plan, "")
     limits: dict[str, Any] = {"timeout": timeout, "memory_limit": memory_limit}
-    on: dict[str, Any] = {"target": target, "tokens": tokens, "model_flops": model_flops}
+    on: dict[str, Any] = {"target": target, "remark": remark, "tokens": tokens, "model_flops": model_flops}
     return Explorer(ExplorerState(program, plan, level=level, **limits, **on))
 
 
@@ -115,22 +131,22 @@ def open(
     timeout: float = 60.0,
     memory_limit: float | None = None,
 ) -> Explorer:
-    """Opens what `explorer.save("session.json")` wrote.
+    """Open a session that `explorer.save("session.json")` wrote.
 
     Args:
-        path: of the file.
-        program: what `sv.trace` gave, or an example of the gallery: the explorer goes on with its cards, for each of
-            which Shardy is asked anew. What can be looked at without it is a page, `explorer.save("page.html")`.
-        target: another machine than the saved one; needed where its chip is one of your own.
+        path: the file.
+        program: a traced program, or an example of the gallery. Every card's plan is propagated anew. To look at a
+            session without its program, save a page: `explorer.save("page.html")`.
+        target: another machine than the saved one; required if its chip is user-defined.
         level, timeout, memory_limit: as `explore`.
 
     Returns:
         The `Explorer`.
 
     Raises:
-        ShardvizError: if the file cannot be read, is no session or damaged.
+        ShardvizError: if the file cannot be read, is no session, or is damaged.
         SpecError: if a plan does not fit the program; the message names the argument.
-        TargetError, MeshError: if the machine is not known here, or has another number of devices than the mesh.
+        TargetError, MeshError: if the machine is unknown, or its size differs from the mesh's.
 
     Examples:
         >>> import os, tempfile, shardviz as sv
@@ -151,6 +167,15 @@ def open(
     return Explorer(read_session(path, program, target, level=level, timeout=timeout, memory_limit=memory_limit))
 
 
+def _of_run(step: RunStep, plan: Any, mesh: Any, target: Any) -> tuple[Program, Any, Any]:
+    if step.program is None:
+        raise ShardvizError(f"{step.name}: {step.why_not}")
+    if plan is None and mesh is None:
+        plan = step.plan
+        target = step.target if target == "cpu" and step.target else target
+    return step.program, plan, target
+
+
 def _plan(plan: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Plan:
     if plan is None:
         return Plan(mesh, in_specs=in_specs, out_specs=out_specs)
@@ -161,18 +186,24 @@ def _plan(plan: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Plan:
     return plan
 
 
-def _own_plan(program: Any, in_specs: Any, out_specs: Any) -> Plan:
+def _own_plan(program: Program, in_specs: Any, out_specs: Any, target: Any) -> tuple[Plan, str]:
+    """Return the plan on the function's own mesh, else on the target's default mesh, and a remark for the target."""
     try:
-        return program.plan(None, in_specs, out_specs)
+        return program.plan(None, in_specs, out_specs), ""
+    except MeshError:
+        pass
+    try:
+        plan = program.plan(None, in_specs, out_specs, target)
+        return plan, f"gave the mesh {plan.mesh}, since none was given; change it above"
     except MeshError as error:
         raise MeshError(
-            "explore needs a mesh, such as mesh={'data': 8, 'model': 8}, or a plan, plan=sv.Plan(...): neither the "
-            "function nor its arguments bring one"
+            "explore needs a mesh, such as mesh={'data': 8, 'model': 8}, a target with a topology, such as "
+            "target='tpu v5e:4x4', or a plan, plan=sv.Plan(...): neither the function nor its arguments bring a mesh"
         ) from error
 
 
 def _nothing_to_explore(subject: Any) -> str:
-    """Why this cannot be explored, with a way out where it is something of ours."""
+    """Return why an object cannot be explored, with an alternative for known types."""
     text = "explore takes a function, a program from sv.trace, or an example such as sv.gallery.llama('8b')"
     if isinstance(subject, Plan):
         return f"{text}; a plan goes second: sv.explore(program, plan=plan)"

@@ -1,7 +1,7 @@
-"""What the page is told, as plain JSON: Documents, the mesh, the status. `inputs.py` has the arguments and outputs.
+"""The page's content as plain JSON: Documents, the mesh and the status. `inputs.py` has arguments and outputs.
 
-Numbers come with their text, so that they read the same here, in a terminal and in a table: the page formats nothing.
-A spec is a list of dimensions, each a list of axes, each a name or `[name, before, size]` for a part of an axis.
+Numbers are sent as text, so that they read the same on the page, in a terminal and in a table. A spec is a list of
+dimensions, each a list of axes; an axis is a name or `[name, before, size]` for a sub-axis.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardviz.view.report import LEVEL_WORDS
 
 
 def mesh_view(state: ExplorerState) -> Json:
-    """The mesh axes with their sizes and colours, and the number of devices."""
+    """Return the mesh axes with sizes and colours, and the number of devices."""
     mesh = state.plan.mesh
     colours = axis_colours(mesh)
     axes = [
@@ -28,13 +28,13 @@ def mesh_view(state: ExplorerState) -> Json:
 
 
 def pane(document: Document, **more: Any) -> Json:
-    """What a tab shows: a Document, and what is no part of one."""
+    """Return a tab's content: a Document, and additional fields."""
     return {"document": json_of(document), **more}
 
 
 def source_view(document: Document) -> tuple[Json, Json]:
-    """What is known of the lines of `source_pane`'s document (or why there are none), and apart from it, by file, their
-    texts, which stay as they are while plans change."""
+    """Return the facts about the lines of `source_pane`'s document, and separately the texts, which do not depend on
+    the plan."""
     files: list[Json] = []
     texts: list[list[Any]] = []
     for block in json_of(document)["blocks"]:
@@ -43,8 +43,8 @@ def source_view(document: Document) -> tuple[Json, Json]:
             files.append({"title": block["title"], "lines": [_line(row) for row in rows]})
             codes = [(code.get("t", ""), code.get("tip", "")) for code in (row["cells"][2] for row in rows)]
             texts.append([text if tip in ("", text.strip()) else {"t": text, "tip": tip} for text, tip in codes])
-    told: Json = {"files": files} if files else {"files": [], "none": json_of(document)["blocks"][0]["pieces"]}
-    return told, {"files": texts}
+    lines: Json = {"files": files} if files else {"files": [], "none": json_of(document)["blocks"][0]["pieces"]}
+    return lines, {"files": texts}
 
 
 def _line(row: Json) -> Json:
@@ -59,7 +59,7 @@ def _line(row: Json) -> Json:
 
 
 def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
-    """How far the answer is, what went wrong, and which change it answers."""
+    """Return the progress, the errors, and the number of the edit that this state answers."""
     return {
         "level": state.level,
         "means": LEVEL_WORDS.get(state.level, ""),
@@ -77,7 +77,7 @@ def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
 
 
 def _doing(state: ExplorerState) -> str:
-    """What a busy state is doing, in a few words; `message` is the whole sentence."""
+    """Return the current work in a few words; `message` is the full sentence."""
     if not state.busy:
         return ""
     if state.status != "propagating" and "simulated" not in state.message:

@@ -1,14 +1,13 @@
-"""What a saved notebook shows in place of an explorer: its latest state, as HTML that every sanitizer keeps.
+"""The still of an explorer: its latest state as static HTML that every sanitizer keeps, for saved notebooks.
 
-An explorer puts out two things: itself, and below it the still, which a page that is alive hides. A host that knows no
-widgets, or has no kernel, shows the still: GitHub, nbviewer, nbconvert, a notebook that nobody trusts. (In one output
-with the widget, it would be shown by none of them whose notebook has the widget's state; and it could not be changed
-without the widget being drawn anew.) It is brought up to date when the explorer has rested for a moment; where nobody
-looks on, as in nbconvert, after each cell.
+An explorer has two outputs: the widget, and below it the still, which a live page hides. Hosts without widgets or a
+kernel show the still: GitHub, nbviewer, nbconvert, an untrusted notebook. A single output would not work: hosts with
+the widget's state would not show the still, and updating it would redraw the widget. The still is updated after a
+moment without changes; without a watching page (nbconvert) after each cell.
 
-A page that was loaded anew knows no more which output was whose: JupyterLab then drops what is said to it. So a still
-has a number, and `Explorer.stilled` is that of the newest. Where the one in the notebook is older the page asks for the
-`newest` and puts it there itself; where it cannot, it says that it is older. See `static/copies.js`.
+After a reload JupyterLab no longer maps updates to outputs. So each still has a number, and `Explorer.stilled` is the
+newest. If the notebook's still is older, the page requests the `newest` and inserts it, or marks the old still as
+outdated. See `static/copies.js`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from shardviz.view.explored import still
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 REST = 1.0
-"""Seconds without a change after which the still is brought up to date."""
+"""Seconds without a change before the still is updated."""
 
 _STYLE = (
-    # JupyterLab and VS Code draw it before the page that hides it has come
+    # JupyterLab and VS Code draw the still before the page that hides it is loaded
     "<style>@keyframes shardviz-late{from{max-height:0;overflow:hidden;opacity:0}}"
     ":is(.lm-Widget,[data-vscode-theme-kind]) [data-shardviz-still]{animation:shardviz-late 2s step-end}"
-    # where JupyterLab has no explorer to show above it, it has words of its own ("model not found"), in no element
+    # without the widget, JupyterLab shows its own message ("model not found") outside any element
     ".jp-OutputArea-child:has(>.jupyter-widgets):not(:has(>.jupyter-widgets>*))"
     ":has(+.jp-OutputArea-child [data-shardviz-still]){display:none}</style>"
 )
@@ -42,7 +41,7 @@ def still_html(state: ExplorerState) -> str:
 
 
 def found_by(html: str, model_id: str, number: int = 0) -> str:
-    """A still in an element by which the page of its model finds it, and sees how old it is."""
+    """Return a still in an element that identifies its model and its number."""
     return f'<div data-shardviz-still="{model_id}" data-shardviz-at="{number}">{_STYLE}{html}</div>'
 
 
@@ -57,7 +56,7 @@ class Stills:
         self._timer: asyncio.TimerHandle | None = None
 
     def show(self) -> None:
-        """Puts the explorer out, and its still below it."""
+        """Display the explorer, and its still below it."""
         from IPython.display import display
 
         kernel, comm = shell(), self._widget.comm
@@ -78,7 +77,7 @@ class Stills:
             kernel.events.register("post_run_cell", lambda _: self.update())
 
     def _soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Something has changed, in whatever thread."""
+        """Schedule an update, from any thread."""
 
         def later() -> None:
             if self._timer is not None:
@@ -89,7 +88,7 @@ class Stills:
             loop.call_soon_threadsafe(later)
 
     def update(self) -> None:
-        """Brings the outputs up to date, if anything is another than it was."""
+        """Update the outputs if the still changed."""
         now = self._bundle()
         if now != self._last:
             self._last = now
@@ -99,7 +98,7 @@ class Stills:
             self._widget.stilled = self._number
 
     def newest(self) -> dict[str, Any] | None:
-        """The still that was last put out, with its number, for a page to put into its notebook; None before that."""
+        """Return the newest still with its number, for a page to insert; None before the first."""
         return {"number": self._number, "data": self._found(self._last)} if self._shown else None
 
     def _bundle(self) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""The machine as the page gets it: the chooser, with every chip's topologies for the mesh as it is now and its
-compiler's options; the Documents of its tab, the pictures that a device is picked on, and the orders' keys."""
+"""The machine as JSON for the page: the chooser with each chip's topologies and compiler options, and the machine
+tab."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from shardviz.view.machine import company_picture, machine_picture
 from shardviz.view.placement import device_pane, machine_pane, orders_pane, without_machine
 
 MOST_SHAPES = 3
-_ACROSS = re.compile(r"dcn|slice|pod", re.IGNORECASE)  # names of mesh axes that are meant to go from slice to slice
+_ACROSS = re.compile(r"dcn|slice|pod", re.IGNORECASE)  # names of mesh axes that connect slices
 
 
 def targets_view(state: ExplorerState) -> Json:
-    """The target, what is to be said of it, and what else may be chosen.
+    """Return the target, remarks on it, and the other choices.
 
-    Every chip has `options` (topologies with as many devices as the mesh, the most cube-like first) or `none`, which
-    says what sizes it has; every kind says whether programs can be compiled for it here, and if not what is missing.
+    Every chip has `options` (topologies with as many devices as the mesh, most cube-like first) or `none`, which names
+    its sizes. Every kind says whether programs can be compiled for it here, and if not what is missing.
     """
     mesh, now, statuses = state.report.mesh, state.machine, targets()
     across = next((m.text for m in topologies("v5e", mesh.size) if m.num_slices > 1), "tpu v5e:4x4*2")
@@ -53,21 +53,20 @@ def targets_view(state: ExplorerState) -> Json:
 
 
 def _lack(state: ExplorerState, statuses: Targets) -> Json | None:
-    """That nothing here compiles for the machine, what follows from it, and the command that would mend it."""
+    """Return the message that nothing here compiles for the machine, with the command that installs a compiler."""
     if not state.missing:
         return None
     status = next(s for s in statuses if s.name == state.machine.chip.kind)
-    text = "no compiler for it is installed: results stop at the partitioner"
     install = "" if status.ready else status.install
     return {
-        "text": f"{text}; to install its compiler:" if install else f"{text}.",
+        "text": "no compiler:" if install else "no compiler",
         "install": install,
-        "why": state.missing,
+        "why": f"No compiler for it is installed, so results stop at the partitioner: {state.missing}",
     }
 
 
 def label(machine: Machine) -> str:
-    """`v5p 4x4x4`: the target's text without its kind."""
+    """Return `v5p 4x4x4`: the target's text without its kind."""
     return machine.text if machine.chip.kind == "cpu" else machine.text.split(" ", 1)[1].replace(":", " ")
 
 
@@ -110,7 +109,7 @@ def _chip(chip: Chip, mesh: DeviceMesh, now: Machine, listed: bool) -> Json:
 
 
 def _sensible(chip: Chip, mesh: DeviceMesh) -> tuple[Machine, ...]:
-    """A few topologies: of one slice, and of as many slices as a mesh axis says that there are."""
+    """Return a few topologies: of one slice, and of as many slices as a mesh axis suggests."""
     machines = topologies(chip, mesh.size)
     if chip.kind == "gpu":  # whole NVLink domains, or as many GPUs on a host as there can be
         hosts = (m for m in machines[1:] if chip.domain_spans_hosts and m.topology[1] == 4)
@@ -124,8 +123,7 @@ def _sensible(chip: Chip, mesh: DeviceMesh) -> tuple[Machine, ...]:
 
 
 def machine_view(cost: StepCost | None, why: str = "") -> Json:
-    """What each axis rides on, the machine with the mesh on it, and the orders to choose from; without a machine that
-    has links only what to do about it."""
+    """Return the links of each axis, the machine with the mesh, and the device orders; without links only a hint."""
     if cost is None:
         return pane(without_machine(why, "links between them", "machine-why"))
     options = orders(cost)
@@ -139,7 +137,7 @@ def machine_view(cost: StepCost | None, why: str = "") -> Json:
 
 
 def company_view(cost: StepCost | None, device: int, report: Report, selected: str) -> Json:
-    """One device, by its place in the mesh: where it is, what it holds of the selected value, and its groups; empty for
+    """Return a device by its position in the mesh: its place, its part of the selected value, and its groups; empty for
     none."""
     if cost is None or not 0 <= device < cost.mesh.size:
         return {}

@@ -1,6 +1,6 @@
-"""One painter a medium: text, HTML, Markdown, JSON, SVG, PNG, matplotlib. They know media, not subjects.
+"""A painter for each medium: text, HTML, Markdown, JSON, SVG, PNG, matplotlib. Painters know media, not subjects.
 
-A subject (a report, a cost, a comparison) is told once, by its builder in `shardviz.view`; here it is painted.
+A builder in `shardviz.view` turns a subject (a report, a cost, a comparison) into a Document; painters paint Documents.
 """
 
 from __future__ import annotations
@@ -23,36 +23,35 @@ paints("file")(file)
 
 @paints("text")
 def text(subject: Any, width: int | None = None) -> str:
-    """A subject in plain text, at most `width` columns wide; None: tables are as wide as they need."""
+    """Return a subject as plain text, at most `width` columns wide; None: tables are as wide as they need."""
     return text_of(document(subject), width)
 
 
 @paints("html")
 def html(subject: Any) -> str:
-    """A subject in HTML that survives JupyterLab's sanitizer and GitHub."""
+    """Return a subject as HTML that survives JupyterLab's sanitizer and GitHub."""
     return html_of(document(subject))
 
 
 @paints("markdown")
 def markdown(subject: Any) -> str:
-    """A subject in Markdown."""
+    """Return a subject as Markdown."""
     return markdown_of(document(subject))
 
 
 def json(subject: Any) -> Json:
-    """A subject as the page renders it."""
+    """Return a subject as JSON for the page."""
     return json_of(document(subject))
 
 
 def svg(subject: Any, *, dark: bool | None = None) -> str:
-    """A subject's picture as a standalone SVG file; it follows the page's theme."""
+    """Return a subject's picture as a standalone SVG file; by default its colours follow the page's theme."""
     return svg_of(picture(subject), dark=dark)
 
 
 @paints("plot")
 def plot(subject: Any, ax: Any = None, *, dark: bool = False) -> Any:
-    """A subject's picture, drawn with matplotlib (loaded only then) on these Axes or on those of a new figure, which it
-    returns."""
+    """Draw a subject's picture with matplotlib on these Axes, or on a new figure's; return the Axes."""
     from shardviz.paint.mpl import draw
 
     return draw(picture(subject), ax, dark=dark)

@@ -1,8 +1,8 @@
-"""Documents in HTML that survives JupyterLab's sanitizer and GitHub; this is where text from outside is escaped.
+"""Documents in HTML that survives JupyterLab's sanitizer and GitHub; text from outside is escaped here.
 
-Only tags, attributes and inline styles that the sanitizer keeps in untrusted notebooks are used, and without any style
-(GitHub) the text alone still says everything. Text colours are inherited, so that light and dark pages both work; a
-chip brings its own background and ink.
+The HTML uses only tags, attributes and inline styles that the sanitizer keeps in untrusted notebooks. Without styles
+(GitHub) the text is still complete. Text colours are inherited, so that light and dark pages both work; a chip has its
+own background and ink.
 
 >>> from shardviz.view.document import Document, words
 >>> html_of(Document(title=words("<b>")))[-20:]
@@ -19,7 +19,7 @@ from html import escape
 from shardviz.notation import Axis, Spec, axis_name
 from shardviz.notation.spec import axis_text
 from shardviz.paint.columns import clip
-from shardviz.paint.outside import is_turned, steerless, told
+from shardviz.paint.outside import is_right_to_left, shown, uncontrolled
 from shardviz.paint.text import blocks
 from shardviz.paint.theme import MUTED, AxisColour, axis_colour, axis_colours, ink_for, paint_of
 from shardviz.records.amounts import plural
@@ -53,34 +53,34 @@ _UNNAMED = AxisColour(MUTED, "#B5B5B5", ink_for(MUTED), "#111111", "")
 _ROLES = {"work": "#5B6770", "moved": "#C2410C", "room": "rgba(128,128,128,0.25)"}
 _ALIGN = ' align="right"'
 MOST_UNFOLDED = 2000
-"""Rows of a table that a page of its own holds."""
+"""The most rows of a table on a self-contained page."""
 MOST_CELLS = 256
-"""Cells of a picture's grids; where they would be more, neighbouring ones are merged."""
-_NAMED = 8  # columns that all have their names above them
+"""The most cells of a picture's grids; beyond, neighbouring cells are merged."""
+_NAMED = 8  # the most columns with names above them
 _LONGEST_AXIS, _LONGEST_CELL = 12, 60  # characters
 _GREY, _TILE, _BLUISH = "rgba(128,128,128,0.9)", "background-color:rgba(128,150,175,0.15)", (128, 150, 175)
 _BAND = "padding:0 3px;text-align:center;border:0;font-size:10px;white-space:nowrap"
 _NAME = f"padding:1px 6px;border:0;{QUIET};font-weight:400;font-size:11px;white-space:nowrap"
 _PLAIN_ROW = '<tr style="background-color:transparent">'
-_ONE_LINE = 60  # characters; longer names and texts may take several lines
+_ONE_LINE = 60  # the most characters on one line; longer names and texts may wrap
 
 
 @dataclass(frozen=True)
 class Look:
-    """Where the HTML goes to: the axes' colours, and what draws a Picture on a page of its own, which no sanitizer
-    sees. There rows not shown at first can be unfolded."""
+    """The axes' colours, and a function that draws a Picture on a self-contained page, which no sanitizer changes. On
+    such a page, a table's remaining rows can be unfolded."""
 
     colours: Colours
     draw: Callable[[Picture], str] | None = None
 
     @property
     def page(self) -> bool:
-        """Whether it is a page of its own."""
+        """Whether the HTML is for a self-contained page."""
         return self.draw is not None
 
 
 def html_of(document: Document, draw: Callable[[Picture], str] | None = None) -> str:
-    """A document as one `<div>`, every text escaped; `draw` draws Pictures on a page of its own, see `Look`."""
+    """Return a document as one `<div>`, all text escaped; `draw` draws Pictures on a self-contained page."""
     look = Look({} if document.mesh is None else axis_colours(document.mesh), draw)
     title, lines = _inline(document.title, look.colours), [_inline(line, look.colours) for line in document.lead]
     if look.page:
@@ -134,26 +134,25 @@ def _figure(block: Figure, look: Look) -> str:
         return f"<figure>{caption}{look.draw(block.of)}</figure>"
     if isinstance(block.of, Listing):
         style = f"{MONO};white-space:pre;overflow-x:auto;margin:4px 0 12px 0;padding:8px 10px;border:{HAIRLINE}"
-        drawn = f'<pre style="{style}">{escape(steerless(block.of.text))}</pre>'
+        drawn = f'<pre style="{style}">{escape(uncontrolled(block.of.text))}</pre>'
     else:
         drawn = _picture(block.of)
     return f"<figure>{caption}{drawn}</figure>" if look.page else caption + drawn
 
 
-# Pictures: a grid is a table; what else there is has no place where a sanitizer looks on.
+# A picture's grid becomes a table; sanitizers remove other shapes.
 
 
 def _picture(of: Picture) -> str:
-    """A picture's grids as tables, and its notes; else its description."""
     if not of.grids:
         return f'<div style="{QUIET}">{outside(of.alt)}</div>'
-    drawn = of.fitted(lambda each: sum(len(grid.cells) for grid in each.grids) <= MOST_CELLS)
+    drawn = of.with_cells(MOST_CELLS)
     notes = "".join(f"<div>{outside(note)}</div>" for note in drawn.notes)
     return _grids(drawn.grids) + (f'<div style="font-size:12px;{QUIET}">{notes}</div>' if notes else "")
 
 
 def _grids(grids: Sequence[Grid]) -> str:
-    """Grids, as they stand side by side and below each other."""
+    """Return grids in their arrangement, side by side and below each other."""
     if len(grids) == 1:
         return _grid(grids[0])
     lines: dict[float, list[str]] = {}
@@ -170,7 +169,6 @@ def _framed(rows: Iterable[str]) -> str:
 
 
 def _grid(grid: Grid) -> str:
-    """A grid as a table."""
     left, across = len(grid.beside) + bool(grid.rows), len(grid.texts[0])
     out = []
     for head in grid.above:
@@ -182,7 +180,7 @@ def _grid(grid: Grid) -> str:
         heads += f'<th style="{_NAME}"></th>' * (left - len(grid.beside))
         least = f"text-align:center;min-width:{max(26, 7 * max(map(len, names), default=0) + 14)}px"
         out.append(heads + "".join(f'<th style="{_NAME};{least}">{outside(name)}</th>' for name in names))
-    begins: list[dict[int, tuple[str, str]]] = []  # of each head: the first row of a span → its text, how far it runs
+    begins: list[dict[int, tuple[str, str]]] = []  # for each head: first row of a span → its text and its rowspan
     for head in grid.beside:
         starts = itertools.accumulate((n for _, n in head.spans), initial=0)
         begins.append({at: (text, f"rowspan={n}") for at, (text, n) in zip(starts, head.spans, strict=False)})
@@ -192,38 +190,42 @@ def _grid(grid: Grid) -> str:
             parts.append(f'<td style="{_NAME};text-align:right">{outside(grid.rows[r])}</td>')
         first = r * across
         cells = zip(row, grid.tips[first : first + across] or [""] * across, strict=True)
-        parts += [_grid_cell(grid, *cell) for cell in cells]
+        parts += [_grid_cell(grid, *cell, _edges(grid, r, c)) for c, cell in enumerate(cells)]
         out.append("".join(parts))
     return _framed(out)
 
 
-def _span(head: Head, text: str, how_far: str) -> str:
-    """A coordinate of a mesh axis."""
+def _span(head: Head, text: str, extent: str) -> str:
     colour = axis_colour(head.role)
     style = f"background-color:{colour.light};color:{colour.ink};{_BAND}"
-    return f'<th {how_far} style="{style}">{outside(text)}</th>'
+    return f'<th {extent} style="{style}">{outside(text)}</th>'
 
 
 def _axis(name: str) -> str:
-    """The name of a mesh axis beside its head; a long name is clipped and stands in the tip."""
+    """Return the name of a mesh axis next to its head; a long name is clipped, with the full name in the tip."""
     short = clip(name, _LONGEST_AXIS)
-    return outside(name) if short == name else f'<span title="{escape(steerless(name))}">{outside(short)}</span>'
+    return outside(name) if short == name else f'<span title="{escape(uncontrolled(name))}">{outside(short)}</span>'
 
 
-def _grid_cell(grid: Grid, text: str, tip: str) -> str:
-    """A cell with its cards."""
-    shown = escape(text)
+def _edges(grid: Grid, r: int, c: int) -> str:
+    below, right = grid.edges
+    style = f";border-top:3px solid {_GREY}" if (r - 1, c) in below else ""
+    return style + (f";border-left:3px solid {_GREY}" if (r, c - 1) in right else "")
+
+
+def _grid_cell(grid: Grid, text: str, tip: str, edges: str) -> str:
+    inner = escape(text)
     edge = HAIRLINE if grid.stroke == "line" else f"2px {'dotted' if grid.dash else 'solid'} {_GREY}"
-    if len(shown) > _LONGEST_CELL:
-        shown = f"{shown[:_LONGEST_CELL]}…"
-    shown += f' <span style="{QUIET}">×{grid.copies}</span>' if grid.copies > 1 else ""
+    if len(inner) > _LONGEST_CELL:
+        inner = f"{inner[:_LONGEST_CELL]}…"
+    inner += f' <span style="{QUIET}">×{grid.copies}</span>' if grid.copies > 1 else ""
     inside = f"padding:5px 7px;text-align:center;white-space:nowrap;border:{edge};{_TILE}"
     title = f' title="{escape(tip)}"' if tip else ""
     if not grid.cards:
-        return f'<td style="{inside}"{title}>{shown}</td>'
+        return f'<td style="{inside}{edges}"{title}>{inner}</td>'
     shadows = ",".join(f"{3 * n}px {3 * n}px 0 {_shadow(role, n)}" for n, role in enumerate(grid.cards, 1))
-    card = f'<div style="{inside};box-shadow:{shadows}">{shown}</div>'
-    return f'<td style="padding:2px 9px 9px 2px;border:0"{title}>{card}</td>'
+    card = f'<div style="{inside};box-shadow:{shadows}">{inner}</div>'
+    return f'<td style="padding:2px 9px 9px 2px;border:0{edges}"{title}>{card}</td>'
 
 
 def _shadow(role: Role, number: int) -> str:
@@ -232,17 +234,17 @@ def _shadow(role: Role, number: int) -> str:
 
 
 def _table(table: Table, look: Look) -> str:
-    """A table in monospace (so that figures line up) with a hairline under each row."""
+    """Return a table in monospace, so that numbers align, with a hairline under each row."""
     if not table.rows and not any(column.title for column in table.columns):
         return ""
     title = ""
     if table.caption:
         style = f"caption-side:top;text-align:left;font-weight:600;padding:4px 8px;{SANS}"
         title = f'<caption style="{style}">{outside(table.caption)}</caption>'
-    shown, rest = table.rows[: table.most], table.rows[table.most :]
-    html = _rows(shown, table, look, title)
+    rows, rest = table.rows[: table.most], table.rows[table.most :]
+    html = _rows(rows, table, look, title)
     if look.page and rest:
-        some = rest[: MOST_UNFOLDED - len(shown)]
+        some = rest[: MOST_UNFOLDED - len(rows)]
         words = f"{plural(len(some), f'more {table.noun}')}"
         html += f'<details class="rest"><summary>{words}</summary>{_rows(some, table, look)}</details>'
         rest = rest[len(some) :]
@@ -276,7 +278,7 @@ def _cell(cell: Inline, column: Column, colours: Colours) -> str:
     style = f"padding:3px 8px;vertical-align:top;text-align:{'right' if column.right else 'left'}"
     style += f";{_SANS_FACE}" if column.wrap else ";white-space:nowrap"
     tip = "; ".join(dict.fromkeys(piece.tip for piece in pieces if piece.tip))
-    title = f' title="{escape(steerless(tip))}"' if tip else ""
+    title = f' title="{escape(uncontrolled(tip))}"' if tip else ""
     content = _inline(cell, colours, inside=not column.wrap)
     return f'<td{_ALIGN if column.right else ""} style="{style}"{title}>{content}</td>'
 
@@ -289,21 +291,21 @@ def _head(column: Column) -> str:
 
 
 def outside(text: str, whole: bool = False) -> str:
-    """Text from outside, escaped: clipped, with the whole as its title; right-to-left text is isolated."""
-    shown = steerless(text) if whole else told(text)
-    html = f"<bdi>{escape(shown)}</bdi>" if is_turned(text) else escape(shown)
-    return html if len(shown) == len(text) else f'<span title="{escape(steerless(text))}">{html}</span>'
+    """Escape text from outside, clipped with the full text as its title; right-to-left text is isolated."""
+    clipped = uncontrolled(text) if whole else shown(text)
+    html = f"<bdi>{escape(clipped)}</bdi>" if is_right_to_left(text) else escape(clipped)
+    return html if len(clipped) == len(text) else f'<span title="{escape(uncontrolled(text))}">{html}</span>'
 
 
 def _inline(inline: Inline, colours: Colours, *, inside: bool = False) -> str:
-    """Pieces as HTML; `inside` a table, which is in monospace, no piece says so again."""
+    """Return pieces as HTML; `inside` a table, which is in monospace, pieces do not repeat that style."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
     htmls = [piece_html(piece, colours) for piece in pieces]
     return joined(pieces, [text.replace(_MONO_SPAN, "<span>") for text in htmls] if inside else htmls)
 
 
 def piece_html(piece: Piece, colours: Colours) -> str:
-    """One piece; its text is escaped."""
+    """Return one piece as HTML, with its text escaped."""
     html = _PIECES[piece.kind](piece, colours)
     if not html:
         return ""
@@ -311,11 +313,9 @@ def piece_html(piece: Piece, colours: Colours) -> str:
     return f'<span style="{QUIET}">{html}</span>' if piece.quiet else html
 
 
-def explained(html: str, meaning: str) -> str:
-    """A word with a dotted underline, which says on hovering what it means."""
-    return (
-        f'<span style="border-bottom:1px dotted {_GREY}" title="{escape(meaning)}">{html}</span>' if meaning else html
-    )
+def explained(html: str, tip: str) -> str:
+    """Return a word with a dotted underline, and its meaning as a tooltip."""
+    return f'<span style="border-bottom:1px dotted {_GREY}" title="{escape(tip)}">{html}</span>' if tip else html
 
 
 _PIECES = {
@@ -339,14 +339,14 @@ _PIECES = {
 
 
 def chip(axis: Axis, colours: Colours, text: str | None = None) -> str:
-    """A mesh axis (or a part of one) as a coloured chip with its name, or another text, in it."""
+    """Return a mesh axis (or a part of an axis) as a coloured chip with its name or another text."""
     colour = colours.get(axis_name(axis), _UNNAMED)
     style = f"background-color:{colour.light};color:{colour.ink};border-radius:3px;padding:1px 5px;font-weight:600"
     return f'<span style="{style}">{outside(axis_text(axis) if text is None else text)}</span>'
 
 
 def spec_html(spec: Spec, colours: Colours) -> str:
-    """A spec in brackets, every axis a chip, `·` for a dimension that is not sharded."""
+    """Return a spec in brackets, with a chip for each axis and `·` for a dimension that is not sharded."""
     text = "[" + ", ".join(" ".join(chip(a, colours) for a in dim) or "·" for dim in spec.dims) + "]"
     if spec.unreduced:
         text += f" {spec.unreduced_kind} over " + " ".join(chip(a, colours) for a in spec.unreduced)
@@ -354,23 +354,23 @@ def spec_html(spec: Spec, colours: Colours) -> str:
 
 
 def mono(html: str, *, one_line: bool = True) -> str:
-    """HTML in monospace, on one line or on as many as it needs."""
+    """Return HTML in monospace, on one line or on as many as it needs."""
     begin = _MONO_SPAN if one_line else f'<span style="{MONO}">'
     return html and f"{begin}{html}</span>"
 
 
 def bar_html(parts: Sequence[Part], colours: Colours) -> str:
-    """A bar of block characters, a stretch for each part, which reads without any style."""
-    stretches, begin, whole = [], 0, 0.0
+    """Return a bar of block characters, with a stretch for each part; it is readable without styles."""
+    stretches, begin, total = [], 0, 0.0
     for part in parts:
-        whole += part.share
-        text = blocks(whole)
+        total += part.share
+        text = blocks(total)
         length = len(text.rstrip("▏▎▍▌▋▊▉"))
         full, tip = max(0, length - begin), text[length:] if part is parts[-1] else ""
         begin = max(begin, length)
         first = axis_name(part.axes[0]) if part.axes else ""
         colour = _ROLES.get(part.role) or (colours[first].light if first in colours else MUTED)
-        hover = f' title="{escape(steerless(part.tip))}"' if part.tip else ""
+        hover = f' title="{escape(uncontrolled(part.tip))}"' if part.tip else ""
         if full:
             stretches.append(f'<span style="color:{colour};background-color:{colour}"{hover}>{"█" * full}</span>')
         if tip:

@@ -1,6 +1,6 @@
-"""Documents as JSON: what the page renders (`static/document.js`), and what other programs read.
+"""Documents as JSON for the page (`static/document.js`) and for other programs.
 
-A piece is a string where it is nothing but words, else an object of what it has: `k` its kind, `t` its text, `v` its
+A piece that is only words is a string. Any other piece is an object: `k` its kind, `t` its text, `v` its
 value, `b` strong, `q` quiet, `tone`, `tip`, `sel` what it selects. An axis is a name or `[name, before, size]`.
 
 >>> from shardviz.view.document import axes, words
@@ -14,14 +14,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from shardviz.notation import Axis, Spec
-from shardviz.paint.outside import steerless, told
+from shardviz.paint.outside import shown, uncontrolled
 from shardviz.view.document import Beside, Block, Document, Inline, Listing, Paragraph, Piece, Row, Section, Table
 
 Json = dict[str, Any]
 
 
 def json_of(document: Document) -> Json:
-    """A document as plain JSON; the page knows the mesh's colours itself."""
+    """Return a document as plain JSON, without the mesh's colours, which the page knows."""
     data: Json = {"blocks": blocks_json(document.blocks)}
     if document.title:
         data["title"] = _inline(document.title)
@@ -31,21 +31,21 @@ def json_of(document: Document) -> Json:
 
 
 def blocks_json(blocks: Iterable[Block]) -> list[Json]:
-    """Blocks, each an object with its `block`."""
+    """Return blocks as objects that name their kind in `block`."""
     return [_block(block) for block in blocks]
 
 
 def _block(block: Block) -> Json:
     if isinstance(block, Paragraph):
-        return _given(
-            block="p", pieces=_inline(block.pieces), label=told(block.label), quiet=block.quiet, name=block.name
+        return _nonempty(
+            block="p", pieces=_inline(block.pieces), label=shown(block.label), quiet=block.quiet, name=block.name
         )
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Section):
-        return _given(
+        return _nonempty(
             block="section",
-            title=told(block.title),
+            title=shown(block.title),
             lead=_inline(block.lead),
             blocks=blocks_json(block.blocks),
             fold=block.fold,
@@ -53,18 +53,18 @@ def _block(block: Block) -> Json:
         )
     if isinstance(block, Beside):
         return {"block": "beside", "blocks": blocks_json(block.blocks)}
-    drawn = {"lines": steerless(block.of.text)} if isinstance(block.of, Listing) else block.of.to_json()
-    return _given(block="figure", caption=block.caption, of=drawn, name=block.name)
+    drawn = {"lines": uncontrolled(block.of.text)} if isinstance(block.of, Listing) else block.of.to_json()
+    return _nonempty(block="figure", caption=block.caption, of=drawn, name=block.name)
 
 
 def _table(table: Table) -> Json:
-    shown = table.rows[: table.most]
-    return _given(
+    rows = table.rows[: table.most]
+    return _nonempty(
         block="table",
-        columns=[_given(title=told(c.title), right=c.right, wrap=c.wrap, tip=c.tip) for c in table.columns],
-        rows=[_row(row) for row in shown],
-        caption=told(table.caption),
-        more=len(table.rows) - len(shown) + table.hidden,
+        columns=[_nonempty(title=shown(c.title), right=c.right, wrap=c.wrap, tip=c.tip) for c in table.columns],
+        rows=[_row(row) for row in rows],
+        caption=shown(table.caption),
+        more=len(table.rows) - len(rows) + table.hidden,
         noun=table.noun,
         name=table.name,
         folds=table.folds != "never",
@@ -72,7 +72,7 @@ def _table(table: Table) -> Json:
 
 
 def _row(row: Row) -> Json:
-    return _given(
+    return _nonempty(
         cells=[_inline(cell) for cell in row.cells],
         detail=blocks_json(row.detail),
         sel=list(row.selects or ()),
@@ -81,20 +81,19 @@ def _row(row: Row) -> Json:
 
 
 def _inline(inline: Inline) -> Any:
-    """One piece by itself, several as a list."""
     return piece_json(inline) if isinstance(inline, Piece) else [piece_json(piece) for piece in inline]
 
 
 def piece_json(piece: Piece) -> Any:
-    """A piece: its words alone where it is nothing else."""
-    text = piece.text if piece.whole else told(piece.text)
-    data = _given(
+    """Return a piece: only its text if it has nothing else."""
+    text = piece.text if piece.whole else shown(piece.text)
+    data = _nonempty(
         t=text,
         k="" if piece.kind in ("words", "ask") else piece.kind,
         b=piece.strong,
         q=piece.quiet,
         tone=piece.tone,
-        tip=piece.tip or (steerless(piece.text) if len(text) < len(piece.text) else ""),
+        tip=piece.tip or (uncontrolled(piece.text) if len(text) < len(piece.text) else ""),
         sel=list(piece.selects or ()),
     )
     value = _VALUES.get(piece.kind, lambda _: None)(piece.value)
@@ -104,19 +103,19 @@ def piece_json(piece: Piece) -> Any:
 
 
 def axis_json(axis: Axis) -> Any:
-    """A name, or `[name, before, size]` for a part of an axis."""
+    """Return an axis's name, or `[name, before, size]` for a part of an axis."""
     return axis if isinstance(axis, str) else list(axis)
 
 
 def axes_json(axes: Iterable[Axis] | None) -> list[Any] | None:
-    """Several axes; None where a collective's groups are no product of axes."""
+    """Return several axes; None if a collective's groups follow no axes."""
     return None if axes is None else [axis_json(axis) for axis in axes]
 
 
 def spec_json(spec: Spec) -> Json:
-    """A spec by dimension, with the axes that it is a sum over."""
+    """Return a spec by dimension, with the axes of its partial results."""
     kind = "" if spec.unreduced_kind == "sum" else spec.unreduced_kind
-    return _given(dims=[axes_json(dim) for dim in spec.dims], sum=axes_json(spec.unreduced), kind=kind)
+    return _nonempty(dims=[axes_json(dim) for dim in spec.dims], sum=axes_json(spec.unreduced), kind=kind)
 
 
 _VALUES = {
@@ -125,7 +124,7 @@ _VALUES = {
     "spec": spec_json,
     "bar": lambda parts: [
         {"share": round(part.share, 5)}
-        | _given(axes=axes_json(part.axes), tip=part.tip, role="" if part.role == "axes" else part.role)
+        | _nonempty(axes=axes_json(part.axes), tip=part.tip, role="" if part.role == "axes" else part.role)
         for part in parts
     ],
     "line": lambda text: text or None,
@@ -133,6 +132,5 @@ _VALUES = {
 }
 
 
-def _given(**fields: Any) -> Json:
-    """The fields that say something."""
+def _nonempty(**fields: Any) -> Json:
     return {name: value for name, value in fields.items() if value not in (None, "", False, 0, [])}

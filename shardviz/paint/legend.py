@@ -1,4 +1,4 @@
-"""What stands below a Picture in a medium without a page around it: its legend and its notes, wrapped, as more shapes.
+"""A Picture's legend and notes as wrapped lines of shapes below it, for media without a page around the Picture.
 
 >>> from shardviz.view.picture import LegendKey, Picture
 >>> picture = Picture(width=200, height=10, shapes=(), keys=(LegendKey(text="data", fill=0),), notes=("a note",))
@@ -15,12 +15,12 @@ from shardviz.paint.columns import wrap
 from shardviz.view.picture import Drawn, Labels, LegendKey, Lines, Picture, Rects, shifted, text_wide
 
 LEAST_WIDE, PAD, HEAD, GAP = 620.0, 16.0, 34.0, 8.0
-"""Pixels: the least width of a figure with words below it; around it, for its title, and before those words."""
+"""Pixels: the least width of a figure with a legend; the margin; the title's height; the gap before the legend."""
 _LINE, _SAMPLE = 17.0, 42.0
 
 
 def with_words(picture: Picture) -> tuple[list[Drawn], tuple[float, float]]:
-    """The picture's shapes with its legend and notes below them, and the width and height of the whole."""
+    """Return the picture's shapes with its legend and notes below, and the total width and height."""
     least = LEAST_WIDE if picture.keys or picture.notes else 0.0
     wide = max(picture.width, least, text_wide(picture.title, "head"))
     shapes, y = list(picture.ordered), picture.height
@@ -32,7 +32,7 @@ def with_words(picture: Picture) -> tuple[list[Drawn], tuple[float, float]]:
 
 
 def _lines(picture: Picture, wide: float) -> Iterator[tuple[LegendKey | None, Labels, float]]:
-    """The lines of the legend, the first of each key with it, and of the notes; with how high each is."""
+    """Yield (key, text, height) for each line of the legend and the notes; only the first line of a key has the key."""
     letter = text_wide("x")
     for key in picture.keys:
         most = int((wide - _SAMPLE) / letter)
@@ -44,7 +44,6 @@ def _lines(picture: Picture, wide: float) -> Iterator[tuple[LegendKey | None, La
 
 
 def _line(key: LegendKey | None, text: Labels, y: float) -> Iterator[Drawn]:
-    """A line at its height, with the sample of its key."""
     if key is not None and key.fill is not None:
         yield Rects(x=(9,), y=(y - 6,), wide=12, high=12, fill=key.fill, hatch=key.hatch, stroke="line")
     if key is not None and key.stroke is not None:

@@ -1,4 +1,4 @@
-"""Documents in Markdown, as issues and pull requests take it: headings, lists, GitHub's tables.
+"""Documents in Markdown for issues and pull requests: headings, lists, GitHub's tables.
 
 >>> from shardviz.view.document import Column, Document, Table, code, row
 >>> print(markdown_of(Document(title=code("step"), blocks=(Table(columns=(Column("a|b"),), rows=(row(code("x")),)),))))
@@ -14,27 +14,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from shardviz.paint.outside import isolated, steerless, told
+from shardviz.paint.outside import isolated, shown, uncontrolled
 from shardviz.paint.text import blocks, figure_lines
 from shardviz.records.amounts import plural
-from shardviz.view.document import (
-    Beside,
-    Block,
-    Document,
-    Inline,
-    Paragraph,
-    Piece,
-    Section,
-    Table,
-    joined,
-)
+from shardviz.view.document import Beside, Block, Document, Inline, Paragraph, Piece, Section, Table, joined
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 _MONO = ("code", "axes", "mesh", "spec")
 
 
 def markdown_of(document: Document) -> str:
-    """A document in Markdown; every text in it is escaped."""
+    """Return a document as Markdown; all its text is escaped."""
     parts = [f"## {_inline(document.title)}"] if document.title else []
     parts += [_inline(line) for line in document.lead]
     parts += _blocks(document.blocks, 3)
@@ -63,21 +53,20 @@ def _block(block: Block, level: int) -> list[str]:
 
 
 def _table(table: Table) -> list[str]:
-    shown = table.rows[: table.most]
+    rows = table.rows[: table.most]
     lines = ["| " + " | ".join(_escaped(column.title) for column in table.columns) + " |"]
     lines.append("| " + " | ".join("---:" if column.right else "---" for column in table.columns) + " |")
-    for row in shown:  # its details stand in the last cell, a line each
+    for row in rows:  # a row's details are lines in its last cell
         *cells, last = map(_inline, row.cells)
         detail = () if table.folds == "always" else _lines(row.detail)
         lines.append("| " + " | ".join((*cells, "<br>".join(filter(None, (last, *detail))))) + " |")
-    more = len(table.rows) - len(shown) + table.hidden
+    more = len(table.rows) - len(rows) + table.hidden
     rest = [f"… and {plural(more, f'more {table.noun}')}"] if more else []
     caption = [f"**{_escaped(table.caption)}**"] if table.caption else []
     return [*caption, "\n".join(lines), *rest]
 
 
 def _lines(blocks: Iterable[Block]) -> Iterator[str]:
-    """Blocks in lines, as a cell of a table can hold them."""
     for block in blocks:
         if isinstance(block, Table):
             yield from (" ".join(map(_inline, row.cells)) for row in block.rows[: block.most])
@@ -101,7 +90,7 @@ def _piece(piece: Piece) -> str:
     if piece.kind == "ask":
         return ""
     if piece.kind in _MONO:
-        text = _code(steerless(piece.text) if piece.whole else told(piece.text))
+        text = _code(uncontrolled(piece.text) if piece.whole else shown(piece.text))
     elif piece.kind == "line":
         text = _escaped(piece.text) + (f" {_code(piece.value)}" if piece.value else "")
     else:
@@ -115,7 +104,7 @@ def _ticks(text: str, least: int) -> str:
 
 
 def _code(text: str) -> str:
-    """Text between backticks, more of them than stand in it."""
+    """Return text between backticks, more of them than occur in it."""
     if not text:
         return ""
     ticks = _ticks(text, 1)
@@ -124,8 +113,8 @@ def _code(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", _one_line(told(text)))
+    return _SPECIAL.sub(r"\\\1", _one_line(shown(text)))
 
 
 def _one_line(text: str) -> str:
-    return " ".join(steerless(text).split())
+    return " ".join(uncontrolled(text).split())

@@ -1,4 +1,4 @@
-"""Any Picture as a matplotlib figure, or as a PNG or PDF file; imported only where one is drawn.
+"""Any Picture as a matplotlib figure, a PNG file or a PDF file; imported only to draw one.
 
 >>> from shardviz.view.picture import Picture, Rects
 >>> bar = Rects(x=(0,), y=(0,), wide=40, high=10, fill=0)
@@ -26,41 +26,29 @@ from matplotlib.patheffects import withStroke
 
 from shardviz.paint.legend import HEAD, PAD, with_words
 from shardviz.paint.theme import HATCH_INK, axis_colour, ink_on, paint_of
-from shardviz.view.picture import (
-    DASHES,
-    SIZES,
-    SMALLEST,
-    Drawn,
-    Labels,
-    Lines,
-    Picture,
-    Point,
-    Rects,
-    Role,
-    pixels,
-)
+from shardviz.view.picture import DASHES, SIZES, SMALLEST, Drawn, Labels, Lines, Picture, Point, Rects, Role, pixels
 
 PIXELS = 96.0
-"""Pixels of a Picture in an inch of a new figure."""
+"""Pixels of a Picture per inch of a new figure."""
 
 
 def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axes:
-    """Draws a Picture on these Axes, inside them and as small as they ask, or on those of a new figure that pyplot does
-    not manage. Returns the Axes; their label is the picture in words."""
-    room = None if ax is None else [PIXELS * inches for inches in room_of(ax)]
+    """Draw a Picture within these Axes, scaled to fit, or within the Axes of a new figure that pyplot does not manage.
+    Return the Axes; their label is the Picture's description."""
+    room = None if ax is None else [PIXELS * inches for inches in size_of(ax)]
     if room is not None:
 
         def reads(drawn: Picture) -> bool:
-            """Whether the letters in its cells can be read with its words below it."""
+            """Whether the letters in its cells are large enough to read, with the legend below."""
             _, (wide, high) = with_words(drawn)
             return all(grid.size * min(room[0] / wide, room[1] / high) >= SMALLEST for grid in drawn.grids)
 
         picture = picture.fitted(reads)
     shapes, (wide, high) = with_words(picture)
     if ax is None or room is None:
-        whole = wide + 2 * PAD, high + 2 * PAD + HEAD
-        figure = Figure(figsize=(whole[0] / PIXELS, whole[1] / PIXELS), facecolor=paint_of("ground", dark))
-        ax = figure.add_axes((PAD / whole[0], PAD / whole[1], wide / whole[0], high / whole[1]))
+        across, down = wide + 2 * PAD, high + 2 * PAD + HEAD
+        figure = Figure(figsize=(across / PIXELS, down / PIXELS), facecolor=paint_of("ground", dark))
+        ax = figure.add_axes((PAD / across, PAD / down, wide / across, high / down))
         scale = 72 / PIXELS
     else:
         scale = 72 / PIXELS * min(room[0] / wide, room[1] / high)
@@ -78,12 +66,12 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
 
 
 def png_of(picture: Picture, *, dark: bool = False) -> bytes:
-    """A PNG file of a Picture with its title, legend and notes; two dots for each of its pixels."""
+    """Return a PNG file of a Picture with its title, legend and notes, at two dots per pixel."""
     return _file(picture, dark, format="png", dpi=PIXELS * 2)
 
 
 def pdf_of(picture: Picture, *, dark: bool = False) -> bytes:
-    """A PDF file of a Picture, a page of its size. The same picture gives the same bytes."""
+    """Return a PDF file of a Picture, on a page of its size. Equal pictures give equal bytes."""
     return _file(picture, dark, format="pdf", metadata={"CreationDate": None})
 
 
@@ -96,15 +84,14 @@ def _file(picture: Picture, dark: bool, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def room_of(ax: Axes) -> tuple[float, float]:
-    """Width and height in inches of some Axes."""
-    whole = ax.get_figure(root=True)
-    box = ax.get_window_extent()
-    return (box.width / whole.dpi, box.height / whole.dpi) if whole is not None else (4.0, 4.0)
+def size_of(ax: Axes) -> tuple[float, float]:
+    """Return the width and height of Axes in inches."""
+    figure, box = ax.get_figure(root=True), ax.get_window_extent()
+    return (box.width / figure.dpi, box.height / figure.dpi) if figure is not None else (4.0, 4.0)
 
 
 class _Painter:
-    """Draws shapes on Axes whose units are pixels; `scale` is points of one."""
+    """A painter of shapes on Axes whose unit is a pixel; `scale` is points per pixel."""
 
     def __init__(self, ax: Axes, scale: float, dark: bool):
         self.ax, self.scale, self.dark = ax, scale, dark
@@ -121,7 +108,7 @@ class _Painter:
         return "none" if role is None else to_rgba(paint_of(role, self.dark), strength)
 
     def dash(self, number: int | None, width: float) -> Any:
-        """Matplotlib counts dashes in widths of the line."""
+        # matplotlib counts dashes in widths of the line
         return (0, tuple(n / max(width, 1.0) for n in DASHES[number])) if number and DASHES[number] else "solid"
 
     def rects(self, shape: Rects) -> None:
@@ -136,7 +123,7 @@ class _Painter:
         self.ax.add_collection(
             PolyCollection(corners, facecolors=face, edgecolors=edge, linestyles=[dash], **look), autolim=False
         )
-        if shape.hatch is not None:  # the axis once more, without colour
+        if shape.hatch is not None:  # a second collection without fill
             ink = self.colour("quiet") if shape.fill is None else HATCH_INK[self.dark]
             over = {"facecolors": "none", "edgecolors": [ink], "linewidths": 0}
             lines = PolyCollection(corners, hatch=axis_colour(shape.hatch).hatch, zorder=2 + shape.layer, **over)

@@ -1,6 +1,6 @@
-"""A Document as one HTML file with nothing outside it: no script, no network, light and dark, on paper.
+"""A Document as one self-contained HTML file: no script, no network, light and dark, printable.
 
-The blocks are painted by `html_of`, Pictures by `inline_of`.
+`html_of` paints the blocks, `inline_of` the Pictures.
 
 >>> from shardviz.view.document import Document, words
 >>> page = page_of(Document(title=words("a < b")))
@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from shardviz.paint.html import html_of
-from shardviz.paint.outside import told
+from shardviz.paint.outside import shown
 from shardviz.paint.svg import inline_of, page_hatches, page_style
 from shardviz.view.document import Beside, Block, Document, Figure, Section, Table, plain
 from shardviz.view.picture import Picture
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""A browser loads and runs nothing for this page, whatever stands in it."""
+"""A browser loads and runs nothing for this page, whatever its contents."""
 
 _STYLE = """
 :root{color-scheme:light dark}
@@ -36,8 +36,12 @@ h2 b{font-weight:650}
 summary{cursor:pointer;padding:4px 0}
 .rest>summary{opacity:.75;padding:0 8px 8px}
 figure{margin:8px 0 16px;overflow-x:auto}
-figure>svg{max-width:none;display:block}
+figure>svg{max-width:100%;height:auto;display:block}
 .table{overflow-x:auto;max-width:100%}
+.table :is(th,td:not([style*="text-align:right"])),.table td:not([style*="text-align:right"]) *{
+white-space:normal!important;overflow-wrap:break-word}
+.table table{max-width:100%}
+pre{white-space:pre-wrap!important}
 .beside{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,360px),1fr));gap:0 28px}
 .beside>div{min-width:0}
 .theme{float:right;font:12px system-ui,sans-serif;opacity:.75;cursor:pointer;padding:4px 0 4px 12px}
@@ -50,14 +54,12 @@ main{max-width:none;padding:0}
 .table :is(th,td,span,div){white-space:normal!important;overflow-wrap:break-word}
 .table td:not(:last-child){max-width:300px}
 .table :is(th,td){padding:1px 5px 1px 0!important}
-.table table{max-width:100%}
 summary{list-style:none}
-pre{white-space:pre-wrap!important;overflow:visible!important;max-height:none!important}
+pre{overflow:visible!important;max-height:none!important}
 tr,figure{break-inside:avoid}
 thead{display:table-header-group}
 h2,summary,caption{break-after:avoid}
 figure{overflow:visible}
-figure>svg{max-width:100%;height:auto}
 details::details-content{content-visibility:visible;block-size:auto}
 span{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
@@ -65,10 +67,10 @@ span{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 
 
 def page_of(document: Document, note: str = "") -> str:
-    """A document as the text of an HTML file, with a note at its foot, such as who made it."""
+    """Return a document as the text of an HTML file, with a note at its foot."""
     pictures = list(_pictures(document.blocks))
     body = html_of(document, inline_of)
-    title = escape(told(plain(document.title)) or "shardviz")
+    title = escape(shown(plain(document.title)) or "shardviz")
     style = _STYLE.strip().replace("\n", "") + (page_style(pictures) if pictures else "")
     foot = f"<footer>{escape(note)}</footer>" if note else ""
     return (
@@ -82,7 +84,6 @@ def page_of(document: Document, note: str = "") -> str:
 
 
 def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
-    """Every Picture in a document."""
     for block in blocks:
         if isinstance(block, Figure) and isinstance(block.of, Picture):
             yield block.of

@@ -1,4 +1,4 @@
-"""What a file is to hold of a subject, by the ending of its name.
+"""The contents of a file for a subject, by the ending of the file's name.
 
 >>> from shardviz.view.document import Document, words
 >>> file(Document(title=words("step")), "step.md")
@@ -28,7 +28,7 @@ TEXTS: dict[str, Callable[[Any], str]] = {
         (subject.text() if isinstance(subject, Displayed) else text_of(document(subject), 100)) + "\n"
     ),
     ".json": lambda subject: (
-        (  # its own data where it has them, which `from_json` reads again; else its Document
+        (  # the subject's own JSON if it has one, which `from_json` reads; otherwise its Document
             subject.to_json(indent=1)
             if hasattr(subject, "to_json")
             else json.dumps({"shardviz_document": 1, **json_of(document(subject))}, indent=1)
@@ -36,29 +36,29 @@ TEXTS: dict[str, Callable[[Any], str]] = {
         + "\n"
     ),
 }
-"""Ending → all that there is to say, as text."""
+"""Ending → the complete text of a subject."""
 
 PICTURES = (".svg", ".png", ".pdf")
 
 
 def file(subject: Any, path: Any, *, dark: bool = False) -> str | bytes:
-    """What a file of this name is to hold, by its ending (a picture may be for a dark page); a `ShardvizError` for
-    another ending, and where a picture is asked for of what has none."""
+    """Return the contents of a file with this name; `dark` is for pictures. Raises ShardvizError for another ending,
+    and for a picture of a subject that has none."""
     ending = Path(path).suffix.lower()
     if ending in TEXTS:
         return TEXTS[ending](subject)
     if ending not in PICTURES:
         written = repr(ending) if ending else "no ending"
         raise ShardvizError(
-            f"save({str(path)!r}): {written} is no kind of file that is written here; give one of "
-            f"{', '.join(TEXTS)}, {', '.join(PICTURES)}"
+            f"save({str(path)!r}): {written} is not a supported kind of file; use one of {', '.join(TEXTS)}, "
+            f"{', '.join(PICTURES)}"
         )
     try:
         drawn = picture(subject)
     except ShardvizError as error:
-        raise ShardvizError(f"save({str(path)!r}): {error}; as text it can be saved: {', '.join(TEXTS)}") from error
+        raise ShardvizError(f"save({str(path)!r}): {error}; save it as text instead: {', '.join(TEXTS)}") from error
     if ending == ".svg":
         return svg_of(drawn, dark=True if dark else None)
-    from shardviz.paint import mpl  # matplotlib, imported only where it draws
+    from shardviz.paint import mpl  # imports matplotlib, so only when it draws
 
     return mpl.png_of(drawn, dark=dark) if ending == ".png" else mpl.pdf_of(drawn, dark=dark)

@@ -15,28 +15,15 @@ from html import escape
 from typing import Any
 
 from shardviz.paint.legend import HEAD, PAD, with_words
-from shardviz.paint.outside import steerless, told
+from shardviz.paint.outside import shown, uncontrolled
 from shardviz.paint.theme import ink_on, paint_of
-from shardviz.view.picture import (
-    DASHES,
-    HATCHES,
-    SIZES,
-    Drawn,
-    Labels,
-    LegendKey,
-    Lines,
-    Picture,
-    Rects,
-    Role,
-    pixels,
-)
+from shardviz.view.picture import DASHES, HATCHES, SIZES, Drawn, Labels, LegendKey, Lines, Picture, Rects, Role, pixels
 
 _FONTS = "font-family:system-ui,sans-serif;dominant-baseline:central"
 
 
 def svg_of(picture: Picture, *, dark: bool | None = None) -> str:
-    """The text of an SVG file: a Picture with its title, legend and notes. None for `dark`: the colours of the reader's
-    theme."""
+    """Return a Picture with its title, legend and notes as an SVG file; `dark=None` follows the reader's theme."""
     roles = _roles([picture])
     style = _FIXED + _rules(roles, lambda paint: paint(bool(dark)))
     if dark is None:
@@ -47,19 +34,19 @@ def svg_of(picture: Picture, *, dark: bool | None = None) -> str:
 
 
 def inline_of(picture: Picture) -> str:
-    """A Picture as a part of a page that has `page_style` and `page_hatches` of all of its Pictures."""
+    """Return a Picture for a page that contains `page_style` and `page_hatches` of all its Pictures."""
     return _drawn(picture, "", "")
 
 
 def page_style(pictures: Sequence[Picture]) -> str:
-    """The style of a page's Pictures: light or dark as the page's `color-scheme` is, light in a browser before 2024."""
+    """Return the style of a page's Pictures, following its `color-scheme` (light in browsers before 2024)."""
     roles = _roles(pictures)
     either = _rules(roles, lambda paint: f"light-dark({paint(False)},{paint(True)})")
     return _FIXED + _rules(roles, lambda paint: paint(False)) + either
 
 
 def page_hatches(pictures: Sequence[Picture]) -> str:
-    """The hatches of a page's Pictures, in an empty drawing, which must not be folded away."""
+    """Return the hatches of a page's Pictures, in an empty drawing, which must not be hidden."""
     hidden = 'width="0" height="0" style="position:absolute" aria-hidden="true"'
     patterns = _patterns(pictures)
     return f"<svg {hidden}><defs>{patterns}</defs></svg>" if patterns else ""
@@ -71,12 +58,11 @@ def _drawn(picture: Picture, before: str, namespace: str) -> str:
     title = "".join(_labels(Labels(at=((PAD, PAD + 8),), texts=(picture.title,), size="head")))
     across, down = f"{wide + 2 * PAD:.0f}", f"{high + 2 * PAD + HEAD:.0f}"
     size = f'width="{across}" height="{down}" viewBox="0 0 {across} {down}"'
-    head = f'<svg{namespace} {size} role="img" aria-label="{escape(steerless(picture.alt or picture.title))}">'
+    head = f'<svg{namespace} {size} role="img" aria-label="{escape(uncontrolled(picture.alt or picture.title))}">'
     return f'{head}{before}{title}<g transform="translate({PAD:g},{PAD + HEAD:g})">{body}</g></svg>'
 
 
 def _roles(pictures: Iterable[Picture]) -> list[Role]:
-    """The roles that occur, and those of the words around the pictures."""
     roles: dict[Role, None] = dict.fromkeys(("ink", "quiet", "line", "ground"))
     for each in (each for picture in pictures for each in (*picture.ordered, *picture.keys)):
         for name in ("fill", "stroke", "ink"):
@@ -90,10 +76,10 @@ _FIXED = f"text{{{_FONTS}}}.none{{fill:none}}.h{{stroke:{paint_of('ground', Fals
 
 
 def _rules(roles: Iterable[Role], colour: Callable[[Callable[[bool], str]], str]) -> str:
-    """The classes of roles; `colour` makes a colour from the function that gives it for light (False) and dark."""
+    """Return the CSS classes of roles; `colour` combines a role's light (False) and dark (True) colour."""
     rules = []
     for role in roles:
-        paint, ink = (colour(partial(of, role)) for of in (paint_of, ink_on))
+        paint, ink = (colour(partial(role_colour, role)) for role_colour in (paint_of, ink_on))
         name = _word(role)
         rules.append(
             f".f-{name}{{fill:{paint}}}.s-{name}{{stroke:{paint}}}.i-{name}{{fill:{paint}}}.o-{name}{{fill:{ink}}}"
@@ -106,7 +92,6 @@ def _word(role: Role) -> str:
 
 
 def _patterns(pictures: Iterable[Picture]) -> str:
-    """A pattern for each hatch that occurs."""
     marked = (each for picture in pictures for each in (*picture.ordered, *picture.keys))
     hatches = {each.hatch for each in marked if isinstance(each, Rects | LegendKey)}
     patterns = []
@@ -119,7 +104,7 @@ def _patterns(pictures: Iterable[Picture]) -> str:
 
 
 def _look(fill: Role | None, stroke: Role | None, **more: Any) -> str:
-    """Classes of a fill and a stroke, and attributes that are not as by default."""
+    """Return the classes of a fill and a stroke, and the attributes that differ from their defaults."""
     classes = "none" if fill is None else f"f-{_word(fill)}"
     classes += "" if stroke is None else f" s-{_word(stroke)}"
     attributes = {name.replace("_", "-"): value for name, value in more.items() if value not in ("", 1.0)}
@@ -139,7 +124,7 @@ def _shape(shape: Drawn) -> Iterable[str]:
 
 
 def _tip(text: str) -> str:
-    return f"<title>{escape(steerless(text))}</title>" if text else ""
+    return f"<title>{escape(uncontrolled(text))}</title>" if text else ""
 
 
 def _rects(shape: Rects) -> Iterator[str]:
@@ -158,7 +143,7 @@ def _rects(shape: Rects) -> Iterator[str]:
             if shape.hatch is not None and shape.fill is not None:
                 ink += f" s-{_word(shape.fill)}"
                 at += ' paint-order="stroke" stroke-width="3"'
-            yield f'<text class="{ink}" {at} pointer-events="none">{escape(told(text))}</text>'
+            yield f'<text class="{ink}" {at} pointer-events="none">{escape(shown(text))}</text>'
 
 
 def _lines(shape: Lines) -> Iterator[str]:
@@ -180,4 +165,4 @@ def _labels(shape: Labels) -> Iterator[str]:
     look += ['paint-order="stroke" stroke-width="3"'] if shape.halo else []
     for (x, y), text in zip(shape.at, shape.texts, strict=True):
         turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if shape.turned else ""
-        yield f'<text x="{x:.1f}" y="{y:.1f}"{turn} {" ".join(look)}>{escape(told(text))}</text>'
+        yield f'<text x="{x:.1f}" y="{y:.1f}"{turn} {" ".join(look)}>{escape(shown(text))}</text>'

@@ -1,4 +1,4 @@
-"""Documents in plain text: what terminals, diffs, tests and screen readers read. The same document gives the same text.
+"""Documents in plain text, for terminals, diffs, tests and screen readers. Equal documents give equal text.
 
 >>> from shardviz.view.document import Column, Document, Table, nbytes, row, words
 >>> table = Table(columns=(Column("name"), Column("per device", right=True)), rows=(row(words("w"), nbytes(512)),))
@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from shardviz.paint.columns import columns, pad, text_width, wrap
-from shardviz.paint.outside import isolated, steerless, told
+from shardviz.paint.outside import isolated, shown, uncontrolled
 from shardviz.records.amounts import plural
 from shardviz.view.document import (
     Beside,
@@ -36,32 +36,33 @@ from shardviz.view.document import (
 from shardviz.view.picture import Grid, Picture
 
 PROSE = 100
-"""Columns of a sentence's line where no width is asked for; tables then take what they need."""
+"""Columns of a line of prose if no width is given; tables then take the columns that they need."""
 
 BAR = 24
-_LEAST = 16  # columns that are worth wrapping words into
-_WIDTH = 80  # columns of a picture's grid where no width is asked for
-_ROWS, _COLUMNS, _GRIDS = 72, (64, 32, 16, 8, 4, 2, 1), (16, 4, 1)  # rows in all, columns of a grid, and grids
+_LEAST = 16  # the least columns for wrapped words
+_WIDTH = 80  # columns of a picture's grid if no width is given
+_ROWS, _COLUMNS, _GRIDS = 72, (64, 32, 16, 8, 4, 2, 1), (16, 4, 1)  # total rows, columns of a grid, number of grids
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066\u2067]"
-)  # in figures too, all but isolates
+)  # all control characters except isolates
 _TIPS = "▏▎▍▌▋▊▉"
 
 
 def text_of(document: Document, width: int | None = None) -> str:
-    """A document in plain text, no line longer than `width`, no newline at its end, `�` for each character that would
-    steer a terminal. Without a width, sentences are wrapped at 100 columns, and tables are as wide as they need."""
-    lines = _wrapped(said(document.title), width) if document.title else []
+    """Return a document as plain text without a final newline, at most `width` columns wide. Without a width, sentences
+    are wrapped at 100 columns, and tables are as wide as they need. `�` replaces each character that controls a
+    terminal."""
+    lines = _wrapped(inline_text(document.title), width) if document.title else []
     for inline in document.lead:
-        lines += _wrapped(said(inline), width)
+        lines += _wrapped(inline_text(inline), width)
     lines += _blocks(document.blocks, width, top=bool(lines))
     return "\n".join(_CONTROL.sub("�", line.rstrip()) for line in lines)
 
 
-def said(inline: Inline) -> str:
-    """Pieces in plain text without steering characters; right-to-left text is isolated."""
+def inline_text(inline: Inline) -> str:
+    """Return pieces as plain text without control characters; right-to-left text is isolated."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
-    return joined(pieces, [steerless(plain(p)) if p.whole else isolated(told(plain(p))) for p in pieces])
+    return joined(pieces, [uncontrolled(plain(p)) if p.whole else isolated(shown(plain(p))) for p in pieces])
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
@@ -69,7 +70,7 @@ def _wrapped(text: str, width: int | None) -> list[str]:
 
 
 def _blocks(blocks: Iterable[Block], width: int | None, *, top: bool) -> list[str]:
-    """Blocks one below the other; what has a heading or a figure stands apart by an empty line."""
+    """Return the lines of blocks; an empty line precedes a block with a heading or a figure."""
     lines: list[str] = []
     for block in blocks:
         block_lines = _block(block, width)
@@ -93,29 +94,29 @@ def _block(block: Block, width: int | None) -> list[str]:
     return [] if block.brief else figure_lines(block.of, width).splitlines()
 
 
-def figure_lines(of: Picture | Listing, width: int | None) -> str:
-    """A Picture's grids as tables of lines, the columns that are too many merged (its description where it has none),
-    or the lines of a Listing."""
-    if isinstance(of, Listing):
-        return steerless(of.text)
+def figure_lines(figure: Picture | Listing, width: int | None) -> str:
+    """Return a Picture's grids as tables of lines, or the lines of a Listing. If there are too many columns, neighbours
+    are merged. A Picture without grids becomes its description."""
+    if isinstance(figure, Listing):
+        return uncontrolled(figure.text)
     width = width or _WIDTH
-    if not of.grids:
-        return "\n".join(_wrapped(of.alt, width))
-    drawn, lines = of, _grids(of, width)
+    if not figure.grids:
+        return "\n".join(_wrapped(figure.alt, width))
+    drawn, lines = figure, _grids(figure, width)
     for across, count in itertools.product(_COLUMNS, _GRIDS):
-        if lines is None and of.coarser is not None and 4 * across < width:
-            few = of.coarser(_ROWS // min(count, len(of.grids)), across, count)
+        if lines is None and figure.coarser is not None and 4 * across < width:
+            few = figure.coarser(_ROWS // min(count, len(figure.grids)), across, count)
             drawn, lines = few, None if few is drawn else _grids(few, width)
-    lines = _wrapped(of.alt, width) if lines is None else lines
+    lines = _wrapped(figure.alt, width) if lines is None else lines
     return "\n".join([*lines, *[""] * bool(drawn.notes), *(line for note in drawn.notes for line in wrap(note, width))])
 
 
-def _grids(of: Picture, width: int) -> list[str] | None:
-    """The grids one below the other; None where they would be too wide, or very high."""
-    if sum(len(grid.texts) for grid in of.grids) > _ROWS:
+def _grids(figure: Picture, width: int) -> list[str] | None:
+    """Return the grids one below the other; None if they are too wide or too high."""
+    if sum(len(grid.texts) for grid in figure.grids) > _ROWS:
         return None
     lines: list[str] = []
-    for grid in of.grids:
+    for grid in figure.grids:
         box = _box(grid, width)
         if box is None:
             return None
@@ -124,7 +125,7 @@ def _grids(of: Picture, width: int) -> list[str] | None:
 
 
 def _box(grid: Grid, width: int) -> list[str] | None:
-    """A grid in rules; None where it would be too wide."""
+    """Return a grid in box-drawing characters; None if it is too wide."""
     more = f" ×{grid.copies}" if grid.copies > 1 else ""
     if sum(map(text_width, grid.texts[0])) > width:
         return None
@@ -136,24 +137,29 @@ def _box(grid: Grid, width: int) -> list[str] | None:
     wide = max([inner, *map(text_width, heads)])
     if wide > room:
         return None
-    rule, indent = "─" * (wide + 2), " " * margin
+    rule, indent, (below, right) = "─" * (wide + 2), " " * margin, grid.edges
     lines = [indent + " " + " ".join(pad(text, wide + 2, "middle") for text in heads)] if heads else []
     lines.append(f"{indent}┌{'┬'.join([rule] * across)}┐")
     for r, row in enumerate(cells):
+        thick = [(r - 1, c) in below for c in range(across)]
+        if any(thick):
+            lines.append(f"{indent}│{'┿'.join(('━' if edge else ' ') * (wide + 2) for edge in thick)}│")
         head = f" {pad(grid.rows[r], margin - 2, 'right')} " if margin else ""
-        lines.append(f"{head}│" + "".join(f" {pad(pad(text, inner, 'right'), wide, 'middle')} │" for text in row))
+        ends = ["┃" if (r, c) in right else "│" for c in range(across)]
+        body = (pad(pad(text, inner, "right"), wide, "middle") for text in row)
+        lines.append(f"{head}│" + "".join(f" {text} {end}" for text, end in zip(body, ends, strict=True)))
     return [line.rstrip() for line in [*lines, f"{indent}└{'┴'.join([rule] * across)}┘"]]
 
 
 def paragraph_lines(block: Paragraph, width: int | None) -> list[str]:
-    """A paragraph in lines."""
-    text = said(block.pieces)
-    return _wrapped(f"{told(block.label)}: {text}" if block.label else text, width) if text else []
+    """Return a paragraph as lines."""
+    text = inline_text(block.pieces)
+    return _wrapped(f"{shown(block.label)}: {text}" if block.label else text, width) if text else []
 
 
 def _section(block: Section, width: int | None) -> list[str]:
-    lead = said(block.lead)
-    title = isolated(told(block.title))
+    lead = inline_text(block.lead)
+    title = isolated(shown(block.title))
     lines = _wrapped(f"{title}: {lead}" if lead else title, width)
     if block.brief:
         return lines if lead else []
@@ -162,21 +168,20 @@ def _section(block: Section, width: int | None) -> list[str]:
 
 
 def table_lines(table: Table, width: int | None) -> list[str]:
-    """A table in aligned columns; where it is too wide, columns of words are wrapped, and the last columns are
-    folded."""
-    lines = _wrapped(isolated(told(table.caption)), width) if table.caption else []
-    shown = table.rows[: table.first]
+    """Return a table in aligned columns; if it is too wide, words are wrapped and the last columns folded."""
+    lines = _wrapped(isolated(shown(table.caption)), width) if table.caption else []
+    rows = table.rows[: table.first]
     across = BAR if width is None else max(8, min(BAR, width // 5))
-    grid = [[_cell(cell, across) for cell in r.cells] for r in shown]
-    heads = [told(column.title) for column in table.columns]
+    grid = [[_cell(cell, across) for cell in r.cells] for r in rows]
+    heads = [shown(column.title) for column in table.columns]
     head_lines, *body = _fitted([heads, *grid], table.columns, width)
     lines += head_lines if any(head_lines) else []
-    for row_lines, r in zip(body, shown, strict=True):
+    for row_lines, r in zip(body, rows, strict=True):
         lines += row_lines
         inner = None if width is None else max(width - 4, _LEAST)
         detail = () if table.folds == "always" else r.detail
         lines += [f"    {line}" for line in _blocks(detail, inner, top=False)]
-    more = len(table.rows) - len(shown) + table.hidden
+    more = len(table.rows) - len(rows) + table.hidden
     if more:
         lines.append(f"… and {plural(more, f'more {table.noun}')}")
     return lines
@@ -184,11 +189,11 @@ def table_lines(table: Table, width: int | None) -> list[str]:
 
 def _cell(cell: Inline, across: int) -> str:
     pieces = (cell,) if isinstance(cell, Piece) else cell
-    return joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else said(p) for p in pieces])
+    return joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else inline_text(p) for p in pieces])
 
 
 def _fitted(grid: list[list[str]], heads: Sequence[Column], width: int | None) -> list[list[str]]:
-    """The lines of each row, that of the heads first; columns for which there is no room are folded below their row."""
+    """Return the lines of each row, the heads first; columns that do not fit are folded below their row."""
     shown = next((n for n in range(len(heads), 1, -1) if _widths(grid, heads[:n], width)), 1)
     widths = _widths(grid, heads[:shown], width) or [width]
     cells = [[(wrap(text, n) or [""]) if n else [text] for text, n in zip(row, widths, strict=False)] for row in grid]
@@ -204,7 +209,7 @@ def _fitted(grid: list[list[str]], heads: Sequence[Column], width: int | None) -
 
 
 def _widths(grid: list[list[str]], heads: Sequence[Column], width: int | None) -> list[int]:
-    """What each column may take, 0 for as much as it needs; none where they do not fit side by side."""
+    """Return each column's width, 0 for as wide as it needs; empty if the columns do not fit side by side."""
     needs = [max(text_width(row[i]) for row in grid) for i in range(len(heads))]
     left = 0 if width is None else width - sum(needs) - 2 * (len(heads) - 1)
     if left >= 0:
@@ -218,12 +223,12 @@ def _widths(grid: list[list[str]], heads: Sequence[Column], width: int | None) -
 
 
 def bar_text(parts: Sequence[Part], width: int = BAR) -> str:
-    """A bar of blocks, an eighth of a column at least where there is anything, filled up to its full width."""
+    """Return a bar of block characters, padded to its full width; a positive bar has at least an eighth of a column."""
     return pad(blocks(sum(part.share for part in parts), width), width)
 
 
 def blocks(share: float, width: int = BAR) -> str:
-    """`███▌`: a share, 0 to 1, of so many columns."""
+    """Return a share (0 to 1) of `width` columns as blocks: `███▌`."""
     eighths = round(8 * width * share)
     if share and not eighths:
         eighths = 1

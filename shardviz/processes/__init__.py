@@ -1,8 +1,8 @@
-"""The compile server: compiling outside the kernel, in children that can be stopped, crash, or run out of memory.
+"""The compile server: compiling outside the kernel, in processes that may be stopped, crash, or run out of memory.
 
-`submit(request)` gives a `Job`, a future that reports milestones (the partitioned program, then the optimised one
-with its memory plan) while the compiler is still at work, and that ends as soon as nothing more is wanted: machine code
-is never waited for.
+`submit(request)` returns a `Job`, a future that reports milestones (the partitioned program, then the optimised program
+with its memory plan) while the compiler is running. It ends after the last requested milestone, without waiting for
+machine code.
 """
 
 from shardviz.processes.client import begin, shutdown, start, submit, tried

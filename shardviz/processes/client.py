@@ -1,14 +1,14 @@
-"""Jobs of the compile server: begun, watched by what their compilers write down, and ended, a few side by side.
+"""Jobs of the compile server: started, watched through the compilers' dumps, and ended; a few run at once.
 
-One thread, the keeper, has all of it: it alone starts the server, asks it for processes, reads what the compilers wrote
-and ends jobs. Whoever wants a compile leaves an order. So an interrupt of the kernel, which reaches the main thread
-only, leaves no job half given and no server half started.
+One thread, the keeper, does all of this: it starts the server, requests processes from it, reads the compilers' dumps
+and ends jobs. Other threads send it orders. An interrupt of the kernel reaches only the main thread, so it never leaves
+a job half submitted or a server half started.
 
-Each job has a folder and a process. The server (`main.py`), a process of one thread with jax imported and no backend
-made, forks the process. A job that no process has been at when the server dies is given to the next server, once.
+Each job has a folder and a process. The server (`main.py`), a process of one thread with jax imported and no backend,
+forks the process. If the server dies before a job's process has started, the job is given once to the next server.
 
-A fork of the kernel has no threads but its own. It forgets the server, which goes on working for the kernel, and starts
-another when it wants one; what the kernel has asked for is not the fork's to wait for.
+A fork of the kernel lacks the keeper's thread. It forgets the server, which continues for the kernel, and starts its
+own server when needed. It cannot wait for the kernel's jobs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import os
 import pickle
 import queue
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -39,16 +38,20 @@ from shardviz.processes.job import REQUEST, Request, Trial
 DEFAULT_TIMEOUT = 600.0
 
 SILENCE = 300.0
-"""Seconds after which a server that has not begun a job is taken to hang."""
+"""Seconds after which a server that has not started a job's process is considered hung."""
 
 _POLL = 0.003
 _TRIES = 2
 _END = 5.0
 
 
+class _ServerLost(Exception):
+    """The compile server has ended, or does not answer."""
+
+
 class _Child:
-    """A job's process that the server has forked, or is to fork: its exit code, negative for a signal, None while it
-    runs; what the compiler raised (`words`); why there is no process (`trouble`)."""
+    """A job's process in the server: its exit code (negative for a signal, None while it runs), the compiler's error
+    (`words`), and why no process could be started (`trouble`)."""
 
     def __init__(self, server: _Server):
         self._server = server
@@ -57,24 +60,22 @@ class _Child:
         self.words = self.trouble = ""
 
     def kill(self) -> None:
-        """Ends it and waits until it is gone. An `EOFError` or `OSError` if the server is gone, or does not answer."""
         deadline = time.monotonic() + _END
         while self.code is None and not self.trouble:
             if self.pid is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.pid, signal.SIGKILL)
+                starting.end_group(self.pid)
             if time.monotonic() > deadline:
-                raise OSError("the compile server does not answer")
+                raise _ServerLost("does not answer")
             self._server.hear(0.1)
 
 
 class _Server:
-    """The compile server, which forks, its folder, and the line to it. An `OSError` where the system gives no room."""
+    """The compile server, its folder, and the connection to it. Raises OSError if the system refuses resources."""
 
     def __init__(self) -> None:
         self.root = dumps.new_folder()
         self.children: dict[int, _Child] = {}
-        with contextlib.ExitStack() as undo:  # an error leaves nothing behind
+        with contextlib.ExitStack() as undo:  # removes the folder after an error
             undo.callback(shutil.rmtree, self.root, ignore_errors=True)
             ours, theirs = starting.socket_pair()
             with ours, theirs, (self.root / "server-stderr").open("wb") as stderr:
@@ -90,15 +91,17 @@ class _Server:
             undo.pop_all()
 
     def begin(self, number: int, folder: Path) -> _Child:
-        """Asks for a process for a job."""
         child = self.children[number] = _Child(self)
-        self.line.send((number, str(folder)))
+        try:
+            self.line.send((number, str(folder)))
+        except OSError as error:
+            raise _ServerLost from error
         return child
 
     def hear(self, seconds: float = 0.0) -> None:
-        """Takes in what the server has said. An `EOFError` or `OSError` if it is gone."""
-        while self.line.poll(seconds):
-            kind, number, *rest = self.line.recv()
+        """Receive the server's messages. Raises _ServerLost."""
+        while message := self._message(seconds):
+            kind, number, *rest = message
             child, seconds = self.children[number], 0.0
             if kind == "started":
                 (child.pid,) = rest
@@ -106,29 +109,34 @@ class _Server:
                 child.code, child.words, child.trouble = rest
                 del self.children[number]
 
+    def _message(self, seconds: float) -> Any:
+        try:
+            return self.line.recv() if self.line.poll(seconds) else None
+        except (EOFError, OSError) as error:
+            raise _ServerLost from error
+
     def end(self, wait: float) -> str:
-        """Ends it and all its processes; gives what it wrote to its standard error."""
+        """End the server and all its processes; return its standard error."""
         self.line.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=wait)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # its children, if it went without them
+        for leader in (self.process.pid, *(c.pid for c in self.children.values() if c.pid is not None)):
+            starting.end_group(leader)  # also the children of a server that died without ending them
         self.process.wait()
         words = ""
-        with contextlib.suppress(OSError):  # the server takes its folder along when it ends in good order
+        with contextlib.suppress(OSError):  # a server that ends normally removes its folder
             words = (self.root / "server-stderr").read_text(encoding="utf-8", errors="replace")
         shutil.rmtree(self.root, ignore_errors=True)
         return words
 
     def forget(self) -> None:
-        """Lets go of it in a fork of the kernel."""
         self.line.close()
-        self.process.returncode = 0  # not this process's child
+        self.process.returncode = 0  # the server is not this process's child
 
 
 @dataclass(kw_only=True)
 class _Task:
-    """A job that is not done: it waits for its turn, or is at work."""
+    """A job that is waiting or running."""
 
     number: int
     job: Job
@@ -141,11 +149,12 @@ class _Task:
     begun: float = 0.0
     sent: set[str] = field(default_factory=set)
     tries: int = 0
+    doing: str = ""
     memory: Any = None
 
     @property
     def stderr(self) -> str:
-        """What its process has written to its standard error so far, the end of it if it is long."""
+        """The last 200,000 bytes of the process's standard error so far."""
         if self.folder is None:
             return ""
         try:
@@ -157,7 +166,7 @@ class _Task:
 
     @property
     def used(self) -> float:
-        """Bytes that its process takes; 0 where the system does not say, as without /proc."""
+        """Bytes of memory of the process; 0 if the system does not report it, as without /proc."""
         import psutil
 
         try:
@@ -170,7 +179,7 @@ class _Task:
 
 
 class _Keeper:
-    """Has the server and the jobs, on a thread of its own; everybody else leaves orders."""
+    """The thread that owns the server and the jobs; other threads send it orders."""
 
     def __init__(self) -> None:
         self.orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -178,7 +187,7 @@ class _Keeper:
         self.waiting: list[_Task] = []
         self.running: list[_Task] = []
         self.at_once = max(1, (os.cpu_count() or 2) // 2)
-        self.told: dict[int, Future[Any]] = {}
+        self.calls: dict[int, Future[Any]] = {}
         self.finishers = ThreadPoolExecutor(4, thread_name_prefix="shardviz-report")
         self.closing = False
         self.only = threading.Lock()
@@ -187,22 +196,20 @@ class _Keeper:
     # On any thread.
 
     def live(self) -> bool:
-        """Whether it takes orders."""
+        """Whether the keeper takes orders."""
         return not self.closing and (self.thread.is_alive() or self.thread.ident is None)
 
     def begin(self) -> None:
-        """Starts its thread; a `RuntimeError` if the system gives none."""
         if not self.thread.is_alive():
             self.thread.start()
 
     def close(self) -> None:
-        """Ends the server, all its jobs, and this."""
+        """End the server, all jobs, and the thread."""
         self.orders.put(lambda: setattr(self, "closing", True))
         if self.thread.ident is not None:
             self.thread.join(timeout=2 * _END)
 
     def forget(self) -> None:
-        """Lets go of the server and the jobs, in a fork of the kernel, where this thread is not."""
         self.closing = True
         if self.server is not None:
             self.server.forget()
@@ -210,37 +217,40 @@ class _Keeper:
     # On the keeper's thread.
 
     def _run(self) -> None:
-        if not self.only.acquire(blocking=False):  # who started it was interrupted, and it was started again
+        if not self.only.acquire(blocking=False):  # an interrupted start was repeated, and the first thread runs
             return
         try:
             while not self.closing:
-                self._work()
+                try:
+                    self._work()
+                except _ServerLost:
+                    self._lost("was lost with the compile server, which ended unexpectedly")
         finally:
             self.closing = True
             while not self.orders.empty():
                 self.orders.get()()
             self._lost("was ended with the compile server", wait=_END, again=False)
-            for task in (*self.running, *self.waiting):
-                self._answer(task, "crashed", how="was lost with the compile server")
             self.finishers.shutdown(wait=False)
 
     def _work(self) -> None:
-        """Takes an order, begins what waits and looks after what runs."""
+        """Process an order, start waiting jobs and watch running ones. Raises _ServerLost; other errors end a job."""
         with contextlib.suppress(queue.Empty):
             self.orders.get(timeout=_POLL if self.running or self.waiting else None)()
-        try:
-            if self.server is not None:
-                self.server.hear()
-            while self.waiting and len(self.running) < self.at_once and not self.closing:
-                self._begin(self.waiting.pop(0))
-            for task in list(self.running):
-                self._watch(task)
-        except (EOFError, OSError):
-            self._lost("was lost with the compile server, which ended unexpectedly")
+        if self.server is not None:
+            self.server.hear()
+        while self.waiting and len(self.running) < self.at_once and not self.closing:
+            self.running.append(self.waiting.pop(0))
+        for task in list(self.running):
+            try:
+                self._watch(task) if task.process else self._begin(task)
+            except _ServerLost:
+                raise
+            except Exception as error:  # noqa: BLE001 - otherwise the thread dies silently and callers wait for ever
+                self._end(task, "failed", error=faults.words(error, task.doing, task.folder or dumps.base()))
 
     def start(self) -> None:
-        """Starts the server, if there is none; what fails, the first job will say."""
-        with contextlib.suppress(OSError):
+        """Start the server if there is none; the first job reports errors."""
+        with contextlib.suppress(Exception):
             self._need()
 
     def _need(self) -> _Server:
@@ -251,51 +261,39 @@ class _Keeper:
         return self.server
 
     def stop(self, number: int) -> None:
-        """Stops a job that is not done."""
+        """Stop a job that has not ended."""
         for task in [task for task in self.waiting if task.number == number]:
             self.waiting.remove(task)
             self._answer(task, "stopped")
         for task in [task for task in self.running if task.number == number]:
-            with contextlib.suppress(EOFError, OSError):  # the server is gone, which it says itself
+            with contextlib.suppress(_ServerLost):  # `_work` reports it
                 self._end(task, "stopped")
 
     def _begin(self, task: _Task) -> None:
-        """Has a process begin a job; where the system gives none, the job ends with what it said."""
-        self.running.append(task)
-        task.tries += 1
-        doing, place = "the compile server could not be started", dumps.base()
-        try:
-            server = self._need()
-            doing, place = "no process could be started for the compiler", server.root / f"job-{task.number}"
-            place.mkdir(parents=True)
-            task.asked, task.folder = time.monotonic(), place
-            (place / REQUEST).write_bytes(task.payload)
-            task.process = server.begin(task.number, place)
-        except BrokenPipeError:  # the server is gone, which it says itself
-            return
-        except OSError as error:
-            self._end(task, "failed", error=faults.words(error, doing, place))
+        task.doing = "the compile server could not be started"
+        server = self._need()
+        task.doing, task.folder = "no process could be started for the compiler", server.root / f"job-{task.number}"
+        task.folder.mkdir(parents=True)
+        (task.folder / REQUEST).write_bytes(task.payload)
+        task.tries, task.asked = task.tries + 1, time.monotonic()
+        task.process = server.begin(task.number, task.folder)
+        task.doing = "reading what the compiler wrote"
 
     def _watch(self, task: _Task) -> None:
-        """Tells what a job's compiler has finished, and ends the job when it is done, or has gone too far."""
+        """Report a job's milestones, and end it when it is done or exceeds a limit."""
         process, request, folder = task.process, task.job.request, task.folder
-        if process is None or folder is None or request is None:
-            return
+        assert process is not None and request is not None and folder is not None
         if process.pid is None:
             if process.trouble:
                 self._end(task, "failed", error=process.trouble)
             elif (seconds := time.monotonic() - task.asked) > SILENCE:
-                self._lost(f"was ended with the compile server, which had said nothing for {seconds:.0f} s")
+                self._lost(f"was ended with the compile server, which had not answered for {seconds:.0f} s")
             return
         if not task.begun:
             task.begun = time.monotonic()
             task.job.pid, task.job.state, task.job.begun = process.pid, "running", True
         code, wanted = process.code, request.milestones
-        try:
-            full = self._reach(task, request, folder, ended=code == 0) if isinstance(request, Request) else None
-        except OSError as error:
-            self._end(task, "failed", error=faults.words(error, "reading what the compiler wrote", folder))
-            return
+        full = self._reach(task, request, folder, ended=code == 0) if isinstance(request, Request) else None
         if wanted and wanted[-1] in task.sent:
             self._end(task, "done")
         elif code is None:
@@ -313,17 +311,16 @@ class _Keeper:
             self._end(task, "crashed", code=code)
 
     def _reach(self, task: _Task, request: Request, folder: Path, *, ended: bool) -> str | None:
-        """Tells the milestones that a compiler has reached since it was last looked at; none, and what it is, where
-        something keeps its files from being whole."""
+        """Report the milestones that a compiler has reached; return an error if its files cannot be completed."""
         platform = request.topology.platform if request.topology else "cpu"
         for milestone in request.milestones:
             if milestone in task.sent:
                 continue
             if not dumps.complete(folder / "dumps", milestone, request.devices, ended=ended, platform=platform):
-                break  # an option may keep a pass from running, and what comes later is read with what came before
+                break  # an option may disable a pass; then a later milestone is read without this one
             stderr = task.stderr
-            if full := faults.of_files(folder, stderr):
-                return full
+            if fault := faults.of_files(folder, stderr):
+                return fault
             task.sent.add(milestone)
             texts = dumps.read(folder / "dumps", milestone, request.devices)
             task.job.state = milestone
@@ -331,46 +328,47 @@ class _Keeper:
         return None
 
     def _end(self, task: _Task, state: str, **details: Any) -> None:
-        """Ends a job: its process, its folder, and the waiting for it."""
-        self.running.remove(task)
-        stderr = task.stderr
+        if task in self.running:
+            self.running.remove(task)
         try:
+            details["stderr"] = task.stderr
             if task.process is not None:
                 task.process.kill()
         finally:
             if task.folder is not None:
                 shutil.rmtree(task.folder, ignore_errors=True)
-            self._answer(task, state, **details, stderr=stderr)
+            self._answer(task, state, **details)
+        if state == "failed" and not self.running:  # restart, since the server has the system limits of its start
+            self._lost("")
 
     def _answer(self, task: _Task, state: str, **details: Any) -> None:
         self._tell(task, task.job.end, state, details)
-        self.told.pop(task.number, None)
+        self.calls.pop(task.number, None)
 
     def _tell(self, task: _Task, act: Callable[..., None], *rest: Any) -> None:
-        """Has a job told something, after what it was told before, on a thread that may take its time."""
-        before = self.told.get(task.number)
+        """Call a job's method on another thread, after earlier calls for this job."""
+        before = self.calls.get(task.number)
         try:
-            self.told[task.number] = self.finishers.submit(_after, before, act, *rest)
-        except RuntimeError:  # the system gives no thread, or the kernel is ending
+            self.calls[task.number] = self.finishers.submit(_after, before, act, *rest)
+        except RuntimeError:  # the system refuses a thread, or the kernel is ending
             _after(before, act, *rest)
 
     def _lost(self, how: str, wait: float = 0.5, again: bool = True) -> None:
-        """Ends the server and what it was doing; what no process was at is given to the next one, once."""
-        if self.server is None:
-            return
+        """End the server; jobs whose process has not started are given to the next server, once."""
         server, self.server = self.server, None
-        running, self.running = self.running, []
-        words = server.end(wait)
-        for task in reversed(running):
+        tasks, self.running, self.waiting = self.running + self.waiting, [], []
+        words = ""
+        with contextlib.suppress(Exception):
+            words = "" if server is None else server.end(wait)
+        for task in tasks:
             task.process = task.folder = None
             if again and not task.begun and task.tries < _TRIES:
-                self.waiting.insert(0, task)
+                self.waiting.append(task)
             else:
                 self._answer(task, "crashed", how=how, stderr=words)
 
 
 def _after(previous: Future[Any] | None, act: Callable[..., None], *rest: Any) -> None:
-    """Runs `act` after what came before it for the same job."""
     if previous is not None:
         previous.exception()
     act(*rest)
@@ -383,7 +381,6 @@ _numbers = itertools.count(1)
 
 
 def _running_keeper() -> _Keeper:
-    """The keeper, at work; a `RuntimeError` if the system gives no thread."""
     global _keeper
     with _lock:
         if _keeper is None or not _keeper.live():
@@ -407,14 +404,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def start() -> None:
-    """Starts the compile server, if it is not running, without waiting for it; what fails, the first job will say."""
+    """Start the compile server without waiting for it, if it is not running; the first job reports errors."""
     with contextlib.suppress(RuntimeError):
         keeper = _running_keeper()
         keeper.orders.put(keeper.start)
 
 
 def shutdown() -> None:
-    """Ends the compile server, all its jobs and its files. The next job starts another."""
+    """End the compile server, all its jobs and its files. The next job starts another server."""
     global _keeper
     with _lock:
         keeper, _keeper = _keeper, None
@@ -432,31 +429,31 @@ def submit(
     memory_limit: float | None = None,
     on_milestone: Milestone | None = None,
 ) -> Job:
-    """Starts a compile, or a trial, which may take so many seconds (600) and bytes (three quarters of the machine's);
-    `on_milestone` gets the `Job`, a milestone's name and its texts, on another thread. What the system does not give
-    ends it with an error."""
+    """Start a compile or a trial with limits on seconds (default 600) and bytes (default 3/4 of the machine's memory).
+    `on_milestone` is called with the `Job`, a milestone's name and its texts, on another thread. Errors of the system
+    end the job with an error."""
     job = Job(request, on_milestone)
     begin(job, timeout=timeout, memory_limit=memory_limit)
     return job
 
 
 def tried(trial: Trial, timeout: float, memory_limit: float | None = None) -> Job:
-    """Something tried in a process of its own, to its end; limits as of `submit`."""
+    """Run a trial in its own process and wait for its end; the limits are `submit`'s."""
     job = submit(trial, timeout=timeout, memory_limit=memory_limit)
     try:
         job.exception()
     finally:
-        job.stop()  # where the waiting was interrupted
+        job.stop()  # if the waiting was interrupted
     return job
 
 
 def begin(job: Job, *, timeout: float | None = None, memory_limit: float | None = None) -> None:
-    """Starts a `Job` that was made before; who is interrupted in this has stopped it."""
+    """Start a `Job` that exists already; an interrupt during this call stops it."""
     job.created = time.monotonic()
     try:
         payload = pickle.dumps(job.request, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - whatever pickling raises
-        job.end("crashed", {"how": f"ended without an answer, for it cannot be given its job ({error!r})"})
+        job.end("crashed", {"how": f"ended without an answer, because its job cannot be pickled ({error!r})"})
         return
     task = _Task(
         number=next(_numbers),
@@ -476,10 +473,12 @@ def begin(job: Job, *, timeout: float | None = None, memory_limit: float | None 
     except BaseException:
         job.stop()
         raise
+    if not keeper.live():  # it may have ended before it read this order
+        job.end("crashed", {"how": "was lost with the compile server"})
 
 
 def _three_quarters() -> float:
-    """Three quarters of the machine's memory; no limit where the system does not say how much that is."""
+    """Return three quarters of the machine's memory; infinity if the system does not report it."""
     import psutil
 
     try:

@@ -1,14 +1,14 @@
-"""What XLA writes down while it compiles: where a job keeps its files, and which texts are whole already.
+"""XLA's dumps of a compile: the folders of jobs, and which dumped texts are complete.
 
-XLA writes each text when its pass is done. A program's text is complete when its entry computation, the last that XLA
-prints, is closed. The optimised program, buffer assignment and live ranges are written one after the other, in an order
-that differs between versions. Nothing in the last two says where they end, and on a busy machine the compiler may stand
-still in the middle of a text. But after each dump XLA writes the options of the module again: the texts are whole when
-the options are no older. The TPU's compiler writes the program once more when it has found that it fits, and ends with
-an error where it does not: its answer is complete when it has done one or the other.
+XLA writes each text when its pass ends. A program's text is complete when its entry computation, the last in the text,
+is closed. The optimised program, buffer assignment and live ranges are written one after the other, in an order that
+depends on the version. The last two have no end mark, and on a busy machine the compiler may pause in the middle of a
+text. But XLA writes the module's options after each dump, so the texts are complete once the options are as new. The
+TPU's compiler writes the program again when it has found that it fits, or else raises an error: its texts are complete
+after either.
 
-A job's folder is in memory where there is room, and named after the kernel that owns it. Whoever ends last removes it;
-what a machine's sudden end leaves behind is swept when the next server starts.
+A job's folder is in memory if there is room, and its name contains the process id of the kernel. The last process that
+uses a folder removes it; the next server removes folders that remain after a crash of the machine.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ _ROOM = 256 * 2**20
 
 
 def base() -> Path:
-    """A folder in memory if the machine has one with room, else the usual temporary folder."""
+    """Return a folder in memory if the machine has one with room, otherwise the usual temporary folder."""
     return _bases()[0]
 
 
 def _bases() -> list[Path]:
-    """Where folders may be made, best first: XLA takes no name that is not UTF-8."""
-    places = [Path(tempfile.gettempdir())]
-    memory = Path("/dev/shm")
+    """Return the places for folders, best first, without names that are not UTF-8, which XLA rejects."""
+    places, memory = list[Path](), Path("/dev/shm")
+    with contextlib.suppress(OSError):  # no temporary folder is writable
+        places.append(Path(tempfile.gettempdir()))
     with contextlib.suppress(OSError):
         if memory.is_dir() and os.access(memory, os.W_OK):
             places.insert(0 if shutil.disk_usage(memory).free > _ROOM else 1, memory)
@@ -50,7 +51,7 @@ def _is_text(name: str) -> bool:
 
 
 def new_folder() -> Path:
-    """A new folder of this process; an `OSError` if there is no room for one in any place."""
+    """Create a folder for this process; raise OSError if no place has room."""
     places = _bases()
     for place in places:
         try:
@@ -62,39 +63,39 @@ def new_folder() -> Path:
 
 
 def sweep_folders() -> None:
-    """Removes this user's folders whose process has ended."""
+    """Remove this user's folders whose process has ended."""
     for place in _bases():
         with contextlib.suppress(OSError):
             for entry in os.scandir(place):
                 match = _NAME.match(entry.name)
-                if match and not process_lives(int(match[1])) and _ours(entry):
+                if match and not process_lives(int(match[1])) and _is_own(entry):
                     shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def _ours(entry: os.DirEntry[str]) -> bool:
+def _is_own(entry: os.DirEntry[str]) -> bool:
     try:
         return not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
-    except OSError:  # another kernel has swept it
+    except OSError:  # another kernel has removed it
         return False
 
 
 PARTITIONER = "spmd-partitioning"
-"""The partitioner's pass, `spmd-partitioning` or `tpu-spmd-partitioning`: XLA dumps before and after it."""
+"""The partitioner's pass, `spmd-partitioning` or `tpu-spmd-partitioning`: XLA dumps the program before and after it."""
 
 LEVELS = ("partitioned", "compiled")
-"""The milestones of a compile, and what one is asked for."""
+"""The milestones of a compile, in order."""
 
 _LATE = re.compile(rb' ragged-all-to-all\(|custom_call_target="(?!lapack_|blas_|TopK"|__|xla|Sharding")')
-"""What XLA's CPU compiler may refuse only when it makes machine code: a program with it is not compiled before that."""
+"""Operations that XLA's CPU compiler may reject only when it generates code, after its dumps."""
 
 _SETTLED = 15_000_000
-"""Nanoseconds without a change, where files written one after the other may have the same time."""
+"""Nanoseconds without a change after which files are complete, since consecutive files may have equal times."""
 
 _OPTIONS = ".debug_options"
-"""The end of the name of what XLA writes after each of a module's dumps."""
+"""The suffix of the file that XLA writes after each dump of a module."""
 
 NO_ROOM = "does-not-fit.txt"
-"""The compiler's message where a program does not fit into the machine's memory; written by the job."""
+"""The file with the compiler's message that a program does not fit into memory; the job writes it."""
 
 _FITS = "after_optimizations_after_buffer_assignment.txt"
 
@@ -107,12 +108,12 @@ _STAGES = {
     },
 }
 _MORE = {"memory_report": "after_optimizations-memory-usage-report.txt", "no_room": NO_ROOM}
-"""Stages that not every compiler or program has."""
+"""Stages that some compilers or programs lack."""
 
 
 def _find(folder: Path, milestone: str, devices: int) -> dict[str, Path]:
-    """Stage → file for those of a milestone's files that exist. For one device XLA runs no partitioner: the program
-    that it was given stands for both sides of it."""
+    """Return stage → file for a milestone's existing files. For one device XLA runs no partitioner: the input program
+    counts as the text before and after it."""
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
     files = {}
     for name in names:
@@ -132,13 +133,13 @@ def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
 
 
 def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platform: str = "cpu") -> bool:
-    """Whether all of a milestone's files are whole; `ended`: the compiler is, so that nothing is still written."""
+    """Whether all of a milestone's files are complete; `ended` is whether the compiler has ended."""
     files = _find(folder, milestone, devices)
     if not _STAGES[milestone].keys() <= files.keys():
         return False
     if milestone == "partitioned":
         return all(_closed(path) for path in files.values())
-    if ended:  # a compiler goes on where there is no room for its files
+    if ended:  # a compiler without room for its files continues and writes truncated files
         return _closed(files["optimized"])
     if platform == "tpu":
         return any(name.endswith(_FITS) for name in os.listdir(folder)) and _closed(files["optimized"])
@@ -151,8 +152,8 @@ def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platfor
 
 
 def _closed(path: Path) -> bool:
-    """Whether a program's text has its entry computation to the end: a text that is being written may stop at any byte,
-    and only the brace that closes a computation has a line to itself."""
+    """Whether a program's text contains its full entry computation. An unfinished text may stop at any byte. Only the
+    brace that closes a computation is alone on its line."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 8))
@@ -163,5 +164,5 @@ def _closed(path: Path) -> bool:
 
 
 def read(folder: Path, milestone: str, devices: int) -> dict[str, str]:
-    """Stage → text of a milestone."""
+    """Return stage → text of a milestone."""
     return {stage: path.read_text(errors="replace") for stage, path in _find(folder, milestone, devices).items()}

@@ -1,4 +1,4 @@
-"""A compile under way: a future that reports milestones, can be stopped, and says in its error what went wrong."""
+"""A running compile as a future, which reports milestones, can be stopped, and describes failures."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ T = TypeVar("T")
 
 
 class Job(Future[T]):
-    """A compile under way; its result is milestone → stage → text. Only the process that made it can wait for it: in a
-    fork of that, nobody would ever answer.
+    """A compile; its result is milestone → stage → text. Only the process that created it can wait for it, not a fork.
 
-    Its `state` is `queued`, `running`, the milestone that was reached last, then `done`, `stopped`, `crashed`,
-    `timeout`, `memory`, `refused`, or `failed` where the system gave no room, process or the like. It has what was
-    reached so far (`texts`), the compiler's standard error up to the last milestone or the end, the process that
-    compiles while there is one (`pid`), and whether one has been at it (`begun`).
+    `state` is `queued`, `running`, the last milestone reached, then `done`, `stopped`, `crashed`, `timeout`, `memory`,
+    `refused`, or `failed` if the system refused resources. `texts` has the milestones reached so far, `stderr` the
+    compiler's standard error up to the last milestone or the end. `pid` is the compiling process while it runs, and
+    `begun` is whether it has started.
     """
 
     def __init__(self, request: Request | Trial | None = None, on_milestone: Milestone | None = None):
@@ -61,50 +60,53 @@ class Job(Future[T]):
 
     def _check_owner(self) -> None:
         if os.getpid() != self._owner:
-            self._condition = threading.Condition()  # a thread that is not here may have held it
+            self._condition = threading.Condition()  # in a fork, a thread of the parent may hold the old one
             if self._state != "FINISHED":
                 raise CompileStopped(
-                    f"this compile was asked for by process {self._owner}, of which this one is a fork, and is "
-                    "answered there; ask for it again here"
+                    f"this compile belongs to process {self._owner}, of which this process is a fork, and only that "
+                    "process gets its result; submit the compile again here"
                 )
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the job was asked for, until it ended."""
+        """Seconds from the job's submission to its end, or until now."""
         return (self.ended or time.monotonic()) - self.created
 
     def stop(self) -> None:
-        """Stops the compile; the future ends with `CompileStopped`. After the end it does nothing."""
+        """Stop the compile; the future ends with `CompileStopped`. Does nothing after the end."""
         if not self.done():
             self._stop()
 
     def cancel(self) -> bool:
-        """As `stop`; True if the job had not ended."""
+        """Stop the compile; return True if it had not ended."""
         running = not self.done()
         self.stop()
         return running
 
     def reached(self, milestone: str, texts: Texts, stderr: str) -> None:
-        """Takes in a milestone with what the compiler has written by then, and calls `on_milestone`."""
+        """Store a milestone's texts and the standard error so far, and call `on_milestone`."""
         self.texts[milestone], self.stderr = texts, stderr
         if self.on_milestone is not None:
             self.on_milestone(self, milestone, texts)
 
     def end(self, state: str, details: dict[str, Any]) -> None:
-        """Ends the future, with the texts or with what went wrong."""
+        """End the future with the texts or an error."""
         if self.done():
             return
         self.stderr = details.get("stderr", self.stderr)
         self.ended, self.pid = time.monotonic(), None
         self.state = state
-        self.conclude(None if state == "done" else _error(state, details, self.stderr))
+        try:
+            self.conclude(None if state == "done" else _error(state, details, self.stderr))
+        except Exception as error:  # noqa: BLE001 - otherwise callers would wait for ever
+            self.finish(error)
 
     def conclude(self, error: CompileError | None) -> None:
-        """Gives the future its result, or what went wrong."""
+        """Set the future's result or error."""
         self.finish(self.texts if error is None else error)
 
     def finish(self, outcome: Any) -> None:
-        """Ends the future, once, with a result or an error."""
+        """End the future, once, with a result or an error."""
         with contextlib.suppress(InvalidStateError):
             if isinstance(outcome, BaseException):
                 self.set_exception(outcome)

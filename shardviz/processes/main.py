@@ -1,8 +1,8 @@
-"""The compile server: a process of one thread with jax imported and no backend made, which forks one for each job.
+"""The compile server: a process of one thread with jax imported and no backend, which forks a process per job.
 
-The kernel (`client.py`) sends `(number, folder)`, the request pickled in the folder, and hears `("started", number,
-pid)` and `("ended", number, exit code, what the compiler raised, why there was no process)`. When the kernel is gone,
-the server kills its children, removes the folder and ends.
+The kernel (`client.py`) sends `(number, folder)`; the folder contains the pickled request. The server sends
+`("started", number, pid)` and `("ended", number, exit code, the compiler's error, why no process could start)`. When
+the kernel has ended, the server kills its children, removes the folder and ends.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from shardviz import _jax
-from shardviz.processes import dumps, faults
+from shardviz.processes import dumps, faults, starting
 from shardviz.processes.job import REQUEST, refusal
 
 _POLL = 0.003
 _IDLE = 1.0
 
 _REFUSAL_BYTES = 60_000
-"""How much of a compiler's refusal is told: a pipe holds it, so that a child need not wait for its reader."""
+"""The most bytes of a compiler's error message: a pipe buffers this many, so that a child need not wait."""
 
 
 def main(descriptor: str, root: str) -> None:
-    """Runs the server on an inherited socket's descriptor; `root`, the folder for jobs, is removed at the end."""
+    """Run the server on an inherited socket's descriptor; `root`, the folder for jobs, is removed at the end."""
     _plain_signals()
     kernel = os.getppid()
     _jax.preload()
-    gc.freeze()  # else the first collection in a child writes to, and so copies, every page that it shares
+    gc.freeze()  # otherwise a child's first collection writes to every shared page, and so copies it
     dumps.sweep_folders()
     line = Connection(int(descriptor))
-    children: dict[int, tuple[int, int]] = {}  # process → its job, and where it says what the compiler raised
+    children: dict[int, tuple[int, int]] = {}  # process → its job, and the pipe for the compiler's error
     try:
         while os.getppid() == kernel:
             if line.poll(_POLL if children else _IDLE):
@@ -54,6 +54,7 @@ def main(descriptor: str, root: str) -> None:
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
                     del children[pid]
+                    starting.end_group(pid)
                     with open(words, "rb") as pipe:
                         refused = (pipe.read(_REFUSAL_BYTES) or b"").decode("utf-8", errors="replace")
                     line.send(("ended", number, os.waitstatus_to_exitcode(status), refused, ""))
@@ -61,15 +62,14 @@ def main(descriptor: str, root: str) -> None:
         return
     finally:
         for pid in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            starting.end_group(pid)
         shutil.rmtree(root, ignore_errors=True)
 
 
 def _fork(folder: Path, line: Connection) -> tuple[int, int]:
-    """A child that does a folder's job, and the pipe for the compiler's refusal; an `OSError` for no process."""
+    """Fork a child for a folder's job; return it and the pipe for the compiler's error. Raises OSError."""
     words, say = os.pipe()
-    os.set_blocking(words, False)  # what the compiler has begun may hold the other end
+    os.set_blocking(words, False)  # a process that the compiler started may keep the other end open
     server = os.getpid()
     sys.stderr.flush()
     try:
@@ -82,20 +82,23 @@ def _fork(folder: Path, line: Connection) -> tuple[int, int]:
         code = 1
         try:
             _die_with(server)
+            os.setpgid(0, 0)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             line.close()
             code = _work(folder, say)
         finally:
             os._exit(code)
+    with contextlib.suppress(OSError):  # the child leads a group, so that processes of the compiler end with it
+        os.setpgid(pid, pid)
     os.close(say)
     return pid, words
 
 
 def _work(folder: Path, say: int) -> int:
-    """Does the job of a folder in this process, which is there for it alone, its output going there too and the
-    compiler's refusal to `say`; gives the exit code."""
+    """Run a folder's job in this process, with its output in the folder and the compiler's error in the pipe `say`.
+    Return the exit code."""
     try:
-        os.environ.update(TMPDIR=str(folder), TMP=str(folder))  # libtpu's and others' files, which go with the folder
+        os.environ.update(TMPDIR=str(folder), TMP=str(folder))  # temporary files are removed with the folder
         log = os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 2)
         os.dup2(log, 1)
@@ -109,7 +112,6 @@ def _work(folder: Path, say: int) -> int:
 
 
 def _die_with(server: int) -> None:
-    """Asks Linux to kill this process when the server is gone, however it goes."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != server:
@@ -117,7 +119,7 @@ def _die_with(server: int) -> None:
 
 
 def _plain_signals() -> None:
-    """Takes back what a process inherits of its parent's signals: one that ignores SIGCHLD cannot wait for a child."""
+    """Reset inherited signal handling: a process that ignores SIGCHLD cannot wait for a child."""
     for name in ("SIGCHLD", "SIGTERM", "SIGHUP", "SIGABRT", "SIGSEGV"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)

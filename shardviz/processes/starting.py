@@ -1,12 +1,12 @@
-"""Starting a Python of our own beside the kernel, which runs nothing that happens to lie in the working folder.
+"""Start of a Python process that runs nothing from the working folder.
 
-The kernel's Python finds modules in the folder that it works in, and so would its child: a `json.py` or `queue.py`
-there would run in it in place of Python's own. The child is started without that folder (`-P`), without the
-environment's `PYTHON*` words, and is told the kernel's other places, as bytes: names need be no UTF-8. It takes
-shardviz from where the kernel has it.
+The kernel's Python finds modules in its working folder, and so would its child: a `json.py` or `queue.py` there would
+replace Python's own. The child is started without this folder (`-P`) and without `PYTHON*` environment variables. It
+gets the kernel's other module paths as bytes, since names may not be UTF-8, and imports shardviz from the kernel's
+path.
 
-XLA reads `XLA_FLAGS` once in each process. What a person has set there holds in the child too, but for where dumps go
-and what they look like: the child's dumps are its answer.
+XLA reads `XLA_FLAGS` once per process. The user's flags also apply in the child, except the flags about dumps, since
+the child's dumps are its answer.
 
 >>> without_dumps("--xla_cpu_enable_fast_math=true --xla_dump_to='/my dumps' --xla_dump_hlo_as_html")
 '--xla_cpu_enable_fast_math=true'
@@ -14,8 +14,10 @@ and what they look like: the child's dumps are its answer.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -49,24 +51,34 @@ _DUMPS = re.compile(r"--(?:no)?xla_dump_")
 _IN_THE_WAY = re.compile(r"--xla_(?:disable_all_hlo_passes|disable_hlo_passes|enable_hlo_passes_only)\b")
 _FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 
+started: set[int] = set()
+"""The processes that `python` has started."""
 
-def python(module: str, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
-    """Starts a Python that calls `main(*arguments)` of a module of this package, by its full name; `how` is
-    `subprocess.Popen`'s. An `OSError` if the system gives no process."""
+
+def python(module: str, arguments: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a Python that calls `main(*arguments)` of a module of this package, by its full name. `options` are
+    `subprocess.Popen`'s. Raises OSError if the system refuses a process."""
     parts = [_home(), module, str(len(arguments)), *arguments, *_path()]
     packed = b"\0".join(map(os.fsencode, parts)).hex()
     if not sys.executable:
         raise FileNotFoundError(2, "sys.executable does not name a Python that could be started")
-    how |= {"env": environment(), "start_new_session": True}  # an interrupt of the kernel must not reach it
+    options |= {"env": environment(), "start_new_session": True}  # an interrupt of the kernel must not reach it
     command = [os.fsencode(sys.executable), b"-P", b"-s", b"-X", b"utf8", b"-c", _PROGRAM.encode(), packed.encode()]
-    process: Any = subprocess.Popen(command, **how)
+    process: Any = subprocess.Popen(command, **options)
+    started.add(process.pid)
     return process
 
 
 def inside(module: str, *arguments: Any) -> tuple[str, dict[str, Any]]:
-    """What `exec` is to be given in a Python that somebody else has started, to call `begin(*arguments)` of a module of
-    this package: what is imported until then is not taken from the folder that it works in either."""
+    """Return the source and globals for `exec`, to call `begin(*arguments)` of a module in a foreign Python process.
+    Its imports do not use the process's working folder either."""
     return _INSIDE, {"home": _home(), "module": module, "arguments": arguments, "path": _path()}
+
+
+def end_group(leader: int) -> None:
+    """Kill the process group of a process, including processes that it started and left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def _home() -> str:
@@ -75,11 +87,11 @@ def _home() -> str:
 
 
 def _path() -> list[str]:
-    """Where the kernel finds modules; the folders that it works in and its script lies in last, if at all."""
+    """Return the kernel's module paths without its working folder and its script's folder, unless these are needed."""
     entries = [entry for entry in sys.path if isinstance(entry, str)]
     here = {_real(os.curdir)}
     script = getattr(sys.modules.get("__main__"), "__file__", None)
-    if script and entries and _real(os.path.dirname(script)) == _real(entries[0]):  # `python there/script.py`
+    if script and entries and _real(os.path.dirname(script)) == _real(entries[0]):  # `python folder/script.py`
         here.add(_real(entries[0]))
     inside = [entry for entry in entries if _real(entry) in here]
     needed = {_real(os.path.dirname(p)) for p in map(_package, ("jax", "jaxlib", "numpy", "psutil")) if p}
@@ -99,7 +111,7 @@ def _real(path: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The kernel's environment as a compiling process needs it."""
+    """Return the kernel's environment, adapted for a compiling process."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") or k == "PYTHONHOME"}
     for name in _FLAGS:
         if name in variables:
@@ -108,7 +120,7 @@ def environment() -> dict[str, str]:
 
 
 def _flags(words: str) -> str:
-    """The flags themselves: XLA takes what begins with no dash for a file that has them."""
+    """Return the flags; XLA reads a value without a leading dash as the name of a file with flags."""
     if not words.strip() or words.lstrip().startswith("-"):
         return words
     try:
@@ -118,20 +130,20 @@ def _flags(words: str) -> str:
 
 
 def without_dumps(flags: str) -> str:
-    """XLA's flags without those that say where it dumps what; as they are where there are none."""
+    """Remove the flags about dumps from XLA's flags; without such flags, return the text unchanged."""
     every = _FLAG.findall(flags)
     kept = [flag for flag in every if not _DUMPS.match(flag)]
     return flags if len(kept) == len(every) else " ".join(kept)
 
 
 def in_the_way() -> str:
-    """The flags of the environment that keep XLA from running the passes whose results are read; empty for none."""
+    """Return the environment's flags that disable passes whose results are needed; empty if there are none."""
     flags = (flag for name in _FLAGS for flag in _FLAG.findall(_flags(os.environ.get(name, ""))))
     return " ".join(flag for flag in flags if _IN_THE_WAY.match(flag))
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """A pair of connected sockets, neither taken for standard input, output or error where those are closed."""
+    """Return connected sockets whose descriptors are not those of standard input, output or error."""
     pair = socket.socketpair()
     try:
         import fcntl

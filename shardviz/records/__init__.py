@@ -1,7 +1,7 @@
-"""The rows of a report: source frames, values, collectives, memory, cost, findings. Plain data.
+"""The rows of a report as plain data: source frames, values, collectives, memory, cost, findings.
 
-They stand low in the house because what finds them (Shardy's propagation, the HLO walk) stands low; `report.Report`
-holds them all together.
+This room is low in the house because the rooms that compute these rows are low; `report.ReportRecord`
+contains them all.
 """
 
 from shardviz.records.collectives import KINDS, Collective, Collectives, TargetCollective

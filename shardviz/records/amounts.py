@@ -1,6 +1,6 @@
 """Numbers for people: bytes, FLOPs, seconds, rates, counts and shapes, each with its unit.
 
-Amounts have three significant digits, so that a size reads the same in a table and in the formula beside it. Prefixes
+Amounts have three significant digits, so that a size looks the same in a table and in a formula. Prefixes
 are decimal (SI): 1 kB is 1000 bytes, 1 MB is 1000 kB.
 
 >>> format_bytes(33_554_432), format_bytes(512), format_bytes(None)
@@ -25,27 +25,27 @@ _SECONDS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
 
 
 def format_bytes(nbytes: float | None) -> str:
-    """A number of bytes, such as `33.6 MB`, below 1 kB the exact number; `not known` for None."""
+    """Format a number of bytes, such as `33.6 MB`, below 1 kB the exact number; `not known` for None."""
     return NOT_KNOWN if nbytes is None else _scaled(nbytes, "B")
 
 
 def format_rate(bytes_per_s: float | None) -> str:
-    """Bytes a second, such as `45.0 GB/s`; `not known` for None."""
+    """Format bytes per second, such as `45.0 GB/s`; `not known` for None."""
     return NOT_KNOWN if bytes_per_s is None else f"{_scaled(bytes_per_s, 'B')}/s"
 
 
 def format_flops(flops: float | None) -> str:
-    """A number of floating-point operations, such as `2.50 PFLOP`; `not known` for None."""
+    """Format a number of floating-point operations, such as `2.50 PFLOP`; `not known` for None."""
     return NOT_KNOWN if flops is None else _scaled(flops, "FLOP")
 
 
 def format_number(number: float | None) -> str:
-    """A number without a unit, such as `2.55 k`; `not known` for None."""
+    """Format a number without a unit, such as `2.55 k`; `not known` for None."""
     return NOT_KNOWN if number is None else _scaled(number, "").rstrip()
 
 
 def format_seconds(seconds: float | None) -> str:
-    """A time, such as `3.00 s`, `10.4 ms` or `5.20 µs`; `not known` for None."""
+    """Format a time, such as `3.00 s`, `10.4 ms` or `5.20 µs`; `not known` for None."""
     if seconds is None:
         return NOT_KNOWN
     if seconds == 0:
@@ -55,31 +55,31 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_times(ratio: float) -> str:
-    """How many times as much, such as `2.4 times` or `55,000 times`."""
+    """Format a ratio as `2.4 times` or `55,000 times`."""
     rounded = float(f"{ratio:.{3 if 1 <= ratio < 2 else 2}g}")
     return f"{rounded:,.0f} times" if ratio >= 100 else f"{rounded:g} times"
 
 
 def format_change(ratio: float) -> str:
-    """How much more or less: `−10 %`, `+13 %`, from twice as much on `2.4 times`."""
+    """Format a ratio as a change: `−10 %`, `+13 %`; from 2 on as `2.4 times`."""
     if ratio >= 2:
         return format_times(ratio)
     return f"{'+' if ratio > 1 else '−'}{float(f'{100 * abs(ratio - 1):.2g}'):g} %"
 
 
 def format_count(count: int | None) -> str:
-    """A count with thousands marked, such as `1,280`; `count not known` for None."""
+    """Format a count with thousands separators, such as `1,280`; `count not known` for None."""
     return COUNT_NOT_KNOWN if count is None else f"{count:,}"
 
 
 def format_shape(shape: Sequence[int] | None) -> str:
-    """A shape, such as `[8192, 64]`; `not known` for None."""
+    """Format a shape, such as `[8192, 64]`; `not known` for None."""
     return NOT_KNOWN if shape is None else "[" + ", ".join(map(str, shape)) + "]"
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 device`, `8 devices`, `2 processes`, with thousands marked."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "es" if noun.endswith("s") else "s")
+    """Format a count with its noun: `1 device`, `8 devices`, `2 processes`, with thousands separators."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "es" if noun.endswith(("s", "x")) else "s")
 
 
 def _scaled(number: float, unit: str) -> str:
@@ -92,7 +92,7 @@ def _scaled(number: float, unit: str) -> str:
 
 
 def _digits(number: float) -> str:
-    """Three significant digits without an exponent, below 1 two."""
+    """Format three significant digits without an exponent, two below 1."""
     size = abs(number)
     if 0 < size < 0.995:
         return f"{number:.{1 - math.floor(math.log10(size))}f}"

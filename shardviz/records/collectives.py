@@ -1,4 +1,4 @@
-"""Collectives: as the partitioner makes them, and as a target runs them."""
+"""Collectives: as the partitioner creates them, and as a target runs them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = (
 
 
 def axes_words(axes: tuple[Axis, ...] | None) -> str:
-    """The axes of a collective in plain text: `data, model`, `no axis`, or `irregular groups`."""
+    """Write the axes of a collective: `data, model`, `no axis`, or `irregular groups`."""
     if axes is None:
         return "irregular groups"
     return ", ".join(map(axis_text, axes)) or "no axis"
@@ -34,40 +34,40 @@ def axes_words(axes: tuple[Axis, ...] | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """One collective operation of the program, as one device runs it.
+    """One collective operation of the program, on one device.
 
     Attributes:
         kind: `all-gather`, `all-reduce`, `reduce-scatter`, `all-to-all`, `collective-permute`, `ragged-all-to-all`
             or `collective-broadcast`.
         axes: the mesh axes that its groups span, major to minor; a part of an axis as (name, sizes before it, size);
-            None where the groups are no product of axes.
-        dtype: the element type of what is moved, NumPy's name.
+            None if no mesh axes express the groups.
+        dtype: the element type, by NumPy's name.
         shape: the shape of its result on one device.
-        operand_bytes: bytes that go in, on one device, each time.
-        result_bytes: bytes that come out, on one device, each time.
-        count: how often it runs in a step, the trip counts of enclosing loops multiplied in; None where not known.
-        groups: the replica groups (or source-target pairs) as HLO spells them; empty where the level has none.
-        source: the innermost line of the person's code that it stems from.
+        operand_bytes: bytes of its operand on one device, per run.
+        result_bytes: bytes of its result on one device, per run.
+        count: runs in a step, the product of the enclosing loops' trip counts; None if unknown.
+        groups: the replica groups (or source-target pairs) as HLO spells them; empty if the level has none.
+        source: the innermost line of the user's code that it comes from.
         name_stack: JAX's name stack.
-        phase: `forward`, `backward`, `rematerialised` (recomputed for the backward pass), or `update` (the optimizer's
-            part: what is done with the gradients, and what is done for that alone).
+        phase: `forward`, `backward`, `rematerialised` (recomputed for the backward pass), or `update` (the optimizer:
+            work on the gradients, and work only for that).
         origin: `user` (written in the program) or `partitioner`.
         name: the instruction's name.
-        operand: the argument or instruction that it moves.
+        operand: its operand, an argument or instruction.
         group_size: devices in a group.
-        conditional: it stands in a branch that may not run; `count` then is the most that it can be.
-        seconds, formula: the time of one run on the target and how it was computed; None where no target was given.
-        before, after: how its operand and its result are sharded; where the partitioner takes several for one
-            resharding, how the array is sharded before the first and after the last. None where the level does not say.
-        array: the shape of the whole array that it moves, all devices together; None where the level does not say.
-        made_by, read_by: the operations that make its operand and read its result, past other reshards: `dot_general`,
-            `reshape`; `made_by` is empty for what the program is given.
-        facts: what is so of it: `loop-invariant` (it stands in a loop that gives it the same operand each time),
-            `stack` (only slices of its result are read, one in each run of a loop), `sliced` (only a part of its result
-            is read), `undone` (the reshards that follow bring back the sharding before it), `asked` (a sharding
-            constraint of the program asks for it), `accumulated` (a loop adds what it gives to a total in each run, and
-            reads that nowhere else), `windowed` (it is part of a product that XLA computes piece by piece, while the
-            next piece is on its way).
+        conditional: whether it is in a branch that may not run; `count` is then the maximum.
+        seconds, formula: the seconds of one run on the target, and their formula; None without a target.
+        before, after: the specs of its operand and its result. If several collectives perform one resharding, the specs
+            before the first and after the last. None if the level does not know them.
+        array: the global shape of the array; None if the level does not know it.
+        made_by, read_by: the operations that compute its operand and read its result, beyond other reshardings:
+            `dot_general`, `reshape`; `made_by` is empty for an argument of the program.
+        facts: properties: `loop-invariant` (its loop gives it the same operand each time), `stack` (its result is only
+            read in slices, one per iteration of a loop), `sliced` (only a part of its result is read), `undone`
+            (following reshardings restore the sharding before it), `asked` (a sharding constraint of the program
+            requires it), `accumulated` (a loop adds its result to a total in each iteration, and does not read it
+            elsewhere), `windowed` (it is part of a product that XLA computes piece by piece, while it transfers the
+            next piece).
     """
 
     kind: str
@@ -97,22 +97,22 @@ class Collective:
 
     @property
     def total_bytes(self) -> float | None:
-        """Operand bytes on one device over the whole step; None where the count is not known."""
+        """Operand bytes on one device in a step; None if the count is unknown."""
         return None if self.count is None else self.operand_bytes * self.count
 
     @property
     def total_seconds(self) -> float | None:
-        """The time on the target over the whole step; None where the time of a run or the count is not known."""
+        """Seconds on the target in a step; None if the seconds of a run or the count are unknown."""
         return None if self.seconds is None or self.count is None else self.seconds * self.count
 
     @property
     def assumed_bytes(self) -> float:
-        """Operand bytes on one device over the whole step; one run where the count is not known."""
+        """Operand bytes on one device in a step; an unknown count is taken as one run."""
         return self.operand_bytes * (1 if self.count is None else self.count)
 
     @property
     def sent_bytes(self) -> float:
-        """Bytes that one device sends in a run, if none goes twice; in a group of unknown size, as in a large one."""
+        """Bytes that one device sends in a run, each byte once; an unknown group size is taken as large."""
         others = 1.0 if not self.group_size else 1.0 - 1.0 / self.group_size
         if self.kind == "all-gather":
             return self.result_bytes * others
@@ -122,28 +122,28 @@ class Collective:
 
     @property
     def assumed_sent_bytes(self) -> float:
-        """Bytes that one device sends over the whole step; one run where the count is not known."""
+        """Bytes that one device sends in a step; an unknown count is taken as one run."""
         return self.sent_bytes * (1 if self.count is None else self.count)
 
     @property
     def assumed_seconds(self) -> float:
-        """The time over the whole step; one run where the count is not known, none where the time is not."""
+        """Seconds in a step; an unknown count is taken as one run, unknown seconds as 0."""
         return (self.seconds or 0.0) * (1 if self.count is None else self.count)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetCollective:
-    """A collective of the optimised program, as the target runs it, and what of the partitioner's it carries out.
+    """A collective of the optimised program, and the partitioner's collectives that it carries out.
 
     Attributes:
-        collective: its kind, axes, bytes and count, as the optimised program has them.
-        stands_for: the names of the partitioner's collectives that it carries out; empty for one that the target's
-            compiler added.
-        how: what was done to them: `combined` (several are one), `split` (one is several: parts, a loop's
-            iterations apart, or the same again), `moved` (out of a loop, so that it runs less often), `turned` (into
-            another kind: an all-reduce of which each device keeps a part into a reduce-scatter), `converted` (to
-            another element type), `asynchronous` (begun and ended apart), `fused` (inside a kernel), `added`. Empty: as
-            partitioned.
+        collective: its kind, axes, bytes and count in the optimised program.
+        stands_for: the names of the partitioner's collectives that it carries out; empty for a collective that the
+            target's compiler added.
+        how: the compiler's changes: `combined` (several became one), `split` (one became several: parts, separate
+            iterations, or repetitions), `moved` (out of a loop, so that it runs less often), `turned` (into another
+            kind, such as an all-reduce into a reduce-scatter because each device keeps only a part), `converted` (to
+            another element type), `asynchronous` (separate start and end), `fused` (inside a kernel), `added`. Empty:
+            unchanged.
     """
 
     collective: Collective
@@ -152,7 +152,7 @@ class TargetCollective:
 
 
 def runs_as(name: str, runs: Iterable[TargetCollective]) -> tuple[TargetCollective, ...]:
-    """Those of a target's collectives that carry out the partitioner's of this name; empty where none is known to."""
+    """Return the target's collectives that carry out the partitioner's collective of this name."""
     return tuple(run for run in runs if name in run.stands_for)
 
 
@@ -162,12 +162,12 @@ _SHOWN = 8
 
 
 def in_loop(c: Collective) -> bool:
-    """Whether a collective stands in a loop: it runs more or less than once in a step, or JAX's names say so."""
+    """Whether a collective is in a loop: it does not run exactly once in a step, or JAX's name stack shows the loop."""
     return c.count != 1 or "while" in c.name_stack.split("/")
 
 
 class Collectives(tuple[Collective, ...]):
-    """A report's collectives: a tuple that can be asked for some of them, or whether there are others.
+    """A report's collectives: a tuple with methods to select some of them, and to test that there are no others.
 
     >>> one = Collective(kind="all-reduce", axes=("data",), dtype="float32", shape=(), operand_bytes=4, result_bytes=4,
     ...                  count=1)
@@ -183,7 +183,7 @@ class Collectives(tuple[Collective, ...]):
     lines: SourceText
 
     def __new__(cls, of: Iterable[Collective] = (), lines: SourceText | None = None) -> Self:
-        """`lines`: file → line number → text of the source."""
+        """Create the tuple; `lines` is file → line number → text of the source."""
         self = super().__new__(cls, of)
         self.lines = lines or {}
         return self
@@ -203,20 +203,20 @@ class Collectives(tuple[Collective, ...]):
         line: str | None = None,
         dtype: str | None = None,
     ) -> Collectives:
-        """Those that are all of what is given.
+        """Return the collectives that match all arguments.
 
         Args:
             kind: `all-gather`, ..., or several; None for any.
-            axes: the mesh axes that it spans, exactly these: a name, several, or `a,b`; a part of an axis counts as it.
-            inside: `loop` (it runs more than once in a step, or as often as a loop of unknown length) or `conditional`.
+            axes: exactly these mesh axes: a name, several, or `a,b`; a part of an axis counts as the axis.
+            inside: `loop` (it runs more than once in a step, or in a loop of unknown length) or `conditional`.
             origin: `user` or `partitioner`.
-            larger_than: the larger of operand and result, in bytes on one device in one run, is above it: `100 MB`.
+            larger_than: a lower bound of the larger of operand and result, in bytes per device and run: `100 MB`.
             phase: `forward`, `backward`, `rematerialised` or `update`.
             line: a pattern of the source line, such as `model.py:*` or `*attention.py:64`.
-            dtype: the element type, NumPy's name.
+            dtype: the element type, by NumPy's name.
 
         Raises:
-            ShardvizError: for a kind, place or origin that does not exist, or an amount that cannot be read.
+            ShardvizError: for an unknown kind, place or origin, or an amount that cannot be read.
         """
         kinds = None if kind is None else {kind} if isinstance(kind, str) else set(kind)
         for name in sorted(kinds or ()):
@@ -246,19 +246,19 @@ class Collectives(tuple[Collective, ...]):
         return Collectives((c for c in self if wanted(c)), self.lines)
 
     def only(self, kind: str | Sequence[str] | None = None, **where: Any) -> Only:
-        """Whether all match: true or false in an `assert`; its text lists those that do not.
+        """Return whether all collectives match, for an `assert`; the answer's text lists those that do not.
 
         Args:
-            kind, where: as `where`.
+            kind, where: the arguments of `where`.
 
         Raises:
-            ShardvizError: as `where`.
+            ShardvizError: as for `where`.
         """
         fit = {id(c) for c in self.where(kind, **where)}
         return Only(f"only({where_text(kind, where)})", Collectives((c for c in self if id(c) not in fit), self.lines))
 
     def listed(self) -> str:
-        """Each in a line of text, the most bytes first: what, how much, where."""
+        """Return a line of text for each collective, most bytes first: kind, axes, bytes and source line."""
         ranked = sorted(self, key=lambda c: -c.assumed_bytes)
         lines = [f"  {self._words(c)}" for c in ranked[:_SHOWN]]
         return "\n".join(lines + ([f"  … and {len(ranked) - _SHOWN:,} more"] if len(ranked) > _SHOWN else []))
@@ -271,21 +271,20 @@ class Collectives(tuple[Collective, ...]):
 
 
 def where_text(kind: Any, where: Mapping[str, Any]) -> str:
-    """The arguments of `where` as a person wrote them."""
+    """Return the arguments of `where` as Python text."""
     return ", ".join(([repr(kind)] if kind is not None else []) + [f"{k}={v!r}" for k, v in where.items()])
 
 
 def _check_allowed(argument: str, name: str, allowed: Sequence[str]) -> None:
     if name not in allowed:
-        raise ShardvizError(f"{argument}={name!r}: there is no such; expected one of {', '.join(map(repr, allowed))}")
+        raise ShardvizError(f"{argument}={name!r}: expected one of {', '.join(map(repr, allowed))}")
 
 
 class Only:
-    """The answer of `Collectives.only`, true where all collectives match; `asked` is what they should, `others` are
-    those that do not."""
+    """The answer of `Collectives.only`, true if all match; `asked` is the question, `others` do not match."""
 
     failed: ClassVar[list[Only]] = []
-    """The last that were asked and were false; what shows failed assertions empties it."""
+    """The last answers that were false; the pytest plugin shows and clears them."""
 
     def __init__(self, asked: str, others: Collectives):
         self.asked, self.others = asked, others
@@ -300,6 +299,5 @@ class Only:
         count = len(self.others)
         if not count:
             return f"{self.asked}: all match"
-        return f"{self.asked}: {plural(count, 'collective')} {'does' if count == 1 else 'do'} not match\n" + (
-            self.others.listed()
-        )
+        verb = "does" if count == 1 else "do"
+        return f"{self.asked}: {plural(count, 'collective')} {verb} not match\n{self.others.listed()}"

@@ -1,19 +1,19 @@
-"""Arithmetic of products, shared by whatever reads a program, HLO or StableHLO.
+"""Arithmetic of products, shared by the readers of HLO and StableHLO.
 
 A matrix product and a convolution count 2 for every product of two numbers:
 
 >>> dot_flops(output=(4, 2), contracted=(8,))
 128.0
 
-Of a convolution only those products count whose two numbers exist: none with padding, and none with the holes of a
-dilated input. A window of 3 on 8 pixels, padded to keep the size, looks 2 times over the edge:
+A convolution counts only products of two existing numbers, not products with padding or with the holes of a
+dilated input. A window of 3 on 8 pixels, padded to keep the size, is beyond the edge 2 times:
 
 >>> Window(8, 8, kernel=3, low=1).products
 22
 >>> convolution_flops(batch=1, input_features=16, output_features=32, windows=[Window(8, 8, kernel=3, low=1)])
 22528.0
 
-That is what XLA's `HloCostAnalysis::GetConvolutionFlops` counts too.
+XLA's `HloCostAnalysis::GetConvolutionFlops` counts in the same way.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ from typing import NamedTuple
 
 
 def dot_flops(output: Iterable[int], contracted: Iterable[int]) -> float:
-    """FLOPs of a matrix product: 2 x output size (a batch included) x size of the dimensions that are summed over."""
+    """Return the FLOPs of a matrix product: 2 x output size (including batch) x size of the contracted dimensions."""
     return 2.0 * math.prod(output) * math.prod(contracted)
 
 
 def ragged_dot_flops(left: Sequence[int], right: Sequence[int], met: Iterable[int]) -> float:
-    """FLOPs of a ragged matrix product (`lax.ragged_dot`) of factors of these sizes: 2 for each product of two numbers.
-    `met` are the right factor's dimensions that are summed over, are a batch, or are the groups.
+    """Return the FLOPs of a ragged matrix product (`lax.ragged_dot`): 2 for each product of two numbers.
 
-    However the groups share the ragged dimension, each of its rows meets one group's part of the other factor: so the
-    groups' number is no factor, be it a dimension of the right factor or, where the ragged dimension is summed over, of
-    the result. Rows beyond the sum of the group sizes count too, as sizes are data.
+    `left` and `right` are the factors' sizes. `met` are the right factor's dimensions that are contracted, batch, or
+    groups. Each row of the ragged dimension meets one group's part of the other factor, so the number of groups is not
+    a factor. Rows beyond the sum of the group sizes count too, since the sizes are data.
 
     >>> ragged_dot_flops((4096, 1024), (8, 1024, 512), met=[0, 1]) == 2 * 4096 * 1024 * 512
     True
@@ -45,18 +44,18 @@ def ragged_dot_flops(left: Sequence[int], right: Sequence[int], met: Iterable[in
 
 
 class Window(NamedTuple):
-    """How a convolution's window moves along one spatial dimension.
+    """The movement of a convolution's window along one spatial dimension.
 
-    Output element `o` sums over the kernel's elements `k` the products with the dilated input's element
-    `o x stride - low + k x kernel_dilation`; that element is the input's own `i` where it is `i x input_dilation`. A
-    reversed window meets the same pairs in another order. The padding at the high end is in the output's size already.
+    Output element `o` sums, over the kernel's elements `k`, the products with the dilated input's element
+    `o x stride - low + k x kernel_dilation`, which is input element `i` if it equals `i x input_dilation`. A
+    reversed window has the same pairs in another order. The output's size includes the effect of the high padding.
 
     Attributes:
         input, output, kernel: sizes along the dimension, as stored: without padding, without holes.
         stride: the step from one output element to the next (`window_strides`).
-        low: padding before the first input element; negative where elements are left out.
+        low: padding before the first input element; negative if elements are left out.
         input_dilation: the step from one input element to the next (`lhs_dilation`, `base_dilation`): 1 for no holes.
-        kernel_dilation: the same of the kernel (`rhs_dilation`, `window_dilation`).
+        kernel_dilation: the step from one kernel element to the next (`rhs_dilation`, `window_dilation`).
     """
 
     input: int
@@ -82,10 +81,12 @@ def convolution_flops(
     feature_group_count: int = 1,
     batch_group_count: int = 1,
 ) -> float:
-    """FLOPs of a convolution, of features in all groups together and a window for each spatial dimension (none: a
-    matrix product written as a convolution); group counts are as in HLO, StableHLO and `conv_general_dilated`.
+    """Return the FLOPs of a convolution with a window for each spatial dimension.
 
         2 x batch / batch groups x input features / feature groups x output features x products along each dimension
+
+    Features are of all groups together; group counts are as in HLO, StableHLO and `conv_general_dilated`. Without
+    windows it is a matrix product.
     """
     each = (batch // batch_group_count) * (input_features // feature_group_count) * output_features
     return 2.0 * each * math.prod(window.products for window in windows)
@@ -93,7 +94,7 @@ def convolution_flops(
 
 @lru_cache(maxsize=4096)
 def _products(window: Window) -> int:
-    """Counts over the shorter of kernel and output, for whose every element the others' follow by arithmetic."""
+    # loops over the shorter of kernel and output; the matching elements of the longer one follow by arithmetic
     size, output, kernel, stride, low, holes, dilation = window
     many, step, few, other = (output, stride, kernel, dilation)
     if output < kernel:
@@ -104,7 +105,7 @@ def _products(window: Window) -> int:
     inverse = pow(step // common, -1, period)
     total = 0
     for j in range(few if size > 0 else 0):
-        shift = low - j * other  # wanted: 0 <= i x step - shift <= last, a multiple of `holes`
+        shift = low - j * other  # need 0 <= i x step - shift <= last, a multiple of `holes`
         if shift % common:
             continue
         begin = max(0, -(-shift // step))

@@ -1,15 +1,15 @@
-"""A finding: something that a person should look at, in numbers, with its place, its cause and what to try against it.
+"""A finding: something that costs or fails, in numbers, with its place, its cause and suggested changes.
 
-Some are noticed while a report is made, as a compiler's warnings (`report.diagnostics`); the others follow from the
-finished report. `report.findings` has them all, the gravest first. All of it is plain data: nothing here has been
-tried, so a `Suggestion` says what to change and not what that would bring.
+Some findings come from the making of a report, such as a compiler's warnings (`report.diagnostics`); the others follow
+from the finished report. `report.findings` has all of them, most severe first. A `Suggestion` is an untried change: it
+does not say what the change would save.
 
->>> found = Finding(
+>>> finding = Finding(
 ...     "not-divided:params['w']", "warning", "w is replicated on the 4 devices along model: 1000 is not "
 ...     "divisible by 16", value="params['w']", axes=("model",), numbers={"bytes": 4.0e6, "size": 1008},
-...     mends=(Suggestion(kind="pad", target="params['w']", dimension=0, size=1008),),
+...     suggestions=(Suggestion(kind="pad", target="params['w']", dimension=0, size=1008),),
 ... )
->>> found.rule, found.mends[0].words
+>>> finding.rule, finding.suggestions[0].words
 ('not-divided', "make dimension 0 of params['w'] 1,008 long")
 """
 
@@ -25,8 +25,8 @@ from shardviz.records.amounts import format_count
 from shardviz.records.values import Frame
 
 SEVERITIES = ("error", "warning", "note")
-"""`error`: it does not run, or computes something else; `warning`: it costs, and can be changed; `note`: worth knowing.
-Gravest first."""
+"""Most severe first. `error`: it fails, or computes a wrong result; `warning`: it costs time or memory, and can be
+changed; `note`: worth knowing."""
 
 SUGGESTIONS = ("argument", "output", "constrain", "pad", "donate", "device-order", "checkpoint", "code")
 
@@ -36,25 +36,25 @@ class Suggestion:
     """A change to try against a finding, as data.
 
     Attributes:
-        kind: what is changed.
+        kind: the kind of change.
             `argument`, `output`: the `target`, a tree path, gets `spec`;
-            `constrain`: the value `target`, made at `source`, gets `spec` by a sharding constraint;
-            `pad`: dimension `dimension` of the argument `target` becomes `size` long;
+            `constrain`: the value `target`, computed at `source`, gets `spec` by a sharding constraint;
+            `pad`: dimension `dimension` of the argument `target` gets the length `size`;
             `donate`: the argument `target` is donated;
-            `device-order`: the mesh's devices are laid out as `policy` says (`mesh_utils`, `row-major`), or as JAX's
-            mesh_utils would do if the mesh's axes stood in the order of `axes`, of which two are exchanged;
+            `device-order`: the mesh's devices get the order `policy` (`mesh_utils`, `row-major`), or the order of JAX's
+            mesh_utils for the mesh's axes in the order `axes`, in which two axes are exchanged;
             `checkpoint`: the differentiated function is wrapped in `jax.checkpoint` with the policy `policy`;
-            `code`: only a person can make it; `text` says what to write.
+            `code`: a change of the code; `text` describes it.
         target: the tree path of an argument or output, or a value's name.
         spec: the new spec.
-        specs, out_specs: of `argument` and `output`: arguments and outputs that change with the target, and their new
+        specs, out_specs: for `argument` and `output`: arguments and outputs that change with the target, and their new
             specs.
-        dimension, size: of `pad`.
-        axes: of `device-order`.
-        policy: of `checkpoint`: a name in `jax.checkpoint_policies`; of `device-order`: a named order.
-        source: the line where it would be written.
-        called: what a person calls the target, where it is a value inside that has no name of its own in the source.
-        text: it in words, where the data do not say them.
+        dimension, size: for `pad`.
+        axes: for `device-order`.
+        policy: for `checkpoint`: a name in `jax.checkpoint_policies`; for `device-order`: a named order.
+        source: the line for the change.
+        called: a description of the target, if it is a value inside that has no name of its own in the source.
+        text: the change in words, if the data do not describe it.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class Suggestion:
 
     @property
     def words(self) -> str:
-        """It in words: `give params['w'] the spec P('data', None)`."""
+        """The change in words: `give params['w'] the spec P('data', None)`."""
         if self.text:
             return self.text
         at = f" at {self.source.short}" if self.source else ""
@@ -98,20 +98,19 @@ class Suggestion:
 
 @dataclass(frozen=True, repr=False)
 class Finding:
-    """Something that a person should look at.
+    """Something that a user should look at.
 
     Attributes:
-        id: the rule that found it, and what of: `not-divided:params['w']`. In `report.findings` no two are the same.
+        id: the rule and its subject: `not-divided:params['w']`, unique in `report.findings`.
         severity: `error`, `warning` or `note`.
-        text: what happens, in a sentence with its numbers.
-        why: how it comes about; may be empty.
-        source: the line that it is about.
-        value: the name of the argument, output or intermediate that it is about.
-        axes: the mesh axes that it is about.
-        numbers: what `text` has in numbers, the report's own: `bytes` (on one device in a step, or held by it),
-            `seconds` (in a step on the target) and `share` (of the step), where the target has a speed; and what the
-            rule names besides.
-        mends: what to try, untried, the best guess first.
+        text: the problem, in a sentence with its numbers.
+        why: its cause; may be empty.
+        source: its source line.
+        value: the name of its argument, output or intermediate.
+        axes: its mesh axes.
+        numbers: the numbers in `text`: `bytes` (moved in a step, or used, on one device), `seconds` (in a step on the
+            target) and `share` (of the step) if the target has a speed, and further numbers of the rule.
+        suggestions: suggested changes, untried, the best guess first.
     """
 
     id: str
@@ -123,7 +122,7 @@ class Finding:
     value: str = ""
     axes: tuple[Axis, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
-    mends: tuple[Suggestion, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
@@ -140,22 +139,22 @@ class Finding:
 
     @property
     def rule(self) -> str:
-        """The rule that found it: `not-divided`."""
+        """The rule of the finding: `not-divided`."""
         return self.id.partition(":")[0]
 
     @property
     def weight(self) -> tuple[int, float, float, str]:
-        """By which findings are sorted: severity, then seconds in a step, then bytes."""
+        """The sort key of findings: severity, then seconds in a step, then bytes."""
         numbers = self.numbers
         grave = SEVERITIES.index(self.severity)
         return grave, -numbers.get("seconds", 0.0), -numbers.get("bytes", 0.0), self.id
 
 
 class Findings(tuple[Finding, ...], Displayed):
-    """All findings of a report, the gravest first: a tuple that shows itself, as text and in a notebook."""
+    """All findings of a report, most severe first: a tuple that shows itself as text and in a notebook."""
 
     __repr__ = Displayed.__repr__
 
     def of(self, rule: str) -> Findings:
-        """Those that a rule found."""
+        """Return the findings of a rule."""
         return Findings(finding for finding in self if finding.rule == rule)

@@ -1,4 +1,4 @@
-"""Things put together, and numbers added up, by what they have in common.
+"""Values grouped, and numbers summed, by a key.
 
 >>> grouped([("even", 2), ("odd", 3), ("even", 4)]), summed([("even", 2), ("odd", 3), ("even", 4)])
 ({'even': [2, 4], 'odd': [3]}, {'even': 6.0, 'odd': 3.0})
@@ -14,7 +14,7 @@ _Value = TypeVar("_Value")
 
 
 def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
-    """Key → the values that come with it; both in the order in which they first come."""
+    """Return key → its values; keys and values keep their order."""
     groups: dict[_Key, list[_Value]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -22,7 +22,7 @@ def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
 
 
 def summed(pairs: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
-    """Key → the sum of the numbers that come with it."""
+    """Return key → the sum of its numbers."""
     sums: dict[_Key, float] = {}
     for key, number in pairs:
         sums[key] = sums.get(key, 0.0) + number

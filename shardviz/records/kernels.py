@@ -1,17 +1,17 @@
-"""FLOPs of calls whose products no program shows: Pallas kernels, cuDNN's attention, cuBLAS, LAPACK and cuSOLVER.
+"""FLOPs of calls whose products HLO does not show: Pallas kernels, cuDNN's attention, cuBLAS, LAPACK and cuSOLVER.
 
-A call is known by its target, the shapes that go in and come out, and its `backend_config`:
+A call is identified by its target, the shapes of its operands and results, and its `backend_config`:
 
 | call | FLOPs |
 |---|---|
-| a Pallas kernel | what its author says (`pallas_call(..., cost_estimate=...)`), which XLA's own analysis takes too |
-| one whose author says nothing | the matrix products of its body, as often as its grid runs it |
+| a Pallas kernel | its cost estimate (`pallas_call(..., cost_estimate=...)`), which XLA's own analysis uses too |
+| a Pallas kernel without estimate | the matrix products of its body in each step of its grid, see `_jax.kernels` |
 | `__cudnn$fmha...` | attention's two products; backward five: scores again, and a gradient for each factor |
-| `__cudnn$conv...` | of the convolution; what its window meets beyond the edge counts too |
-| `__op$block_scaled_dot`, `__cublas$...`, `__onednn$matmul` | of the product |
-| `potrf`, `getrf`, `geqrf`, `orgqr`, `ormqr`, `trsm` | as in LAPACK Working Note 41; of complex numbers 4 x as many |
-| what only moves, marks or compares | 0 |
-| all else: kernels whose products are not seen or depend on data, eigenvalues | not known, unless a person says |
+| `__cudnn$conv...` | the convolution, including the window's products with padding |
+| `__op$block_scaled_dot`, `__cublas$...`, `__onednn$matmul` | the product |
+| `potrf`, `getrf`, `geqrf`, `orgqr`, `ormqr`, `trsm` | LAPACK Working Note 41; 4 x as many for complex numbers |
+| calls that move, mark or compare | 0 |
+| others: kernels with hidden or data-dependent products, eigenvalues | unknown, unless the user states them |
 
 >>> call_flops("lapack_spotrf_ffi", [Array((512, 512), "float32")], [Array((512, 512), "float32")])
 44739242.666666664
@@ -40,18 +40,22 @@ class Array(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the author of a Pallas kernel, or else its grid and body, says of it: the person's innermost line that calls
-    it, the shapes that it gives, FLOPs of one run."""
+    """A Pallas kernel's FLOPs, from its cost estimate, or else from its grid and body. It has the kernel's name, the
+    user's innermost line that calls it, the shapes of its operands and results, the FLOPs of one run, and whether these
+    are an upper bound."""
 
+    name: str
     source: Frame | None
+    operands: tuple[tuple[int, ...], ...]
     results: tuple[tuple[int, ...], ...]
     flops: float
+    at_most: bool = False
 
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What is known of calls besides their text: FLOPs of one run on one device as a person says, by kernel name or
-    target, and as the kernels' authors or bodies do, which some platforms' calls lack."""
+    """FLOPs of calls from outside their text, for one run on one device. `stated` has the user's numbers, by kernel
+    name or target. `estimates` has the kernels' own, which the calls of some platforms lack."""
 
     stated: Mapping[str, float] = field(default_factory=dict)
     estimates: tuple[Estimate, ...] = ()
@@ -65,17 +69,19 @@ class KernelFacts:
         config: str,
         source: Frame | None,
     ) -> float | None:
-        """FLOPs of one run of a call on one device, which stems from a line; None where nobody says. Arguments as
-        `call_flops`."""
+        """Return the FLOPs of one run of a call on one device; None if unknown. Arguments are `call_flops`'s."""
         for key in (name, target):
             if key in self.stated:
                 return float(self.stated[key])
         counted = call_flops(target, operands, results, config)
         if counted is not None or target not in KERNELS:
             return counted
-        shapes = tuple(r.dims for r in results)
-        stated = {e.flops for e in self.estimates if (e.source, e.results) == (source, shapes)}
-        return stated.pop() if len(stated) == 1 else None
+        ins, outs = (tuple(array.dims for array in arrays) for arrays in (operands, results))
+        matches = [e for e in self.estimates if (e.source, e.results) == (source, outs)]
+        matches = [e for e in matches if e.name == name] or matches
+        matches = [e for e in matches if e.operands == ins] or matches  # such as masks of local and of global layers
+        flops = {e.flops for e in matches}
+        return flops.pop() if len(flops) == 1 else None
 
 
 KERNELS = frozenset(
@@ -84,10 +90,10 @@ KERNELS = frozenset(
 """Targets of calls of Pallas (and other hand-written) kernels."""
 
 Kernel = Literal["", "attention", "convolution"]
-"""Whose products a GPU's library computes at a rate of their own; empty for any other."""
+"""Kernels whose products a GPU's library computes at their own rate; empty for any other."""
 
 ATTENTION = "__cudnn$fmha"
-"""How the targets of cuDNN's attention begin."""
+"""The beginning of the targets of cuDNN's attention."""
 
 _NAMES = re.compile(r"(?:^|/)(?:\w+\()*([^/()]+)\)*/pallas_call$")
 _NO_NAMES = ("shard_map", "eval_jaxpr:")
@@ -95,7 +101,7 @@ _STATED = re.compile(r'cost_estimate\\?"\s*:\s*\{[^}]*?\bflops\\?"\s*:\s*\\?"?(-
 
 
 def kernel_name(target: str, name_stack: str) -> str:
-    """What a person calls a kernel: its name in JAX's name stack; of other calls the target.
+    """Return a kernel's name for people: its name in JAX's name stack; for other calls, the target.
 
     >>> kernel_name("tpu_custom_call", "jit(step)/shard_map/jit(flash_attention)/pallas_call")
     'flash_attention'
@@ -107,15 +113,15 @@ def kernel_name(target: str, name_stack: str) -> str:
 
 
 def factor_dtype(operands: Sequence[Array], results: Sequence[Array]) -> str:
-    """The element type that a call computes in: that of its largest operand of floats, or else of its first result."""
+    """Return the element type that a call computes in: its largest float operand's, or else its first result's."""
     floats = [a for a in operands if "float" in a.dtype or "complex" in a.dtype]
     largest = max(floats, key=lambda a: math.prod(a.dims), default=None)
     return largest.dtype if largest else results[0].dtype if results else ""
 
 
 def call_flops(target: str, operands: Sequence[Array], results: Sequence[Array], config: str = "") -> float | None:
-    """FLOPs of one run of a call, by its `custom_call_target`, the arrays that go in and come out, and its
-    `backend_config`; 0 for a call that computes nothing, None where these do not tell."""
+    """Return the FLOPs of one run of a call, by its `custom_call_target`, arrays and `backend_config`. A call that
+    computes nothing has 0. Return None if the FLOPs are unknown."""
     if target in _NOTHING or target.startswith(_NOTHING_BEGINS):
         return 0.0
     if target in KERNELS:
@@ -140,7 +146,7 @@ def call_flops(target: str, operands: Sequence[Array], results: Sequence[Array],
 
 
 def _guarded(count: Callable[[], float]) -> float | None:
-    """None for a call whose shapes are not those of its kind."""
+    """Return `count()`, or None for a call whose shapes are not of its kind."""
     try:
         return count()
     except (IndexError, ValueError):
@@ -148,7 +154,7 @@ def _guarded(count: Callable[[], float]) -> float | None:
 
 
 def _attention(target: str, operands: Sequence[Array], config: str) -> float:
-    """The products of one fused attention: scores = Q K, and scores V; what a mask leaves out counts too."""
+    """Return the FLOPs of one fused attention: scores = Q K, and scores V; masked scores count too."""
     queries, _, values = (o.dims for o in operands[:3])
     scores = _dimensions(config, "intermediate_tensor_shape.*?dimensions")
     if len(scores) != 4:
@@ -165,11 +171,11 @@ CONVOLUTIONS: Mapping[str, Callable[[Sequence[Array], Sequence[Array]], tuple[Ar
     "__cudnn$convBackwardInput": lambda ins, _: (ins[1], ins[0]),
     "__cudnn$convBackwardFilter": lambda ins, outs: (outs[0], ins[1]),
 }
-"""Target → kernel and output of the convolution, whose gradients do as many FLOPs."""
+"""Target → kernel and output of the convolution; a convolution's gradients have as many FLOPs."""
 
 
 def _convolution(kernel: Array, output: Array) -> float:
-    """cuDNN's kernels have their output features first."""
+    # cuDNN's kernels have their output features first
     if not len(kernel.dims) == len(output.dims) > 2 or kernel.dims[0] not in output.dims:
         raise ValueError(kernel)
     return 2.0 * math.prod(output.dims) * math.prod(kernel.dims[1:])
@@ -181,18 +187,18 @@ def _dimensions(config: str, name: str) -> list[int]:
 
 
 def _routine(name: str, operands: Sequence[Array]) -> float:
-    """FLOPs of a routine on real numbers: of a batch of m x n matrices, with k reflectors or the shorter side."""
+    """Return the FLOPs of a routine on a batch of real m x n matrices, with k reflectors or the shorter side."""
     if name == "trsm":
         return float(operands[0].dims[-1] * math.prod(operands[1].dims))
     *batch, m, n = operands[2 if name == "ormqr" else 0].dims
     k = operands[1].dims[-1] if name in ("orgqr", "ormqr") else min(m, n)
-    many = math.prod(batch)
+    count = math.prod(batch)
     return {
-        "potrf": many * n**3 / 3,
-        "getrf": 2.0 * many * (m * n * k - (m + n) * k**2 / 2 + k**3 / 3),
-        "geqrf": 2.0 * many * k**2 * (max(m, n) - k / 3),
-        "orgqr": many * (4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3),
-        "ormqr": many * (4.0 * m * n * k - 2.0 * (n if operands[0].dims[-2] == m else m) * k**2),
+        "potrf": count * n**3 / 3,
+        "getrf": 2.0 * count * (m * n * k - (m + n) * k**2 / 2 + k**3 / 3),
+        "geqrf": 2.0 * count * k**2 * (max(m, n) - k / 3),
+        "orgqr": count * (4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3),
+        "ormqr": count * (4.0 * m * n * k - 2.0 * (n if operands[0].dims[-2] == m else m) * k**2),
     }[name]
 
 
@@ -215,5 +221,5 @@ _NOTHING = frozenset(
      "cu_threefry2x32_ffi", "hip_threefry2x32_ffi", "RngBitGenerator", "ragged_all_to_all", "GlobalToLocalShape",
      "LocalToGlobalShape", "SliceId", "PrepareAsyncCallStart", "PrepareAsyncCallDone")
 )  # fmt: skip
-"""What moves, marks, compares, or draws random bits."""
+"""Targets that move, mark, compare, or draw random bits."""
 _NOTHING_BEGINS = ("xla.sdy.", "X64", "xla.megascale.", "inspect_", "__cub$", "sdy.")

@@ -1,4 +1,4 @@
-"""Compiler options: what XLA is told besides the program, as `compiler_options` of `jax.jit` has them.
+"""Compiler options of XLA, as in `compiler_options` of `jax.jit`.
 
 >>> options_of("data-parallel-overlap --xla_tpu_scoped_vmem_limit_kib=65536")["xla_tpu_scoped_vmem_limit_kib"]
 65536
@@ -33,15 +33,15 @@ _WORDS: Mapping[str, Option] = {"true": True, "false": False}
 
 
 def options_of(options: Any) -> dict[str, Option]:
-    """Compiler options by name; of two values of one name the last counts.
+    """Return compiler options by name; for repeated names, the last value counts.
 
     Args:
-        options: a mapping of names to bools, ints, floats or texts; or text: names of `option_sets`, and flags as
-            XLA_FLAGS and LIBTPU_INIT_ARGS have them, `--xla_a=true xla_b=24`; or several of these.
+        options: a mapping of names to bools, ints, floats or texts; or text: names of `option_sets`, and flags as in
+            XLA_FLAGS and LIBTPU_INIT_ARGS, `--xla_a=true xla_b=24`; or several of these.
 
     Raises:
-        ShardvizError: for a name that is no identifier, a value of another type, an unknown set, or an option that
-            has the compiler write its programs elsewhere.
+        ShardvizError: for a name that is not an identifier, a value of another type, an unknown set, or an option that
+            redirects the compiler's dumps.
     """
     if isinstance(options, str):
         return {name: value for part in _parts(options) for name, value in _read(part).items()}
@@ -53,14 +53,14 @@ def options_of(options: Any) -> dict[str, Option]:
 
 
 def options_text(options: Mapping[str, Option]) -> str:
-    """Options as flags, `xla_a=true xla_b=24`, which `options_of` reads."""
+    """Write options as flags, `xla_a=true xla_b=24`, which `options_of` reads."""
     words = {value: word for word, value in _WORDS.items()}
     text = lambda value: words[value] if isinstance(value, bool) else str(value)  # noqa: E731
     return shlex.join(f"{name}={text(value)}" for name, value in options.items())
 
 
 def nearest(name: str) -> str:
-    """The option of `option_sets` whose name is most like one that is not known; empty where none is like it."""
+    """Return the option of `option_sets` with the most similar name; empty if none is similar."""
     names = {option for each in option_sets.values() for option in each.options} - {name}
     return next(iter(difflib.get_close_matches(name, sorted(names), 1, 0.85)), "")
 
@@ -70,12 +70,11 @@ def _parts(text: str) -> list[str]:
         raise ShardvizError(f"options: at most {_LONGEST_TEXT:,} characters of text, not {len(text):,}")
     try:
         return shlex.split(text)
-    except ValueError as error:  # a quote that is not closed
+    except ValueError as error:  # an unclosed quote
         raise ShardvizError(f"options={excerpt(repr(text))}: {error}") from None
 
 
 def _read(part: str) -> dict[str, Option]:
-    """The options of one word: a flag, or the name of a set."""
     name, equals, value = part.removeprefix("--").partition("=")
     if equals:
         return {_checked_name(name): _checked(name, _value(value))}
@@ -99,31 +98,29 @@ def _value(text: str) -> Option:
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str) or not re.match(_NAME, name) or len(name) > _LONGEST_NAME:
         raise ShardvizError(
-            f"options[{excerpt(repr(name))}]: the name of a compiler option has letters, digits and _ alone, such as "
+            f"options[{excerpt(repr(name))}]: expected a compiler option's name of letters, digits and _ only, such as "
             "'xla_tpu_scoped_vmem_limit_kib'"
         )
     if name.startswith("xla_dump_"):
         raise ShardvizError(
-            f"options[{name!r}]: shardviz itself has the compiler write its programs down; report.stages has them"
+            f"options[{name!r}]: shardviz sets XLA's dump options; leave it out, and read report.stages"
         )
     return name
 
 
 def _checked(name: str, value: Any) -> Option:
-    """The value, if XLA can be given it."""
-    whole, text = isinstance(value, int), isinstance(value, str)
+    """Return the value if XLA accepts its type; raise ShardvizError otherwise."""
+    is_int, is_text = isinstance(value, int), isinstance(value, str)
     if type(value) not in (bool, int, float, str) or (
-        len(value) > _LONGEST_TEXT if text else abs(value) >= _LARGEST if whole else not math.isfinite(value)
+        len(value) > _LONGEST_TEXT if is_text else abs(value) >= _LARGEST if is_int else not math.isfinite(value)
     ):
-        raise ShardvizError(
-            f"options[{name!r}]={excerpt(repr(value))}: expected True or False, a number of 64 bits, or a text"
-        )
+        raise ShardvizError(f"options[{name!r}]={excerpt(repr(value))}: expected a bool, a 64-bit number or a text")
     return value
 
 
 @dataclass(frozen=True)
 class OptionSet:
-    """Options that people use together: what they do, name → value, and where they are from."""
+    """Options that are used together: a description, name → value, and the source."""
 
     text: str
     options: Mapping[str, Option]
@@ -140,4 +137,4 @@ def _sets() -> Mapping[str, OptionSet]:
 
 
 option_sets: Mapping[str, OptionSet] = _sets()
-"""Name → options that recipes of MaxText's, and JAX's own pages, use together, of `option_sets.toml`."""
+"""The sets of `option_sets.toml`, by name: options from MaxText's recipes and JAX's documentation."""

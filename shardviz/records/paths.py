@@ -1,8 +1,4 @@
-"""Tree paths taken apart, and which arguments and outputs stand at the same place of different trees.
-
->>> segments("params['layers']['wq']"), segments("state.opt[0].mu")
-(('params', "['layers']", "['wq']"), ('state', '.opt', '[0]', '.mu'))
-"""
+"""Tree paths as segments, and the arguments and outputs at equal positions of different trees."""
 
 from __future__ import annotations
 
@@ -18,12 +14,12 @@ if TYPE_CHECKING:
     from shardviz.records.report import ReportRecord
 
 _SEGMENT = re.compile(r"""\['(?:[^'\\]|\\.)*'\]|\["(?:[^"\\]|\\.)*"\]|\[[^\]]*+(?:\]|\Z)|\.?[^.\[]+|.""", re.DOTALL)
-_KEPT = 16  # programs, and their traces on other meshes, whose trees are kept
+_KEPT = 16  # the number of traced programs whose families are cached
 
 
 @lru_cache(maxsize=1 << 15)
 def segments(name: str) -> tuple[str, ...]:
-    """The parts of a tree path as JAX spells it; put together again they are the path.
+    """Return the segments of a tree path in JAX's spelling; joined, they are the path.
 
     >>> segments("params['layers']['wq']"), segments("state.opt[0].mu")
     (('params', "['layers']", "['wq']"), ('state', '.opt', '[0]', '.mu'))
@@ -32,7 +28,7 @@ def segments(name: str) -> tuple[str, ...]:
 
 
 def common_path(names: Sequence[str]) -> str:
-    """The tree that several arrays are of, by the parts that all paths begin with.
+    """Return the longest common beginning of the paths of several arrays, in full segments.
 
     >>> common_path(["opt['mu']['w']", "opt['nu']['w']"])
     'opt'
@@ -42,7 +38,7 @@ def common_path(names: Sequence[str]) -> str:
 
 
 def label(segment: str) -> str:
-    """What a person calls a part of a path: the key without its brackets, an index with them.
+    """Return a segment's name for people: a key without its brackets, an index with them.
 
     >>> label("['wq']"), label(".mu"), label("[0]")
     ('wq', 'mu', '[0]')
@@ -55,18 +51,30 @@ def label(segment: str) -> str:
     return segment.removeprefix(".") or segment
 
 
+def short_name(path: str) -> str:
+    """Return an array's name for people: the last name in its path, and the indices after it.
+
+    >>> short_name("params['layers'][0]['up']"), short_name("momentum[0]"), short_name("opt.mu['w'][1]")
+    ('up', 'momentum[0]', 'w[1]')
+    """
+    labels = [label(segment) for segment in segments(path)]
+    named = max((n for n, text in enumerate(labels) if not text.startswith("[")), default=0)
+    return "".join(labels[named:])
+
+
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Which arguments and outputs of one shape stand at the same place of different trees, as a weight's momentum and
-    new value, which had better be sharded as it is: each argument's place below its own name (unless a tree of its
-    own), and what stands at each place, as (`argument` or `output`, name), in the program's order."""
+    """Arguments and outputs of equal shape at equal positions of different trees, which should have equal shardings. An
+    example is a weight, its momentum and its new value. `place` maps each argument to its position below its tree's
+    name, and its shape; an argument that is a tree of its own has no place. `at` maps each place to its members, as
+    (`argument` or `output`, name), in program order."""
 
     place: Mapping[str, tuple[str, tuple[int, ...]]]
     at: Mapping[tuple[str, tuple[int, ...]], Sequence[tuple[str, str]]]
 
     @classmethod
     def of(cls, report: ReportRecord) -> Family:
-        """The family of a report's arguments and outputs."""
+        """Return the family of a report's arguments and outputs."""
         return _family(*(tuple((v.name, v.shape) for v in values) for values in (report.arguments, report.outputs)))
 
 

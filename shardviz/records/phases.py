@@ -1,14 +1,14 @@
-"""In which pass of a train step an operation stands: forward, backward, rematerialised, or the update.
+"""The pass of a train step that an operation belongs to: forward, backward, rematerialised, or the update.
 
-JAX's name stack tells what is inside a derivative: `jvp(...)` is forward, `transpose(...)` backward, and there what
-`jax.checkpoint` computes again is rematerialised.
+JAX's name stack shows derivatives: `jvp(...)` is forward, `transpose(...)` backward, and operations that
+`jax.checkpoint` repeats inside `transpose(...)` are rematerialised.
 
 >>> phase("jit(step)/transpose(jvp())/while/body/closed_call/checkpoint/rematted_computation/dot_general")
 'rematerialised'
 >>> phase("jit(step)/transpose(jvp())/dot_general"), phase("jit(step)/jvp()/dot_general"), phase("jit(step)/sub")
 ('backward', 'forward', 'update')
 
-What stands outside may be the batch made ready or the optimizer; `shardviz.graph.flow` tells them apart.
+Other operations may prepare the batch or be the optimizer; `shardviz.graph.flow` distinguishes them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def is_differentiated(name_stacks: Iterable[str]) -> bool:
 
 
 def phase(name_stack: str, differentiated: bool = True) -> str:
-    """Where in a train step an operation stands, from JAX's name stack: `rematerialised` (`rematted_computation` inside
-    `transpose(...)`), `backward` (else inside it), `forward` (inside `jvp(...)`), or `update`, the optimizer's part
-    unless the values show otherwise (`shardviz.graph.flow`); all is `forward` where there is no derivative."""
+    """Return an operation's pass from JAX's name stack. `rematerialised` has `rematted_computation` inside
+    `transpose(...)`, `backward` is the rest of `transpose(...)`, `forward` is inside `jvp(...)`. Everything else is
+    `update`, unless the values show otherwise (`shardviz.graph.flow`). Without a derivative, everything is
+    `forward`."""
     return _inside(name_stack) if differentiated else "forward"

@@ -1,8 +1,7 @@
-"""The data of a report: everything found out about a program under a plan on a target.
+"""The data of a report: all facts about a program under a plan on a target.
 
-Nothing in it is a JAX object, a widget or a figure, so it can be kept, sent, compared and drawn anywhere.
-`Report.from_json(report.to_json()) == report`. `judge.report.Report` is the same with its judgements: findings,
-contracts, goldens.
+It has no JAX objects, widgets or figures, so it can be stored, sent, compared and drawn anywhere.
+`Report.from_json(report.to_json()) == report`. `judge.report.Report` adds findings, contracts and golden files.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from shardviz.records.work import Product
 
 @dataclass(frozen=True)
 class LevelDifference:
-    """Something (an output; a kind of collective and its axes, such as `all-gather over data`; or `matrix products`) of
-    which Shardy's propagation and XLA's partitioner say different things, each in words with numbers."""
+    """Something about which Shardy's propagation and XLA's partitioner differ; each side is in words with numbers.
+    `what` is an output, a kind of collective and its axes (`all-gather over data`), or `matrix products`."""
 
     what: str
     propagated: str
@@ -40,16 +39,16 @@ class LevelDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Constrained:
-    """A value inside the function that a plan constrains, found in the program.
+    """A value inside the function that a plan constrains.
 
     Attributes:
         name: its variable, or its expression.
         source: its line.
-        shapes: that it has there: several where a line that is run several times makes arrays of several sizes.
+        shapes: its shapes: several if a line runs several times with arrays of different sizes.
         dtype: its element type.
-        spec: how it is to be sharded, an entry a dimension.
+        spec: the requested spec, an entry per dimension.
         open: the dimensions that are left to the compiler.
-        times: how often the line is run while the function is traced: once for each pass of a loop of Python's.
+        times: how often the line runs while the function is traced: once per pass of a Python loop.
     """
 
     name: str
@@ -62,7 +61,7 @@ class Constrained:
 
     @property
     def spec_text(self) -> str:
-        """The spec as it is written in Python: `P('data', None, P.UNCONSTRAINED)`."""
+        """The spec in Python: `P('data', None, P.UNCONSTRAINED)`."""
         entries = ["P.UNCONSTRAINED" if d in self.open else repr(e) for d, e in enumerate(self.spec.entries())]
         while entries and entries[-1] == "None":
             entries.pop()
@@ -75,16 +74,16 @@ class Constrained:
 
 @dataclass(frozen=True)
 class PlanRecord:
-    """A plan that was found to fit a program: a full-rank spec for every argument, and for every output or None.
+    """A plan that fits a program: a full-rank spec for every argument, and for every output or None.
 
     Attributes:
         mesh: the device mesh.
         in_specs: tree path → spec of every argument.
         out_specs: tree path → spec of every output, None for the compiler's choice.
-        in_memory, out_memory: tree path → memory kind of the arguments and outputs that do not lie in the device's
-            own memory (`pinned_host`, `unpinned_host`).
-        constraints: the values inside that it constrains.
-        variant: what the program has otherwise than the person's own.
+        in_memory, out_memory: tree path → memory kind of the arguments and outputs in the host's memory
+            (`pinned_host`, `unpinned_host`).
+        constraints: the values inside the function that the plan constrains.
+        variant: the changes of the program itself.
         options: compiler options by name.
     """
 
@@ -101,39 +100,39 @@ class PlanRecord:
 if TYPE_CHECKING:
     _Collectives = Collectives
 else:
-    _Collectives = tuple[Collective, ...]  # what JSON is read as, any tuple that is given too: `__post_init__` turns it
+    _Collectives = tuple[Collective, ...]  # msgspec reads JSON as this type; `__post_init__` converts any tuple
 
 SCHEMA_VERSION = 1
 LEVELS = ("notation", "propagated", "partitioned", "compiled")
 ASKED = LEVELS[1:]
-"""Those at which a program is asked."""
+"""The levels of reports of a program."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ReportRecord(Displayed):
-    """Everything found out about Program x Plan x Target at a level.
+    """All facts about Program x Plan x Target at a level.
 
     Attributes:
-        level: `notation`, `propagated`, `partitioned` or `compiled`: which rung of the ladder of truth this is.
+        level: `notation`, `propagated`, `partitioned` or `compiled`: how close the facts are to the machine's program.
         program: the function's name.
-        target: the machine that it was compiled for.
-        plan: what was asked: mesh and specs.
+        target: the machine of the compile.
+        plan: mesh and specs.
         arguments, outputs, intermediates: every value and its sharding.
-        collectives: what moves between devices.
+        collectives: the communication between devices.
         memory: the compiler's memory plan, at level `compiled`.
         cost: FLOPs.
-        diagnostics: what was noticed while it was made; `Report.findings` has these and all that follows from the rest.
+        diagnostics: findings from the making of the report; `Report.findings` adds the findings that follow from it.
         source: file → line number → text, for the lines that values and collectives refer to.
         stages: texts of the program at each stage (`before`, `partitioned`, `optimized`).
-        timings: seconds that each step took.
+        timings: seconds of each step of making the report.
         versions: of shardviz, jax and jaxlib.
-        residuals: what the backward pass needs of what ran before it, as Shardy's propagation shards it.
-        target_collectives: the collectives as the target runs them, at level `compiled`; `collectives` are as the
-            partitioner made them.
-        products: the matrix products as Shardy shards them.
-        level_differences: where the propagated level says something else, from level `partitioned` on.
-        schedule: what one device does in a step, in the order in which it begins it.
-        scheduled: that order is the target's compiler's; else the program's own (`graph.listed`).
+        residuals: the values that the backward pass needs from earlier, as Shardy's propagation shards them.
+        target_collectives: the collectives as the target runs them, at level `compiled`; `collectives` are the
+            partitioner's.
+        products: the matrix products with Shardy's shardings.
+        level_differences: differences from the propagated level, from level `partitioned` on.
+        schedule: one device's work in a step, in the order of its begin.
+        scheduled: whether the target's compiler made the schedule; otherwise it has the program's order.
     """
 
     level: str
@@ -168,14 +167,14 @@ class ReportRecord(Displayed):
 
     @property
     def residual_bytes(self) -> float:
-        """Bytes on one device that are kept from the forward pass to the backward pass, arguments not counted."""
+        """Bytes on one device that are kept from the forward to the backward pass, without arguments."""
         return sum(r.value.bytes_per_device or 0 for r in self.residuals if r.takes_memory)
 
     def value(self, name: str) -> Value:
-        """The argument, output or intermediate of this name.
+        """Return the argument, output or intermediate of this name.
 
         Raises:
-            ShardvizError: if there is none; the message lists near names.
+            ShardvizError: if there is none; the message lists similar names.
         """
         for value in values_of(self):
             if value.name == name:
@@ -184,10 +183,10 @@ class ReportRecord(Displayed):
         raise ShardvizError(f"no value {name!r} in this report" + (f"; there are {', '.join(near)}" if near else ""))
 
     def to_json(self, *, stages: bool = True, indent: int | None = None) -> str:
-        """The report as JSON text with a schema version.
+        """Return the report as JSON text with a schema version.
 
         Args:
-            stages: keep the stages' texts, which may be megabytes.
+            stages: include the stages' texts, which may be megabytes.
             indent: as `json.dumps`.
         """
         data = msgspec.to_builtins(self if stages else dataclasses.replace(self, stages={}), str_keys=True)
@@ -195,34 +194,33 @@ class ReportRecord(Displayed):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Reads what `to_json` wrote.
+        """Read a report that `to_json` wrote.
 
         Raises:
-            ShardvizError: if the text is no report, or of a schema version that this shardviz does not know; or if a
-                field is missing or of another type than it should be, which the message names.
+            ShardvizError: if the text is not a report, has an unknown schema version, or has a field that is missing or
+                of the wrong type, which the message names.
         """
         data = read_versioned(text, "report", SCHEMA_VERSION)
         try:
             report = msgspec.convert(data, cls, str_keys=True)
         except (msgspec.ValidationError, ShardvizError) as error:
             raise ShardvizError(f"this shardviz report is damaged: {error}") from error
-        for path, _ in _faults(data, most=_LARGEST_WHOLE):  # which a number of another kind may be
-            at: Any = report
+        for path, _ in _faults(data, most=_LARGEST_WHOLE):  # numbers above 64 bits, which only floats may hold
+            field: Any = report
             for key in path:
-                at = at[key] if isinstance(at, tuple) else getattr(at, key, None)
-            if isinstance(at, int):
-                raise _damaged("report", path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
+                field = field[key] if isinstance(field, tuple) else getattr(field, key, None)
+            if isinstance(field, int):
+                raise _damaged("report", path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(field)}")
         return report
 
 
 def values_of(report: ReportRecord) -> tuple[Value, ...]:
-    """Every value of a report: arguments, outputs and intermediates."""
+    """Return every value of a report: arguments, outputs and intermediates."""
     return (*report.arguments, *report.outputs, *report.intermediates)
 
 
 def host_bytes(report: ReportRecord) -> float:
-    """Bytes of the host's memory that the program takes for one device: by the compiler's plan, or of what the plan
-    puts there."""
+    """Return the bytes of host memory for one device: from the compiler's plan, or of the values in host memory."""
     if report.memory is not None and report.memory.host is not None:
         return float(report.memory.host.total)
     values = (*report.arguments, *report.outputs)
@@ -230,16 +228,16 @@ def host_bytes(report: ReportRecord) -> float:
 
 
 def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:
-    """The fields of a record that was written as JSON, its schema version under the key `shardviz_` and its kind. A
-    `ShardvizError` for what is no JSON, no such record, of another version, or has numbers that count nothing."""
+    """Read a record's fields from JSON text, with its schema version under the key `shardviz_` plus its kind. Raises
+    ShardvizError for other text, another version, or numbers that are out of range."""
     try:
         data = json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:  # no text, no JSON, too many digits, lists without end
-        raise ShardvizError(f"this is no shardviz {kind}: not JSON ({error})") from error
+    except (TypeError, ValueError, RecursionError) as error:  # not text or JSON, too many digits, too deep nesting
+        raise ShardvizError(f"this is not a shardviz {kind}: not JSON ({error})") from error
     written = data.pop(f"shardviz_{kind}", None) if isinstance(data, dict) else None
     if written != version:
         raise ShardvizError(
-            f"this is no shardviz {kind} of schema version {version} (found {excerpt(repr(written))}); "
+            f"this is not a shardviz {kind} of schema version {version} (its version is {excerpt(repr(written))}); "
             "a newer shardviz may read it"
         )
     for path, wrong in _faults(data):
@@ -253,8 +251,8 @@ _DEEPEST = 32
 
 
 def _faults(value: Any, path: tuple[Any, ...] = (), most: float = _LARGEST) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Numbers that count nothing (all are 0 or more and finite, whole ones of 64 bits, compiler options alone below 0)
-    and text that cannot be written, anywhere in a report's JSON: the path to each, and what is expected there."""
+    """Yield the path and the expectation of each invalid number or text in a report's JSON. Numbers must be finite and
+    0 or more, integers fit in 64 bits; only compiler options may be negative. Text must be valid UTF-8."""
     if isinstance(value, dict | list):
         if len(path) > _DEEPEST:
             yield path, f"lists at most {_DEEPEST} deep"

@@ -1,12 +1,12 @@
-"""A schedule as plain data: what one device does in a step, in the order in which it begins it.
+"""A schedule as plain data: one device's work in a step, in the order of its begin.
 
     work   fusion.12                    on the chip's units, one after the other
-    begin  all-gather-start.3           beside them, on links or as a copy
-    loop   while.7, 80 trips            a schedule of its own, so often
-    end    all-gather-start.3           waits until that has ended
+    begin  all-gather-start.3           in parallel, on links or as a copy
+    loop   while.7, 80 trips            has a schedule of its own, run this often
+    end    all-gather-start.3           waits for its end
 
-What blocks the chip while it goes on is begun and ended at once. A compiler's schedule is read from its program
-(`compiler.schedule`); where a program has none, `graph.listed` makes one.
+An operation that blocks the chip begins and ends immediately. `compiler.schedule` reads a compiler's schedule from its
+program; for a program without a schedule, `foresee.listed` makes one.
 """
 
 from __future__ import annotations
@@ -22,37 +22,39 @@ from shardviz.records.values import Frame
 
 
 class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry of a schedule; its JSON leaves out what is as it is by default.
+    """An entry of a schedule; its JSON omits default values.
 
     Attributes:
         kind: `work`, `begin`, `end` or `loop`.
-        name: the instruction; of `end` the one that began what is waited for.
+        name: the instruction; for `end`, the instruction of its `begin`.
         flops: element type → FLOPs of matrix products.
-        side: of work: the shortest side of its products (rows, columns, or what is summed over); 0 where not known.
-        hbm_bytes: read from and written to main memory; of a copy what it moves.
-        padding_bytes: what comes to `hbm_bytes` on a TPU, which stores whole tiles, and copies results that it has
-            gathered; 0 where it is in them already.
-        on_chip: bytes of a chip's own memory → how many of `hbm_bytes` stay there on a chip that has so many.
-        host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
-        collective: of `begin`: the name of the report's collective; empty for a copy.
-        slices: of an all-reduce: into how many its result falls, of which single ones are used and nothing else of it:
-            where each device of a group keeps one, it becomes a reduce-scatter. 0 for other uses.
-        narrows: of an all-gather or a permute of float32: nothing but products use its result; TPUs send bfloat16.
-        after: of `begin`: what must have ended before.
-        kernel: of work: what its products are of, `attention` (fused into one kernel) or `convolution`; else empty.
-        opaque: kernels and library calls in it whose FLOPs nobody says.
-        between: of `begin`: the kind of transfer between slices, as a TPU's compiler calls it (`ALL_REDUCE`).
-        sent_bytes: of such a transfer: what one device hands over.
-        alive_bytes: what is held of main memory meanwhile, of what the step itself makes; where a compiler planned it
-            without the results, which have their place from the begin. None where not known.
-        alive_padding: what comes to `alive_bytes` on a TPU, as of `padding_bytes`.
-        alive_rounded: what a TPU holds less, which stores as bfloat16 what only products read.
-        alive_on_chip: bytes of a chip's own memory → how many of these lie there on a chip that has so many.
-        alive_sent: the same of what collectives take or give, where a chip's collectives reach that memory.
-        source: the person's line that it stems from.
+        side: for work: the shortest side of its products (rows, columns or contracted); 0 if unknown.
+        hbm_bytes: bytes read from and written to main memory; for a copy, the bytes copied.
+        padding_bytes: bytes that a TPU adds to `hbm_bytes`, since it stores full tiles and copies gathered results; 0
+            if `hbm_bytes` includes them.
+        on_chip: bytes of a chip's own memory → the part of `hbm_bytes` that stays there on a chip with this many bytes.
+        host_bytes: for a copy: the bytes to the host's memory (`to_host`) or from there.
+        collective: for `begin`: the name of the report's collective; empty for a copy.
+        slices: for an all-reduce: the number of equal slices of its result that are used separately, if it has no other
+            use, otherwise 0. With one slice per device of a group, it becomes a reduce-scatter.
+        narrows: for an all-gather or a permute of float32: whether only products use its result; TPUs send bfloat16.
+        sums_before: for an all-reduce: the length of the longest chain of all-reduces of its block that ends with it.
+            All-reduces of equal length do not depend on each other. 0 for other entries.
+        after: for `begin`: the instructions that must have ended before.
+        kernel: for work: the kind of its products, `attention` (fused into one kernel) or `convolution`; else empty.
+        opaque: its kernels and library calls of unknown FLOPs.
+        between: for `begin`: a TPU compiler's name for the kind of a transfer between slices (`ALL_REDUCE`).
+        sent_bytes: for such a transfer: the bytes that one device sends.
+        alive_bytes: bytes of main memory in use meanwhile, for arrays that the step itself computes. In a compiler's
+            plan they exclude the results, whose memory is reserved from the start. None if unknown.
+        alive_padding: bytes that a TPU adds to `alive_bytes`, as for `padding_bytes`.
+        alive_rounded: bytes that a TPU saves by storing arrays as bfloat16 that only products read.
+        alive_on_chip: bytes of a chip's own memory → the part of `alive_bytes` in that memory on a chip with this many.
+        alive_sent: the same for operands and results of collectives, on a chip whose collectives use that memory.
+        source: the user's line that it comes from.
         phase: as `Collective.phase`.
-        trips: of `loop`; None where not known.
-        body: of `loop`.
+        trips: for `loop`; None if unknown.
+        body: for `loop`.
     """
 
     kind: Literal["work", "begin", "end", "loop"]
@@ -67,6 +69,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     collective: str = ""
     slices: int = 0
     narrows: bool = False
+    sums_before: int = 0
     after: tuple[str, ...] = ()
     kernel: Kernel = ""
     opaque: tuple[str, ...] = ()
@@ -83,22 +86,22 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     body: tuple[Scheduled, ...] = ()
 
     def moved(self, room: float, tiles: bool = False) -> float:
-        """Bytes of main memory on a chip that has `room` bytes of its own for values, and stores whole tiles or not."""
+        """Return bytes of main memory, on a chip with `room` bytes of its own memory; `tiles`: it stores full tiles."""
         moved = self.hbm_bytes - sum(kept for needed, kept in self.on_chip.items() if needed <= room)
         if not tiles:
             return moved
         return moved * (1 + self.padding_bytes / self.hbm_bytes) if self.hbm_bytes else self.padding_bytes
 
     def alive(self, room: float, tiles: bool = False, sent: float = 0.0) -> float:
-        """Bytes of main memory that are held meanwhile, on a chip as of `moved`, of whose own memory collectives reach
-        `sent` bytes; 0 where not known."""
-        there = (self.alive_bytes or 0.0) + (self.alive_padding - self.alive_rounded if tiles else 0.0)
+        """Return the bytes of main memory in use meanwhile, on a chip as for `moved`; 0 if unknown. The chip's
+        collectives use `sent` bytes of its own memory."""
+        total = (self.alive_bytes or 0.0) + (self.alive_padding - self.alive_rounded if tiles else 0.0)
         kept = ((room, self.alive_on_chip), (sent, self.alive_sent))
-        return there - sum(size for most, of in kept for needed, size in of.items() if needed <= most)
+        return total - sum(size for most, of in kept for needed, size in of.items() if needed <= most)
 
     @property
     def total(self) -> tuple[float, float]:
-        """FLOPs and bytes of main memory, loops multiplied in."""
+        """FLOPs and bytes of main memory, times the loops' trip counts."""
         times = 1 if self.trips is None else self.trips
         inner = [entry.total for entry in self.body]
         return (
@@ -111,12 +114,12 @@ Schedule = tuple[Scheduled, ...]
 
 
 def heaviest(branches: list[Schedule]) -> Schedule:
-    """The branch of a conditional that does most: by FLOPs, then by bytes."""
+    """Return the branch of a conditional with the most FLOPs, then the most bytes."""
     return max(branches, key=lambda entries: tuple(map(sum, zip(*(e.total for e in entries), strict=True))), default=())
 
 
 def begun_and_ended(collectives: Sequence[Collective]) -> Schedule:
-    """One after the other, each a `begin` and its `end`."""
+    """Return a schedule of collectives one after the other, each a `begin` and its `end`."""
     entries: list[Scheduled] = []
     for place, one in enumerate(collectives):
         after = (collectives[place - 1].name,) if place else ()

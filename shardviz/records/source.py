@@ -1,6 +1,6 @@
-"""Which line is the person's, and in which of the person's modules an operation stands.
+"""The user's own source line of an operation, and the user's module that contains it.
 
-A frame deep inside a library says little; the innermost line of the person's own code says where to look.
+A frame inside a library says little; the innermost line of the user's own code shows where to look.
 
 >>> innermost([Frame("/env/lib/site-packages/flax/nnx/nn/linear.py", 9), Frame("/home/me/model.py", 20)]).short
 'model.py:20'
@@ -32,9 +32,9 @@ _OWN, _LIBRARY, _NEVER = range(3)
 
 
 def innermost(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost line of the person's code on a stack, from its innermost frame outwards: the first in no installed
-    package nor Python's library, else the first that is not JAX's; None for neither. Of shardviz only its `gallery`
-    counts."""
+    """Return the innermost line of the user's code on a stack whose first frame is innermost. This is the first frame
+    outside installed packages and Python's library, or else the first outside JAX, or None. Of shardviz, only `gallery`
+    counts as user code."""
     best = None
     for frame in reversed(tuple(frames)):
         best = nearer(frame, best)
@@ -42,14 +42,14 @@ def innermost(frames: Iterable[Frame]) -> Frame | None:
 
 
 def nearer(frame: Frame, around: Frame | None) -> Frame | None:
-    """The innermost line of the person's code on a stack, from its innermost frame and that line of the rest."""
+    """Return the innermost user line of a stack, from its innermost frame and `around`, the rest's user line."""
     kind = _kind(frame.file)
     takes = kind == _OWN or (kind == _LIBRARY and (around is None or _kind(around.file) != _OWN))
     return frame if takes else around
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is the person's own or one of the gallery's: in no installed package, and none of Python's."""
+    """Whether a file is the user's own or the gallery's: outside installed packages and Python's library."""
     return _kind(file) == _OWN
 
 
@@ -74,16 +74,17 @@ _FUNCTION = re.compile(r"(?:^|\.)([A-Za-z_]\w*)(?:\.__\w+__)?$")
 
 
 def module_of(name_stack: str, source: Frame | None = None) -> str:
-    """The person's modules and `jax.named_scope`s that an operation stands in, joined by `/`, from JAX's name stack
-    (its own name last); without any the function of its line (of `__call__` the class). JAX's names for loops,
-    transforms, jitted functions and einsums, and those with a leading underscore, are left out."""
+    """Return the user's modules and `jax.named_scope`s that contain an operation, joined by `/`. They come from JAX's
+    name stack (the operation's name is last); without any, return the function of its line (for `__call__` the class).
+    JAX's names for loops, transforms, jitted functions and einsums, and names with a leading underscore, are left
+    out."""
     return _scopes(name_stack) or ("" if source is None else _function(source.function))
 
 
 @lru_cache(maxsize=4096)
 def _scopes(name_stack: str) -> str:
     names = []
-    for part in _parts(name_stack.partition(";")[0])[:-1]:  # of an operation made of several: the first
+    for part in _parts(name_stack.partition(";")[0])[:-1]:  # a merged operation has several stacks; use the first
         name, jitted = part, False
         while wrapped := _WRAPPER.fullmatch(name):
             jitted, name = wrapped[1] in ("jit", "pjit"), wrapped[2]
@@ -94,14 +95,14 @@ def _scopes(name_stack: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _function(qualified: str) -> str:
-    """A function's name, from its qualified one: `layer` of `loss.<locals>.layer.<locals>.<lambda>`."""
+    """Return a function's name from its qualified name: `layer` of `loss.<locals>.layer.<locals>.<lambda>`."""
     named = ".".join(part for part in qualified.split(".") if not part.startswith("<"))
     match = _FUNCTION.search(named)
     return match[1] if match else ""
 
 
 def _parts(name_stack: str) -> list[str]:
-    """What stands between the slashes that no bracket is around."""
+    """Split a name stack at slashes outside brackets."""
     parts, depth = [""], 0
     for character in name_stack:
         depth += {"(": 1, ")": -1}.get(character, 0)
@@ -117,6 +118,6 @@ _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)(?:\s*:[^=]+)?\s*(?:[-+*/@|&]|//|\*\
 
 @lru_cache(maxsize=4096)
 def assigned(file: str, line: int) -> str:
-    """The variable that a source line assigns to; empty if it assigns to none, or to several."""
+    """Return the variable that a source line assigns to; empty if it assigns to none, or to several."""
     match = _ASSIGNMENT.match(linecache.getline(file, line))
     return match[1] if match else ""

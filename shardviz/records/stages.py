@@ -1,4 +1,4 @@
-"""The texts that a program goes through, line by line: JAX's own, Shardy's, XLA's around its passes.
+"""The texts of a program at its stages, line by line: JAX's, Shardy's, and XLA's before and after its passes.
 
 >>> line = StageLine("%3 = stablehlo.add %1, %2 : tensor<8xf32>", "model.py:20")
 >>> stage = Stage(name="stablehlo", title="StableHLO", kind="mlir", read=lambda: (line,))
@@ -17,8 +17,7 @@ from shardviz.caching import cached_property
 
 @dataclass(frozen=True)
 class StageLine:
-    """A line of a program's text, and the person's line that it comes from, as `Frame.short` has it; empty where not
-    known."""
+    """A line of a program's text, and the user's source line that it comes from (`Frame.short`), empty if unknown."""
 
     text: str
     at: str = ""
@@ -26,9 +25,8 @@ class StageLine:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
-    """A program at one moment of its way: its name, the same for every plan (`jaxpr`, `shardy`); its title; its
-    language (`mlir` is StableHLO and Shardy's dialect); what is done there; and what reads its lines, which takes a
-    moment."""
+    """A program at one stage: its name, equal for every plan (`jaxpr`, `shardy`), its title, and its language. `mlir`
+    is StableHLO with Shardy's dialect. `told` describes the stage. `read` computes its lines, which takes time."""
 
     name: str
     title: str
@@ -38,5 +36,5 @@ class Stage:
 
     @cached_property
     def lines(self) -> tuple[StageLine, ...]:
-        """Its text."""
+        """The stage's text."""
         return self.read()

@@ -1,7 +1,7 @@
-"""Sums: what collectives move and how long they take, and what work is done, by what rows have in common.
+"""Sums of collectives (bytes and seconds) and of work (FLOPs and bytes), grouped by a common property.
 
-A collective whose count is not known (a loop with an unknown trip count) is never dropped: its sum says how many such
-there are and what one run of each would move.
+A collective whose count is unknown (a loop with an unknown trip count) is never dropped: its sum has the number of such
+collectives and the bytes of one run of each.
 
 >>> gradient = Collective(kind="all-reduce", axes=("data",), dtype="float32", shape=(4,), operand_bytes=16,
 ...                       result_bytes=16, count=3)
@@ -37,8 +37,8 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class CollectiveTotal:
-    """Collectives, in the program's order, that have `key` in common (mesh axes, a source line or None, a kind, ...),
-    in plain text `label`, and their sums on one device in a step."""
+    """Collectives in program order with a common `key` (mesh axes, a line, a kind, ...), and their sums. `label` is the
+    key in plain text. Sums are for one device in a step."""
 
     key: Hashable
     label: str
@@ -46,73 +46,73 @@ class CollectiveTotal:
 
     @cached_property
     def axes(self) -> tuple[Axis, ...] | None:
-        """The mesh axes of all of them; None where they differ or follow no mesh axes."""
+        """The mesh axes of all collectives; None if they differ or follow no mesh axes."""
         axes = {c.axes for c in self.collectives}
         return axes.pop() if len(axes) == 1 else None
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """Their kinds, sorted."""
+        """The collectives' kinds, sorted."""
         return tuple(sorted({c.kind for c in self.collectives}))
 
     @property
     def operations(self) -> int:
-        """How many collectives stand in the program."""
+        """The number of collectives in the program."""
         return len(self.collectives)
 
     @cached_property
     def runs(self) -> int:
-        """How often those with a known count run, together."""
+        """The runs of the collectives with a known count, together."""
         return sum(c.count or 0 for c in self.collectives)
 
     @cached_property
     def bytes(self) -> float:
-        """Operand bytes of those with a known count."""
+        """Operand bytes of the collectives with a known count."""
         return sum(c.total_bytes or 0 for c in self.collectives)
 
     @cached_property
     def unknown(self) -> int:
-        """How many of the operations have a count that is not known."""
+        """The number of collectives with an unknown count."""
         return sum(c.count is None for c in self.collectives)
 
     @cached_property
     def unknown_bytes(self) -> float:
-        """Operand bytes of one run of each of these."""
+        """Operand bytes of one run of each collective with an unknown count."""
         return sum(c.operand_bytes for c in self.collectives if c.count is None)
 
     @cached_property
     def seconds(self) -> float:
-        """The time on the target of those whose time and count are known."""
+        """Seconds on the target of the collectives with known time and count."""
         return sum(c.total_seconds or 0.0 for c in self.collectives)
 
     @cached_property
     def untimed(self) -> int:
-        """How many of the operations have a time or a count that is not known."""
+        """The number of collectives with an unknown time or count."""
         return sum(c.total_seconds is None for c in self.collectives)
 
     @property
     def whole_seconds(self) -> float | None:
-        """The time of all; None where any is not known."""
+        """Seconds of all collectives; None if any is unknown."""
         return None if self.untimed else self.seconds
 
     @cached_property
     def assumed_seconds(self) -> float:
-        """The time where a collective of unknown count is taken to run once, and one of unknown time to take none."""
+        """Seconds if each collective with an unknown count runs once; an unknown time counts 0."""
         return sum(c.assumed_seconds for c in self.collectives)
 
     @cached_property
     def at_most(self) -> bool:
-        """Whether one of them stands in a branch that may not run."""
+        """Whether any collective is in a branch that may not run."""
         return any(c.conditional for c in self.collectives)
 
     @cached_property
     def parts(self) -> tuple[CollectiveTotal, ...]:
-        """The same by mesh axes, the most bytes first."""
+        """The sums by mesh axes, most bytes first."""
         return sum_collectives(self.collectives, "axes")
 
     @property
     def sentence(self) -> str:
-        """`8 operations; 1,044 runs and 271 GB of operands per device in a step`, and what is not known."""
+        """`8 operations; 1,044 runs and 271 GB of operands per device in a step`, and the unknown counts."""
         text = plural(self.operations, "operation")
         counted = self.operations - self.unknown
         if counted:
@@ -125,12 +125,12 @@ class CollectiveTotal:
 
     @cached_property
     def sent_bytes(self) -> float:
-        """Bytes that one device sends; a collective of unknown count is taken to run once."""
+        """Bytes that one device sends, if each collective with an unknown count runs once."""
         return sum(c.assumed_sent_bytes for c in self.collectives)
 
     @property
     def bytes_text(self) -> str:
-        """`34.4 GB`, with `at most` and what is not known."""
+        """`34.4 GB`, with `at most` and the unknown counts if there are any."""
         if self.unknown and self.unknown == self.operations:
             return f"{COUNT_NOT_KNOWN} × {format_bytes(self.unknown_bytes)}"
         text = ("at most " if self.at_most else "") + format_bytes(self.bytes)
@@ -138,7 +138,7 @@ class CollectiveTotal:
 
     @property
     def runs_text(self) -> str:
-        """`640`, or that the count of some is not known."""
+        """`640`, and the unknown counts if there are any."""
         if self.unknown and self.unknown == self.operations:
             return COUNT_NOT_KNOWN
         return f"{self.runs:,}" + (f"; {COUNT_NOT_KNOWN} for {self.unknown:,}" if self.unknown else "")
@@ -148,31 +148,30 @@ def _over(kind: str, axes: tuple[Axis, ...] | None) -> str:
     return f"{kind} over {axes_words(axes)}"
 
 
-# key → (what a collective is summed by, that in plain text)
+# key → (the property that groups collectives, its text)
 _COLLECTIVE_KEYS: Mapping[str, tuple[Callable[[Collective], Any], Callable[[Any], str]]] = {
     "axes": (lambda c: c.axes, axes_words),
     "source": (lambda c: c.source and c.source.bare, lambda frame: NO_SOURCE if frame is None else frame.short),
     "kind": (lambda c: c.kind, str),
     "kind_axes": (lambda c: (c.kind, c.axes), lambda key: _over(*key)),
     "phase": (lambda c: c.phase, str),
-    "alike": (
-        lambda c: (c.kind, c.axes, c.count, c.conditional, c.seconds, c.formula),
-        lambda key: _over(*key[:2]),
-    ),
+    "alike": (lambda c: (c.kind, c.axes, c.count, c.conditional, c.seconds, c.formula), lambda key: _over(*key[:2])),
 }
 
 
 def sum_collectives(
     collectives: Iterable[Collective], key: str, *, order: str = "bytes"
 ) -> tuple[CollectiveTotal, ...]:
-    """Sums collectives by `axes`, `source` (the line), `kind`, `kind_axes`, `phase`, or `alike` (one kind, over the
-    same axes, as often and as long by the same formula): the most `bytes` or `seconds` first, then by label. A
-    `ShardvizError` for another key."""
+    """Sum collectives by a property, the most `bytes` or `seconds` first, then by label. The keys are `axes`, `source`
+    (the line), `kind`, `kind_axes`, `phase`, and `alike`: kind, axes, count, seconds and formula. Raises ShardvizError
+    for another key."""
     if key not in _COLLECTIVE_KEYS:
         have = ", ".join(map(repr, _COLLECTIVE_KEYS))
         raise ShardvizError(f"collectives cannot be summed by {key!r}; the keys are {have}")
-    of, label = _COLLECTIVE_KEYS[key]
-    totals = [CollectiveTotal(k, label(k), tuple(rows)) for k, rows in grouped((of(c), c) for c in collectives).items()]
+    group_of, label = _COLLECTIVE_KEYS[key]
+    totals = [
+        CollectiveTotal(k, label(k), tuple(rows)) for k, rows in grouped((group_of(c), c) for c in collectives).items()
+    ]
     if order == "seconds":
         totals.sort(key=lambda t: (-t.seconds, t.untimed == t.operations, -t.assumed_seconds, -t.bytes, t.label))
     else:
@@ -181,14 +180,14 @@ def sum_collectives(
 
 
 def total_of(collectives: Iterable[Collective]) -> CollectiveTotal:
-    """All collectives in one sum, whose label is empty."""
+    """Return the sum of all collectives, with an empty label."""
     return CollectiveTotal(None, "", tuple(collectives))
 
 
 @dataclass(frozen=True)
 class WorkTotal:
-    """Work that has `key` in common (a phase, a line, or None where not known, a module, an element type), and its sums
-    on one device in a step."""
+    """Work with a common `key` (a phase, a line or None if unknown, a module, an element type), and its sums. Sums are
+    for one device in a step."""
 
     key: str | Frame | None
     work: tuple[Work, ...]
@@ -200,12 +199,12 @@ class WorkTotal:
 
     @cached_property
     def other_flops(self) -> float:
-        """FLOPs of all else."""
+        """FLOPs of everything else."""
         return math.fsum(row.other_flops for row in self.work)
 
     @cached_property
     def hbm_bytes(self) -> float | None:
-        """Bytes read from and written to main memory; None where the level does not tell."""
+        """Bytes read from and written to main memory; None if the level does not know them."""
         sizes = [row.hbm_bytes for row in self.work if row.hbm_bytes is not None]
         return math.fsum(sizes) if sizes else None
 
@@ -216,7 +215,7 @@ class WorkTotal:
 
     @property
     def at_least(self) -> str:
-        """`at least ` where kernels or calls are among it whose FLOPs nobody says; else empty."""
+        """`at least ` if the work includes kernels or calls of unknown FLOPs, otherwise empty."""
         return _at_least(self.work)
 
     @property
@@ -239,18 +238,18 @@ _WORK_KEYS: Mapping[str, Callable[[Work], str | Frame | None]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a step does on one device.
+    """The FLOPs and bytes of a step on one device.
 
     Attributes:
-        dot_flops: FLOPs of all matrix products: 2 x output size x contracted size, loops multiplied in; of kernels and
-            library calls what is known of them (`records.kernels`). At least so many where there are `opaque` ones.
-        unknown_loops: loops whose trip count could not be found; their bodies were counted once.
-        other_flops: FLOPs of all else, loops multiplied in, as in `Work`; None where the level does not count them.
-        once_flops: all FLOPs again, each loop's body counted once, as `cost_analysis()` does; None where not counted.
-        hbm_bytes: bytes read from and written to main memory by the target's optimised program, loops multiplied in;
+        dot_flops: FLOPs of all matrix products: 2 x output size x contracted size, times the loops' trip counts.
+            Kernels and library calls count if their FLOPs are known (`records.kernels`), otherwise they are `opaque`.
+        unknown_loops: the number of loops with an unknown trip count; their bodies count once.
+        other_flops: FLOPs of everything else, times trip counts, as in `Work`; None if the level does not count them.
+        once_flops: all FLOPs with each loop's body counted once, as in `cost_analysis()`; None if not counted.
+        hbm_bytes: bytes that the target's optimised program reads from and writes to main memory, times trip counts;
             None below level `compiled`.
-        once_hbm_bytes: the same, each loop's body counted once.
-        work: where it is done: one row for each phase, line, module and element type, the most FLOPs first.
+        once_hbm_bytes: `hbm_bytes` with each loop's body counted once.
+        work: one row for each phase, line, module and element type, most FLOPs first.
     """
 
     dot_flops: float
@@ -268,16 +267,16 @@ class Cost:
 
     @property
     def opaque(self) -> tuple[str, ...]:
-        """The kernels and library calls whose FLOPs nobody says, by name."""
+        """The names of kernels and library calls of unknown FLOPs."""
         return tuple(sorted({name for row in self.work for name in row.opaque}))
 
     @property
     def at_least(self) -> str:
-        """`at least ` where there are such; else empty."""
+        """`at least ` if there are kernels or library calls of unknown FLOPs, otherwise empty."""
         return _at_least(self.work)
 
     def by(self, key: str) -> tuple[WorkTotal, ...]:
-        """The work summed by what it has in common, the most FLOPs first, then the most bytes.
+        """Return the work summed by a property, most FLOPs first, then most bytes.
 
         Args:
             key: `phase`, `source` (the line), `module` or `dtype`.
@@ -286,7 +285,9 @@ class Cost:
             ShardvizError: for another key.
         """
         if key not in _WORK_KEYS:
-            raise ShardvizError(f"by({key!r}): work is summed by {', '.join(map(repr, _WORK_KEYS))}")
-        of = _WORK_KEYS[key]
-        totals = [WorkTotal(one, tuple(rows)) for one, rows in grouped((of(row), row) for row in self.work).items()]
+            raise ShardvizError(f"by({key!r}): expected one of {', '.join(map(repr, _WORK_KEYS))}")
+        group_of = _WORK_KEYS[key]
+        totals = [
+            WorkTotal(value, tuple(rows)) for value, rows in grouped((group_of(row), row) for row in self.work).items()
+        ]
         return tuple(sorted(totals, key=lambda t: (-t.flops, -(t.hbm_bytes or 0.0), str(t.key))))

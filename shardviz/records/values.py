@@ -1,4 +1,4 @@
-"""Source frames; values: an argument, an output, an intermediate, what is kept for the backward pass; memory plans."""
+"""Source frames, values (arguments, outputs, intermediates), residuals of the backward pass, and memory plans."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Frame:
         file: the file's path, or the name that IPython gives a cell.
         line: the line's number, from 1.
         function: the function that the line is in.
-        columns: where the expression begins and ends in the line, from 0, in UTF-8 bytes; None where that is not known,
-            or it is longer than the line. Frames of one line are equal, whatever their columns.
+        columns: the begin and end of the expression in the line, from 0, in UTF-8 bytes; None if unknown, or if the
+            expression spans several lines. Frames of one line are equal, whatever their columns.
     """
 
     file: str
@@ -40,11 +40,11 @@ class Frame:
 
     @property
     def bare(self) -> Frame:
-        """The line alone, of whichever function: what rows are summed by."""
+        """The line without its function and columns, the key of sums by line."""
         return Frame(self.file, self.line)
 
     def text_in(self, lines: SourceText) -> str:
-        """The text of the line, stripped; empty where it is not known."""
+        """Return the text of the line, stripped; empty if unknown."""
         return lines.get(self.file, {}).get(self.line, "").strip()
 
 
@@ -53,10 +53,13 @@ IN_PLACE, BESIDE = "in place", "beside"
 
 @dataclass(frozen=True)
 class Use:
-    """What a program does with an argument: whether only the update uses it, the result that is its new value, how it
-    is read, where each device reads only a slice of its shard, and how its new value is written: parts of it `in
-    place`, for which it is copied unless it is donated; or `beside` it, by a loop that still reads it, for which a
-    donated one is copied in the end. Empty for any other way."""
+    """A program's use of an argument.
+
+    `optimizer` is whether only the update uses it. `becomes` is the result that is its new value. `read` is the spec by
+    which it is read, if each device reads only a slice of its shard. `renewal` is how its new value is written. `in
+    place` replaces parts of it, which requires a copy unless it is donated. `beside` means that a loop writes the new
+    value while it still reads the argument, so that a donated argument is copied at the end.
+    """
 
     optimizer: bool = False
     becomes: str = ""
@@ -72,29 +75,27 @@ class Value:
         name: the tree path of an argument or output (`params['wq']`); the instruction's name for an intermediate.
         shape: the global shape.
         dtype: the element type, NumPy's name (`bfloat16`).
-        spec: how it is sharded; None where no PartitionSpec says it (see `sharding`).
-        shard_shape: the shape on one device; None if not known.
-        bytes_per_device: bytes of one shard, padding included; None if not known.
-        sharding: the same sharding in other notations: `sdy`, `hlo`.
-        source: the line that made it.
-        op: the operation that made it (`dot_general`); empty for an argument.
-        name_stack: where in the program: JAX's name stack.
-        label: the variable it is assigned to in the source, where the line says so.
-        count: how often it is made in a step, loops multiplied in; None where a loop's trip count is not known.
-        manual: the mesh axes of the `shard_map`s around: every device along them has an array of its own, `shape` is
-            that array's, and `spec` says how it is sharded over the other axes (None where there are none).
-        computed: how the operation that makes it computes it, where that is otherwise: it is moved then. Of an output:
-            how the program computes it, where it is resharded before it is returned.
-        fixed: what of its spec is in its type, over Explicit axes; None where the mesh has none.
-        donated: an argument whose memory the program may use for a result.
-        memory_kind: where its shards lie: `device`, the device's own memory, or `pinned_host` or `unpinned_host`, the
-            memory of the device's host.
-        unused: an argument that no result needs. JAX leaves it out of the program (`keep_unused=False`), so it takes
-            nothing of what the program takes; where the caller holds it on the devices, it lies there besides.
-        gradient: a result that the backward pass makes.
-        scanned: an argument of which a loop takes one slice along its first dimension in each run.
-        use: what the program does with an argument, where there is something to say; `optimizer`, `becomes`, `read` and
-            `renewal` are its own.
+        spec: its sharding; None if no PartitionSpec expresses it (see `sharding`).
+        shard_shape: the shape on one device; None if unknown.
+        bytes_per_device: bytes of one shard, including padding; None if unknown.
+        sharding: its sharding in other notations: `sdy`, `hlo`.
+        source: the line that computes it.
+        op: the operation that computes it (`dot_general`); empty for an argument.
+        name_stack: JAX's name stack.
+        label: the variable that the source line assigns it to, if any.
+        count: how often it is computed in a step, times the loops' trip counts; None if a trip count is unknown.
+        manual: the mesh axes of the enclosing `shard_map`s. Along them every device has its own array; `shape` is this
+            array's, and `spec` its sharding over the other axes (None without other axes).
+        computed: the spec with which its operation computes it, if it is then resharded; for an output, the spec before
+            it is resharded to be returned.
+        fixed: the part of its spec that its type fixes, over Explicit axes; None if the mesh has none.
+        donated: whether the program may reuse this argument's memory for a result.
+        memory_kind: the memory of its shards: `device`, or the host's `pinned_host` or `unpinned_host`.
+        unused: whether it is an argument that no result needs. JAX removes it from the program (`keep_unused=False`),
+            so the program's memory excludes it; the caller may still have it on the devices.
+        gradient: whether it is a result of the backward pass.
+        scanned: whether it is an argument that a loop slices along its first dimension, one slice per iteration.
+        use: the program's use of an argument, if notable; `optimizer`, `becomes`, `read` and `renewal` are its fields.
     """
 
     name: str
@@ -126,22 +127,22 @@ class Value:
 
     @property
     def becomes(self) -> str:
-        """The name of the result that is an argument's new value; empty where there is none."""
+        """The name of the result that is an argument's new value; empty if there is none."""
         return "" if self.use is None else self.use.becomes
 
     @property
     def read(self) -> Spec | None:
-        """How the program reads an argument, where each device reads only a slice of its shard."""
+        """The spec with which the program reads an argument, if each device reads only a slice of its shard."""
         return None if self.use is None else self.use.read
 
     @property
     def renewal(self) -> str:
-        """How an argument's new value is written, as of `Use`."""
+        """How an argument's new value is written, as in `Use`."""
         return "" if self.use is None else self.use.renewal
 
     @property
     def on_host(self) -> bool:
-        """Whether it lies in the memory of the device's host."""
+        """Whether its shards are in the memory of the device's host."""
         return self.memory_kind != "device"
 
     def __str__(self) -> str:
@@ -169,23 +170,22 @@ class Value:
 
 
 def on_device(values: Iterable[Value]) -> tuple[Value, ...]:
-    """Those that take the device's own memory in the program: used, and not on the host."""
+    """Return the values that use the device's own memory: used, and not on the host."""
     return tuple(v for v in values if not (v.on_host or v.unused))
 
 
 def unused_bytes(arguments: Iterable[Value]) -> dict[str, float]:
-    """Tree path → bytes on one device of the arguments that no result needs; see `Value.unused`."""
+    """Return tree path → bytes on one device of the arguments that no result needs; see `Value.unused`."""
     return {v.name: v.bytes_per_device or 0.0 for v in arguments if v.unused and not v.on_host}
 
 
 def donated_bytes(arguments: Iterable[Value]) -> list[float]:
-    """Bytes on one device of each argument whose memory a result may take."""
+    """Return the bytes on one device of each argument whose memory a result may reuse."""
     return [v.bytes_per_device or 0.0 for v in arguments if v.donated and not (v.unused or v.on_host)]
 
 
 def take_donated(donated: list[float], size: float) -> bool:
-    """Whether a result of so many bytes takes a donated argument's place, as XLA gives it one of its size; that is gone
-    from the list then."""
+    """Whether a result of `size` bytes reuses a donated argument of equal size, which is then removed from the list."""
     if taken := size in donated:
         donated.remove(size)
     return taken
@@ -196,17 +196,15 @@ RESIDUAL_KINDS = ("kept", "outside", "offloaded", "argument", "constant", "recom
 
 @dataclass(frozen=True)
 class Residual:
-    """A value that the backward pass needs of what ran before it.
+    """A value from before the backward pass that the backward pass needs.
 
     Attributes:
-        value: the value: its shape with the scan's iterations stacked in front, spec, shard shape, bytes per device,
-            the line that made it, and how often it is made in a step.
-        kind: `kept`, made by the forward pass and kept until the backward pass; `outside`, the same but made outside
-            of what is differentiated; `offloaded`, the same but in the host's memory, where a checkpoint policy puts
-            it; `argument`, which takes no more memory; `constant`, made from nothing, which compilers make again;
-            `recomputed`, dropped by `jax.checkpoint` and made again.
-        layers: how many iterations of a scan are stacked in it, 1 where none are; None where not known.
-        checkpoint_name: what `jax.ad_checkpoint.checkpoint_name` calls it.
+        value: the value, with the scan's iterations stacked as the first dimension of its shape.
+        kind: `kept`, computed by the forward pass and kept; `outside`, kept but computed outside the differentiated
+            part; `offloaded`, moved to the host's memory by a checkpoint policy; `argument`, which needs no more
+            memory; `constant`, which compilers recompute; `recomputed`, dropped by `jax.checkpoint` and rematerialised.
+        layers: the number of stacked iterations of a scan, 1 without a scan; None if unknown.
+        checkpoint_name: its name from `jax.ad_checkpoint.checkpoint_name`.
     """
 
     value: Value
@@ -220,20 +218,21 @@ class Residual:
 
     @property
     def takes_memory(self) -> bool:
-        """Whether it is memory of the device that the step needs besides its arguments."""
+        """Whether it needs device memory in addition to the step's arguments."""
         return self.kind in ("kept", "outside")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alive:
-    """A value that takes memory when the most is alive.
+    """A value in memory at the moment of the peak.
 
     Attributes:
-        name: the tree path of an argument; the instruction's name for what the program makes.
-        bytes: what it takes on one device, the compiler's padding included.
-        kind: `argument`, `output`, `temporary` or `constant`. An argument that is donated may hold an output by then,
-            and an output's place is held before it is made.
-        dtype, shape: on one device; empty where not known.
+        name: the tree path of an argument; the instruction's name for other values.
+        bytes: its bytes on one device, including the compiler's padding.
+        kind: `argument`, `output`, `temporary` or `constant`. A donated argument's memory may have an output by then,
+            and an output's memory is reserved before the output is computed.
+        dtype, shape: on one device; empty if unknown.
+        source: the line that computes it.
         source: the line that made it.
         name_stack: JAX's name stack.
     """
@@ -249,7 +248,7 @@ class Alive:
 
 @dataclass(frozen=True)
 class HostMemory:
-    """What a program takes of the host's memory for one device, in bytes; `aliased` is in both of the first two."""
+    """A program's use of host memory for one device, in bytes; `aliased` is included in arguments and outputs."""
 
     arguments: int = 0
     outputs: int = 0
@@ -258,7 +257,7 @@ class HostMemory:
 
     @property
     def total(self) -> int:
-        """All of it: an output that takes a donated argument's place counts once."""
+        """All bytes; an output that reuses a donated argument's memory counts once."""
         return self.arguments + self.outputs - self.aliased + self.temporaries
 
 
@@ -267,23 +266,22 @@ class Memory:
     """A compiler's memory plan, bytes on one device.
 
     Attributes:
-        arguments, outputs, aliased, temporaries: as XLA's buffer assignment has them; `aliased` is counted in
-            both of the first two.
-        peak: the most that is in use at once in main memory: what is held for the whole step (arguments, outputs,
-            constants) and the most of the temporaries that are alive at one moment, a place that several share once.
-            For TPUs and GPUs it is the peak of `Compiled.memory_analysis()`, unless more is alive at once in a TPU's
-            VMEM, which then stands there; for CPU the peak that it states leaves all temporaries out.
-        target: the compiler whose plan it is.
-        host: the same in the memory of the device's host, for the shards of one device; None where everything is in
-            the device's own.
-        on_chip: what it sets aside in the chip's own memories (a TPU's VMEM and SMEM).
-        needed: all that it takes of main memory, constants and small change included: what the compiler compares with
-            what there is; None where it does not say.
-        hbm: main memory that a program can use on one device of the target; None where not known.
-        fits: whether it fits. For TPUs the compiler's own verdict; elsewhere `needed`, or what is set aside, against
-            `hbm`. None where not known.
-        alive_at_peak: the heaviest values at the moment of `peak`, the heaviest first.
-        constants: the constants' bytes in main memory.
+        arguments, outputs, aliased, temporaries: from XLA's buffer assignment; `aliased` is included in arguments and
+            outputs.
+        peak: the most main memory in use at once: the memory for the full step (arguments, outputs, constants), plus
+            the largest sum of temporaries at one moment, counting shared memory once. For TPUs and GPUs it is the peak
+            of `Compiled.memory_analysis()`, except that JAX's number is the peak of a TPU's VMEM if this is larger.
+            For CPUs, JAX's number excludes all temporaries.
+        target: the compiler that made the plan.
+        host: the plan for host memory, for the shards of one device; None if all arrays are in device memory.
+        on_chip: bytes in the chip's own memories (a TPU's VMEM and SMEM).
+        needed: all main memory that it needs, including constants and small buffers, which the compiler compares with
+            the available memory; None if the compiler does not state it.
+        hbm: main memory for a program on one device of the target; None if unknown.
+        fits: whether it fits. For TPUs the compiler's own verdict; otherwise `needed`, or the reserved bytes, compared
+            with `hbm`. None if unknown.
+        alive_at_peak: the largest values at the moment of `peak`, largest first.
+        constants: bytes of the constants in main memory.
     """
 
     arguments: int
@@ -302,15 +300,15 @@ class Memory:
 
     @property
     def takes(self) -> int:
-        """Bytes of main memory that the program takes: `needed`, or else what is set aside."""
+        """Bytes of main memory for the program: `needed`, or else the reserved bytes."""
         return self.set_aside if self.needed is None else self.needed
 
     @property
     def headroom(self) -> int | None:
-        """What is left of `hbm`; negative where the program does not fit; None where `hbm` is not known."""
+        """Bytes of `hbm` that remain; negative if the program does not fit; None if `hbm` is unknown."""
         return None if self.hbm is None else self.hbm - self.takes
 
     @property
     def set_aside(self) -> int:
-        """Bytes that the plan sets aside in all: an output that takes a donated argument's place counts once."""
+        """Bytes that the plan reserves in total; an output that reuses a donated argument's memory counts once."""
         return self.arguments + self.outputs - self.aliased + self.temporaries

@@ -1,5 +1,5 @@
-"""What a program has otherwise than the person's own, where no spec says it: donated arguments, dimensions of another
-length, a checkpoint policy, other sharding constraints. Plain data, which a plan carries and a report keeps.
+"""Changes of a program that no spec expresses: donated arguments, other dimension lengths, a checkpoint policy, other
+sharding constraints. A variant is plain data in a plan and its report.
 
 >>> variant = Variant(donated=("state",)).also(Variant(lengths=(Longer(path="w", dimension=0, size=30, better=32),)))
 >>> variant.words
@@ -32,11 +32,11 @@ _EXPECTED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Longer:
-    """A logical dimension of another length in all arguments.
+    """Another length for a logical dimension in all arguments.
 
     Attributes:
-        path, dimension: an argument that has it, by tree path, and which of its dimensions it is.
-        size: how long it is there; what is some times as long stays so many times as long.
+        path, dimension: an argument with this dimension, by tree path, and the dimension's number.
+        size: its length there; multiples of this length remain the same multiples.
         better: the new length.
 
     Examples:
@@ -58,12 +58,12 @@ class Longer:
 
 @dataclass(frozen=True, kw_only=True)
 class Reconstrained:
-    """A `with_sharding_constraint` of the function's own that is left out, or asks for another spec.
+    """A `with_sharding_constraint` in the function that is dropped, or gets another spec.
 
     Attributes:
-        line: where it stands: `model.py:64`.
-        before: the axes of each dimension, as the function has it.
-        after: as it is to be; None where it is left out.
+        line: its line: `model.py:64`.
+        before: the axes of each dimension in the function.
+        after: the new axes; None if the constraint is dropped.
 
     Examples:
         >>> Reconstrained(line="model.py:64", before=(("data",), ())).words
@@ -83,14 +83,14 @@ class Reconstrained:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """How a program is called or written otherwise. Without anything in it, the program as it is.
+    """The changes of a program's call or code; an empty variant is the unchanged program.
 
     Attributes:
-        donated: arguments of the function that are donated besides, as `donate_argnames` of `jax.jit` has them.
-        lengths: dimensions that have another length.
-        checkpoint: the policy of `jax.checkpoint_policies` around the body of each differentiated loop, and of the
-            checkpoints that are there; empty for what is there.
-        constraints: the function's own constraints that it has otherwise.
+        donated: arguments of the function that are donated in addition, as `donate_argnames` of `jax.jit` names them.
+        lengths: dimensions with another length.
+        checkpoint: the policy of `jax.checkpoint_policies` for the body of each differentiated loop, and for existing
+            checkpoints; empty for no change.
+        constraints: changes of the function's own constraints.
 
     Examples:
         >>> Variant(donated=("params",), checkpoint="dots_saveable").words
@@ -110,7 +110,7 @@ class Variant:
         checkpoint: str,
         constraints: Mapping[tuple[str, Any], Any],
     ) -> Variant:
-        """What a person says; arguments and errors as `Plan.with_variant`."""
+        """Return the variant of the arguments of `Plan.with_variant`, with its errors."""
         try:
             sizes = [(*member.rpartition(":")[::2], was, new) for member, (was, new) in lengths.items()]
             specs: list[tuple[str, Any, Any]] = [
@@ -134,7 +134,7 @@ class Variant:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """What `of` makes it of, and `Plan.with_variant`."""
+        """The arguments for `of` and `Plan.with_variant`."""
         spec = lambda dims: None if dims is None else Spec(dims)  # noqa: E731
         every = {
             "donated": self.donated,
@@ -148,7 +148,7 @@ class Variant:
         return bool(self.donated or self.lengths or self.checkpoint or self.constraints)
 
     def also(self, other: Variant) -> Variant:
-        """Both; of two policies, of two specs for one constraint and of two lengths of one dimension, the other's."""
+        """Return both variants combined; `other` decides about policies, constraints and dimensions in both."""
         lengths = {(each.path, each.dimension): each for each in self.lengths}
         for each in other.lengths:
             before = lengths.get((each.path, each.dimension), each)
@@ -164,7 +164,7 @@ class Variant:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is otherwise, each in a few words that follow "its program"."""
+        """The changes, each in a few words that follow "its program"."""
         donated = (f"donates {' and '.join(self.donated)}",) if self.donated else ()
         checkpoint = (f"has jax.checkpoint with {self.checkpoint}",) if self.checkpoint else ()
         constraints = (each.words for each in self.constraints)
@@ -172,13 +172,13 @@ class Variant:
 
 
 def _dims(spec: Any) -> tuple[tuple[Any, ...], ...] | None:
-    """The axes of each dimension, of what a constraint can say; None of none."""
+    """Return the axes of each dimension of a constraint's spec; None for None."""
     if spec is None:
         return None
     constraint = Spec.of(spec)
     if constraint != Spec(constraint.dims):
         raise SpecError(
-            f"with_variant(constraints=...), {constraint}: a constraint says along which axes dimensions are sharded, "
-            "and nothing of partial sums or memories"
+            f"with_variant(constraints=...), {constraint}: a constraint can only shard dimensions along axes, without "
+            "partial sums or memory kinds"
         )
     return constraint.dims

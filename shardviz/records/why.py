@@ -1,6 +1,6 @@
-"""Why a value is sharded as it is, and why a collective is there: causes, the chain from them, and the contest.
+"""Why a value is sharded as it is, and why a collective exists: causes, chains from causes, and contests.
 
-Everything here was tried: a cause is one since Shardy, run without it, leaves the value without the axis.
+All answers are tried: a source is a cause if Shardy, run without it, leaves the value without the axis.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Source:
     """A place where a mesh axis is written down for a dimension of an array.
 
     Attributes:
-        role: `argument` or `output`, whose spec says it; `constraint` (`with_sharding_constraint`); `type`, an
-            operation's type over Explicit axes; `shard_map`, its in_specs or out_specs.
-        name: the tree path of an argument or output; the line of any other, `model.py:20`.
-        dimension: which dimension of the array, from 0.
+        role: `argument` or `output` (its spec), `constraint` (`with_sharding_constraint`), `type` (an operation's type
+            over Explicit axes) or `shard_map` (its in_specs or out_specs).
+        name: the tree path of an argument or output; the line of any other source, `model.py:20`.
+        dimension: the array's dimension, from 0.
         axis: the mesh axis.
-        spec: the whole spec that it stands in.
+        spec: the full spec that contains the axis.
         source: the line; None for an argument or output.
-        places: which argument or output, or the numbers of the operations that the line makes (one on the way forward,
-            one on the way back, ...): what tells two of one name apart.
+        places: the number of the argument or output, or the numbers of the operations that the line creates (forward,
+            backward, ...); distinguishes sources of one name.
     """
 
     role: str
@@ -46,12 +46,12 @@ class Source:
 
     @property
     def key(self) -> tuple[str, tuple[int, ...], int, str]:
-        """What it is the same source by, whatever else its spec says."""
+        """The source's identity, independent of the rest of its spec."""
         return self.role, self.places, self.dimension, self.axis
 
     @property
     def lead(self) -> str:
-        """What stands before its name in a sentence: `the constraint at`; nothing before an argument's."""
+        """The words before its name in a sentence: `the constraint at`; empty for an argument."""
         return _LEADS.get(self.role, "")
 
     @property
@@ -71,10 +71,10 @@ class Cause:
 
     Attributes:
         source: the source.
-        verdict: `needed`: without it, and all else as it is, the value has not the axis. `one of several`: each of
-            them brings the axis though the others were gone, and without all of them it is gone. `only together`: the
-            needed one brings it only with this. `not tried`: it is taken away with the others, and was not tried alone.
-        enough: whether it brings the axis while no other source that reaches the value has it; None if not tried.
+        verdict: `needed`: if only this source is removed, the value lacks the axis. `one of several`: each of these
+            sources alone brings the axis, and without all of them the value lacks it. `only together`: the needed
+            source brings the axis only with this source. `not tried`: removed together with others, but not alone.
+        enough: whether it brings the axis if no other source that reaches the value has the axis; None if not tried.
     """
 
     source: Source
@@ -84,8 +84,7 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """A value on a chain: its name (the tree path, the variable, or the operation that makes it), the dimension that
-    carries the axis, its spec and shape."""
+    """A value on a chain: its name (tree path, variable or operation), the dimension with the axis, spec and shape."""
 
     name: str
     dimension: int
@@ -95,15 +94,15 @@ class End:
 
 @dataclass(frozen=True, kw_only=True)
 class Hop:
-    """A step of a chain: an operation that hands an axis from a dimension of one value to one of another.
+    """A step of a chain: an operation that propagates an axis from a dimension of one value to a dimension of another.
 
     Attributes:
         op: the operation, as JAX calls it; `call`, `loop`, `branch` at a boundary.
-        rule: its rule as einsum, `([i, k], [k, j])->([i, j])`; empty at a boundary, which hands on all dimensions.
-        words: what it does with the dimension.
-        before, after: the values, that which is nearer to the cause first.
+        rule: its rule as einsum, `([i, k], [k, j])->([i, j])`; empty at a boundary, which propagates all dimensions.
+        words: the dimension's role in the operation.
+        before, after: the two values; `before` is nearer to the cause.
         source: the line.
-        backwards: it goes from a result to an operand.
+        backwards: whether the step goes from a result to an operand.
     """
 
     op: str
@@ -117,8 +116,8 @@ class Hop:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainStop:
-    """Where an axis ends on its way to a value: the last one that has it, the next one, which has it no more, the
-    operation between them, why (`words`), and the line."""
+    """The end of an axis's propagation towards a value. `last` is the last value that has the axis, `next` the first
+    that lacks it, `op` the operation between them, `words` the reason, and `source` the line."""
 
     last: End
     next: End
@@ -129,9 +128,9 @@ class ChainStop:
 
 @dataclass(frozen=True, kw_only=True)
 class AxisWhy:
-    """Why one mesh axis is on a value, and in which dimension, or is not (None): its causes, the nearest first, and the
-    chain from the first of them, empty where the value itself is the cause; of a missing axis where it ends on its way;
-    and what was not tried."""
+    """Why one mesh axis shards a value in a dimension, or does not (`dimension` is None). `causes` are ordered nearest
+    first. `chain` starts at the first cause; it is empty if the value itself is the cause. `stops` has, for a missing
+    axis, the ends of its propagation. `notes` lists sources that were not tried."""
 
     value: str
     axis: str
@@ -144,9 +143,9 @@ class AxisWhy:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What a program does on one device in a step, loops of unknown length counted once: operand bytes of all
-    collectives, their number, FLOPs of matrix products, bytes of the arguments, and seconds on the target (None where
-    none was given, or it is not known)."""
+    """A program's work on one device in a step, with loops of unknown length counted once. `bytes` are operand bytes of
+    all collectives, `flops` are of matrix products, `held` are bytes of the arguments. `seconds` are the target's; None
+    without a target, or if unknown."""
 
     bytes: float
     collectives: int
@@ -160,8 +159,8 @@ _ALIKE = 0.005
 
 
 def outcome(chosen: Effect, wanted: Effect) -> str:
-    """Which of two is cheaper: by the step's seconds where a target was given, else by what moves and is computed; less
-    than 0.5 % makes no difference. Where one moves less and the other computes less, only a target can tell."""
+    """Return the cheaper of two effects: by seconds if a target was given, otherwise by bytes moved and FLOPs.
+    Differences below 0.5 % are a tie. If one moves less and the other computes less, the machine decides."""
     if chosen.seconds is not None and wanted.seconds is not None:
         signs = {_sign(chosen.seconds, wanted.seconds)}
     else:
@@ -180,19 +179,19 @@ def _sign(chosen: float, wanted: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """Two shardings that an operation's operands and result ask for where it can have only one.
+    """Two shardings that an operation's operands and result request, of which it can have only one.
 
     Attributes:
         op: the operation, as JAX calls it.
         value: the value whose sharding is contested.
         dimension: the dimension that is contested.
         rule: the operation's rule as einsum.
-        words: what each wanted, and how many of the operation's arrays were sharded so.
-        wanted_by: the name of the value that wanted it otherwise.
-        chosen_spec, wanted_spec: how the value is sharded, and would be.
-        chosen, wanted: what the whole program costs so; None for a wanted one that is not possible.
+        words: what each value requested, and how many of the operation's arrays were sharded in that way.
+        wanted_by: the name of the value that requested the other sharding.
+        chosen_spec, wanted_spec: the value's spec, and the spec that it does not have.
+        chosen, wanted: the effects on the full program; None for a requested sharding that is not possible.
         verdict: one of `OUTCOMES`.
-        reason: why the wanted one is not possible; empty where it is.
+        reason: why the requested sharding is not possible; empty if it is possible.
         source: the line.
     """
 
@@ -213,12 +212,10 @@ class Contest:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """Specs that avoid a collective, or were tried to; the whole program was propagated with them.
-
-    `text` is what to change, `before` and `after` what the program costs as it is, and so; `gone` whether the
-    collective is gone then, `added` those that are there then and were not before, or move more, in words; `verdict`
-    one of `OUTCOMES`, or `chosen`, the plan as it is; `taken` and `given` the sources that lose, and get, the axis.
-    """
+    """Specs that were tried to avoid a collective; the full program was propagated with them. `text` is the change,
+    `before` and `after` are the program's effects without and with it. `gone` is whether it removes the collective.
+    `added` describes collectives that are new or move more. `verdict` is one of `OUTCOMES`, or `chosen` for the
+    unchanged plan. `taken` and `given` are the sources that lose and get the axis."""
 
     text: str
     before: Effect
@@ -235,18 +232,18 @@ NEEDS = ("partial sums", "disagree", "uncut", "constraint", "output", "boundary"
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """Why a collective is there.
+    """Why a collective exists.
 
     Attributes:
-        kind: `partial sums`, `disagree` (an operation's arrays are sharded in incompatible ways), `uncut` (an
-            operation needs a dimension whole), `constraint`, `output`, `boundary` (a loop, a function or a shard_map
-            says how it takes it), `said` (it stands in the program), or `other`.
+        kind: `partial sums`, `disagree` (an operation's arrays have incompatible shardings), `uncut` (an
+            operation needs a dimension that is not sharded), `constraint`, `output`, `boundary` (a loop, a function
+            or a shard_map fixes the sharding), `said` (the program contains the collective), or `other`.
         op: the operation that needs it, as JAX calls it.
-        words: why, in a sentence or two.
-        rule: the operation's rule as einsum; empty where there is none.
+        words: the reason, in a sentence or two.
+        rule: the operation's rule as einsum; empty if it has none.
         source: the operation's line.
-        value: the name of what is moved.
-        before, after: how it is sharded before and after all collectives that bring it to where it is needed.
+        value: the name of the array that is resharded.
+        before, after: its specs before and after all collectives of the resharding.
     """
 
     kind: str
@@ -261,9 +258,9 @@ class Need:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class WhyAnswer(Displayed):
-    """What every answer has: an answer for each mesh axis that was asked for, or that a collective moves along; where
-    shardings compete; how often Shardy was run for it, and for how many seconds. It shows itself as text, HTML and
-    Markdown."""
+    """The common part of all answers, which shows itself as text, HTML and Markdown. `axes` has an answer for each
+    requested mesh axis, or each axis of a collective. `contest` has competing shardings. `tried` is the number of
+    Shardy's runs, and `seconds` their time."""
 
     program: str
     mesh: DeviceMesh
@@ -275,7 +272,7 @@ class WhyAnswer(Displayed):
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """The causes of all axes, the nearest of each first."""
+        """The causes of all axes; each axis's nearest cause is first."""
         return tuple(cause for each in self.axes for cause in each.causes)
 
     @property
@@ -284,19 +281,19 @@ class WhyAnswer(Displayed):
         return tuple(hop for each in self.axes for hop in each.chain)
 
     def axis(self, name: str) -> AxisWhy:
-        """The answer for an axis.
+        """Return the answer for an axis.
 
         Raises:
-            ShardvizError: if it was not asked for.
+            ShardvizError: if the question did not include the axis.
         """
         for each in self.axes:
             if each.axis == name:
                 return each
         asked = ", ".join(repr(each.axis) for each in self.axes)
-        raise ShardvizError(f"axis {name!r} was not asked for; asked were {asked or 'none'}")
+        raise ShardvizError(f"axis {name!r}: this answer has no such axis; it has {asked or 'none'}")
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The answer as JSON text; specs as PartitionSpecs are written."""
+        """Return the answer as JSON text; specs are written as PartitionSpecs."""
         fields = {name: plain(getattr(self, name)) for name in self.__dataclass_fields__ if name not in _APART}
         return json.dumps({"shardviz_why": 1, "mesh": dict(self.mesh.shape)} | fields, indent=indent)
 
@@ -320,29 +317,29 @@ class Why(WhyAnswer):
     ask: Callable[[Source], Any] | None = field(default=None, compare=False)
 
     def without(self, cause: Cause | Source) -> Any:
-        """What changes in the whole program if a source did not say its axis: a `Comparison` of two propagated reports.
+        """Compare two propagated reports of the program: with a source's axis, and without it.
 
         Args:
             cause: a cause of this answer, or any `Source`.
 
         Raises:
-            ShardvizError: for a shard_map's specs, from which the shapes inside it follow; if the answer has no program
-                any more.
+            ShardvizError: for a shard_map's specs, which determine the shapes inside it, and if the answer no longer
+                has its program.
         """
         source = cause.source if isinstance(cause, Cause) else cause
         if self.ask is None:
-            raise ShardvizError("this answer has no program at hand; ask again: program.why(plan, value)")
+            raise ShardvizError("this answer no longer has its program; ask again: program.why(plan, value)")
         return self.ask(source)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class CollectiveWhy(WhyAnswer):
-    """Why a collective is there, and what would avoid it.
+    """Why a collective exists, and the changes that would avoid it.
 
     Attributes:
         collective: the collective.
-        need: which operation needs it, and why.
-        ways: what would avoid it, tried, the best first.
+        need: the operation that needs it, and the reason.
+        ways: the tried changes, best first.
     """
 
     collective: Collective
@@ -351,7 +348,7 @@ class CollectiveWhy(WhyAnswer):
 
 
 def plain(record: Any) -> Any:
-    """Records as JSON has them: a spec as it is written, a line as `file:line`."""
+    """Return records as plain data for JSON: a spec as text, a line as `file:line`."""
     if isinstance(record, Spec):
         return str(record.canonical())
     if isinstance(record, Frame):

@@ -1,4 +1,4 @@
-"""What one device computes, and reads and writes, at each place of the program; and what XLA itself says.
+"""The FLOPs and bytes of one device at each place of the program.
 
 >>> tally = WorkTally()
 >>> for trips in (80, 1):
@@ -18,19 +18,19 @@ from shardviz.records.values import Frame
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What one device computes, and reads and writes, at one place of the program in a step; loops multiplied in.
+    """The FLOPs and bytes of one device at one place of the program in a step, times the loops' trip counts.
 
     Attributes:
         phase: as `Collective.phase`.
-        source: the innermost line of the person's code that it stems from; None where not known.
-        module: the module or function of the person's program that it stems from, from JAX's name stack
-            (`layers/mlp`), or the function that the line is in; empty where not known.
-        dtype: the element type of the products' operands, of the elementwise results, or of what is written.
+        source: the innermost line of the user's code that it comes from; None if unknown.
+        module: the module or function of the user's program, from JAX's name stack (`layers/mlp`), or the line's
+            function; empty if unknown.
+        dtype: the element type of the products' operands, of the elementwise results, or of the written arrays.
         dot_flops: FLOPs of matrix products and convolutions.
-        other_flops: FLOPs of all else, as XLA counts them: one for each element of an elementwise result or of a
+        other_flops: FLOPs of everything else by XLA's count: one for each element of an elementwise result or of a
             reduction's operand, none for transcendental functions (`exp`, `tanh`, `rsqrt`).
-        hbm_bytes: bytes read from and written to main memory; None where the level does not tell.
-        opaque: names of kernels and calls here whose FLOPs nobody says, so that there are more than these.
+        hbm_bytes: bytes read from and written to main memory; None if the level does not know them.
+        opaque: names of kernels and calls of unknown FLOPs at this place; with these, the FLOPs are lower bounds.
     """
 
     phase: str
@@ -52,7 +52,7 @@ _Key = tuple[str, Frame | None, str, str]
 
 
 class WorkTally:
-    """Work added up by its place: phase, line, module and element type."""
+    """Work summed by place: phase, line, module and element type."""
 
     def __init__(self) -> None:
         self._sums: dict[_Key, tuple[float, float, float | None]] = {}
@@ -69,7 +69,7 @@ class WorkTally:
         hbm_bytes: float | None = None,
         opaque: Iterable[str] = (),
     ) -> None:
-        """Adds to the row of a place; all as in `Work`."""
+        """Add to the row of a place; the arguments are the fields of `Work`."""
         key = phase, source, module, dtype
         dot, other, moved = self._sums.get(key, (0.0, 0.0, None))
         if hbm_bytes is not None:
@@ -79,7 +79,7 @@ class WorkTally:
             self._opaque.setdefault(key, set()).update(opaque)
 
     def join(self, rows: Iterable[Work]) -> None:
-        """Adds rows that were added up elsewhere."""
+        """Add rows of another tally."""
         for row in rows:
             self.add(**vars(row))
 
@@ -90,7 +90,7 @@ class WorkTally:
 
     @property
     def rows(self) -> tuple[Work, ...]:
-        """One row for each place, the most FLOPs first, then the most bytes."""
+        """One row for each place, most FLOPs first, then most bytes."""
         rows = (
             Work(
                 phase=phase,
@@ -113,7 +113,7 @@ def _weight(row: Work) -> tuple[float, float, str, str, str, str]:
 
 
 def joined(computed: Iterable[Work], moved: Iterable[Work]) -> tuple[Work, ...]:
-    """Rows of FLOPs and rows of bytes as one list; those of the same place are one row, the most FLOPs first."""
+    """Merge rows of FLOPs and rows of bytes by place, most FLOPs first."""
     tally = WorkTally()
     tally.join(replace(row, hbm_bytes=0.0) for row in computed)
     tally.join(moved)
@@ -122,10 +122,10 @@ def joined(computed: Iterable[Work], moved: Iterable[Work]) -> tuple[Work, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Factor:
-    """How one factor of a product comes, before it is brought into the sharding that the product needs: the program's
-    argument that it is, or is a slice or a rearrangement of (else empty); the axes that shard a batch dimension which
-    others shard in the other factor; and those that shard what is summed over here, and a dimension of the other factor
-    that is not."""
+    """The sharding of one factor of a product, before it is resharded for the product. `argument` is the program's
+    argument that the factor is, or is a slice or a rearrangement of; otherwise empty. `batch` has the axes that shard a
+    batch dimension which other axes shard in the other factor. `crossed` has the axes that shard a contracted dimension
+    here, and a dimension of the other factor that is not contracted."""
 
     argument: str = ""
     batch: tuple[Axis, ...] = ()
@@ -133,25 +133,25 @@ class Factor:
 
 
 Sizes = tuple[int, int, int, int]
-"""Of a product: how many (batch), rows (m), what is summed over (k), columns (n)."""
+"""The sizes of a product: batch, rows (m), contracted (k), columns (n)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """A matrix product of the program, as one device does it.
+    """A matrix product of the program, on one device.
 
     Attributes:
-        value: the name of the intermediate that it makes; empty where that has no row of its own.
+        value: the name of the intermediate that it computes; empty if the intermediate has no row.
         source: the line.
         phase: as `Collective.phase`.
-        dtype: in which its factors are multiplied.
-        count: how often it runs in a step; None where not known.
-        whole, shard: its sizes, all devices together and on one.
+        dtype: the element type of the multiplication.
+        count: runs in a step; None if unknown.
+        whole, shard: the sizes on all devices together, and on one device.
         flops: FLOPs of one run on one device.
-        repeated: the mesh axes along which all devices do the same product.
-        left_axes, right_axes: the axes that shard what is summed over in either factor, as it comes, before it is
-            brought into the sharding that the product needs, and that shard nothing of the other factor.
-        factors: the left and the right one, where their shardings do not fit each other.
+        repeated: the mesh axes along which all devices compute the same product.
+        left_axes, right_axes: the axes that shard the contracted dimensions of either factor, before it is resharded
+            for the product, and that do not shard the other factor.
+        factors: the left and the right factor, if their shardings are incompatible.
     """
 
     value: str
@@ -169,5 +169,5 @@ class Product:
 
     @property
     def step_flops(self) -> float:
-        """FLOPs on one device in a step; of one run where the count is not known."""
+        """FLOPs on one device in a step; an unknown count is taken as one run."""
         return self.flops * (self.count or 1)

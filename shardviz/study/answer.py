@@ -1,4 +1,4 @@
-"""What a search gives: the best plan and its runners-up, the front, the floor, and why not otherwise."""
+"""The result of a search: the best plans, the Pareto front, the floor, and an alternative for each decision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 from shardviz.costs.step_cost import StepCost
 from shardviz.display import Displayed
 from shardviz.judge.report import Report
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.study.candidates import PARTS, Choice
 from shardviz.study.scoring import Floor, Score
@@ -20,7 +20,7 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A candidate that was scored at level propagated: what is decided, its plan, and what it costs."""
+    """A candidate scored at level propagated."""
 
     choice: Choice
     plan: Plan
@@ -28,20 +28,26 @@ class Tried:
 
     @property
     def text(self) -> str:
-        """What is decided, in a line."""
+        """The decisions in one line."""
         return self.choice.text
 
     @property
     def alike(self) -> tuple[str, str]:
-        """Seconds in three digits and bytes in two: what costs the same is the same, its mirror image, or nearly so."""
+        """A key of rounded seconds and bytes: candidates with equal keys are the same, mirror images, or nearly so."""
         return f"{self.score.seconds:.2e}", f"{self.score.needs.total:.1e}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A plan that a search offers: the candidate, its report of the level that was asked for and reached, and what its
-    step costs by that; whether the target's own compiler took it and it fits (None where it was not asked), and who
-    says that it fits, or why that is not known."""
+class Finalist:
+    """A plan that a search offers.
+
+    Attributes:
+        tried: the candidate.
+        report: its report, at the requested level if that was reached.
+        cost: the cost of a step by the report.
+        accepted: whether the target's compiler accepted it as fitting; None if not asked.
+        verdict: the source of the answer whether it fits, or why that is unknown.
+    """
 
     tried: Tried
     report: Report
@@ -51,30 +57,35 @@ class Found:
 
     @property
     def plan(self) -> Plan:
-        """The plan."""
         return self.tried.plan
 
     @property
     def text(self) -> str:
-        """What it shards along what, in a line."""
+        """The decisions in one line."""
         return self.tried.text
 
     @property
     def score(self) -> Score:
-        """What it was judged by before any compiler saw it."""
+        """The score before any compile."""
         return self.tried.score
 
     @property
     def seconds(self) -> float:
-        """The step's seconds, by the report."""
+        """Seconds per step, by the report."""
         return self.cost.step.seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhyNot:
-    """A decision of the best plan (`w1:2`, `mesh`), what the plan has and what the nearest alternative that was tried
-    has in its place, by how many seconds a step of that is longer and how many bytes more it needs on one device by the
-    estimate (negative where less), and why."""
+    """The nearest alternative for one decision of the best plan, compared at level propagated.
+
+    Attributes:
+        decision: the decision: `w1:2`, say, or `mesh`.
+        chosen, other: the best plan's choice, and the alternative's.
+        seconds, bytes: seconds per step and bytes per device that the alternative needs more; negative for less.
+        reason: why it is slower or faster.
+        alternative: the alternative candidate.
+    """
 
     decision: str
     chosen: str
@@ -87,32 +98,32 @@ class WhyNot:
 
 @dataclass(frozen=True)
 class Fallen:
-    """A candidate that fell out: at which level, and why."""
+    """A rejected candidate: the level that rejected it, the reason, and its score if it has one."""
 
     text: str
     level: str
     why: str
+    tried: Tried | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Search(Displayed):
-    """What a search has found, at its end or while it goes on.
+    """The result of a search, final or so far.
 
     Attributes:
         program: the function's name.
         target: the machine.
-        level: how far the best plans were taken: `propagated`, `partitioned` or `compiled`.
-        given: the plan that was to be improved, or that the function brought along, as it was scored; None where there
-            was none, or it was refused.
-        offers: the plans that are offered, the best first; at level `compiled` only what the target's compiler took.
-        leading: the best by its estimate, where the target's compiler has not accepted any yet; it is not offered.
-        tried: every candidate that was scored.
+        level: the level of the offered plans: `propagated`, `partitioned` or `compiled`.
+        given: the plan to improve, or the function's own, as scored; None if there was none, or it was refused.
+        offers: the offered plans, best first; at level `compiled` only those that the target's compiler accepted.
+        leading: the best candidate by estimate while the target's compiler has accepted none; not offered.
+        tried: every scored candidate.
         fallen: every candidate that was refused, crashed or does not fit.
-        floor: what no plan can go below; None where it could not be found.
-        why_not: for each decision of the best plan the nearest alternative.
-        seconds: how long it has taken.
-        finished: whether nothing was left to try; else time was up, or it was interrupted.
-        note: what was not done, and why; empty where all was.
+        floor: a lower bound for every plan; None if unknown.
+        why_not: the nearest alternative for each decision of the best plan.
+        seconds: duration in seconds.
+        finished: whether nothing was left to try; False if time was up, or the search was interrupted.
+        note: a part of the search that was skipped, and why; empty if none.
     """
 
     _width: ClassVar[int | None] = 140
@@ -120,10 +131,10 @@ class Search(Displayed):
     program: str
     target: str
     level: str
-    offers: tuple[Found, ...]
+    offers: tuple[Finalist, ...]
     tried: tuple[Tried, ...]
     fallen: tuple[Fallen, ...]
-    leading: Found | None = None
+    leading: Finalist | None = None
     floor: Floor | None = None
     why_not: tuple[WhyNot, ...] = ()
     given: Tried | None = None
@@ -132,29 +143,35 @@ class Search(Displayed):
     note: str = ""
 
     @property
-    def best(self) -> Found | None:
-        """The best plan; None where there is none yet, as before the target's compiler has accepted one (`leading`)."""
+    def best(self) -> Finalist | None:
+        """The best plan; None until one is offered (see `leading`)."""
         return self.offers[0] if self.offers else None
 
     @property
     def front(self) -> tuple[Tried, ...]:
-        """The candidates than which none is both faster and smaller, the fastest first; only what may fit."""
-        may_fit = (each for each in self.tried if each.score.needs.fits is not False)
+        """The Pareto front of time and memory by the scores, fastest first; only candidates that may fit and were not
+        refused."""
+        refused = {id(each.tried) for each in self.fallen}
+        may_fit = (each for each in self.tried if each.score.needs.fits is not False and id(each) not in refused)
         return pareto(may_fit, lambda each: (each.score.seconds, each.score.needs.total))
+
+    def offer_of(self, tried: Tried | None) -> Finalist | None:
+        """Return a candidate's offer; None if it is not offered."""
+        return next((each for each in self.offers if each.tried is tried), None)
 
     @property
     def too_large(self) -> tuple[Tried, ...]:
-        """The candidates that do not fit by their estimate, the fastest first."""
+        """The candidates that do not fit by their estimate, fastest first."""
         return tuple(sorted((t for t in self.tried if t.score.needs.fits is False), key=lambda t: t.score.seconds))
 
     @property
     def reasons(self) -> Mapping[str, int]:
-        """Why candidates fell out → how many."""
+        """Reason for rejecting candidates → how many."""
         return Counter(f"{f.level}: {f.why}" for f in self.fallen)
 
 
 def pareto(rows: Iterable[_Row], of: Callable[[_Row], tuple[float, float]]) -> tuple[_Row, ...]:
-    """The rows than which none is less in both of two numbers, in the first one's order."""
+    """Return the rows that no other row beats in both of two numbers, ordered by the first."""
     front: list[_Row] = []
     for row in sorted(rows, key=of):
         if not front or of(row)[1] < of(front[-1])[1]:
@@ -163,7 +180,7 @@ def pareto(rows: Iterable[_Row], of: Callable[[_Row], tuple[float, float]]) -> t
 
 
 def why_not(best: Tried, alternatives: Sequence[tuple[str, Tried]]) -> tuple[WhyNot, ...]:
-    """For each decision, of (what is decided otherwise, the candidate), the alternative nearest to the best."""
+    """Return the alternative nearest to the best for each decision; `alternatives` are (decision, candidate)."""
     nearest: dict[str, Tried] = {}
     for decision, other in alternatives:
         if decision not in nearest or other.score.rank < nearest[decision].score.rank:
@@ -183,7 +200,7 @@ def why_not(best: Tried, alternatives: Sequence[tuple[str, Tried]]) -> tuple[Why
 
 
 def _decided(decision: str, choice: Choice, than: Choice | None = None) -> str:
-    """What a choice decides; where it is given for another's, all in which they differ."""
+    """Return in words what a choice decides; with `than`, also its other differences from that choice."""
     if decision == "mesh":
         return choice.text.split(";")[0]
     if decision == "state":
@@ -198,7 +215,7 @@ def _decided(decision: str, choice: Choice, than: Choice | None = None) -> str:
 
 
 def reason(best: Score, other: Score) -> str:
-    """Why another candidate is worse (or better): what of it takes longest more, and memory that it has not."""
+    """Return why another candidate is slower or faster: the largest time differences, and excess memory."""
     reasons = []
     if other.over and other.needs.usable is not None:
         reasons.append(f"needs {format_bytes(other.needs.total)} of {format_bytes(other.needs.usable)}")

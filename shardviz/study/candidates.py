@@ -1,13 +1,13 @@
-"""What a search chooses among: mesh shapes, which axes shard which logical dimension, and which shard the state.
+"""The candidates of a search: mesh shapes, and the axes that shard each logical dimension and the state.
 
-A `Choice` is a mesh and what is decided on it:
+A `Choice` is a mesh and the decisions on it:
 
     data=8,model=8 | batch: data | w1:2: model | parameters: data
 
-`Space.plan` makes the plan of a choice, in the way a person would write it: every member of a dimension is sharded
-alike, as far as its size divides; state that nothing else shards is sharded along its largest free dimension (FSDP:
-ZeRO-3; of the optimizer's state alone: ZeRO-1); and what comes out in the place of an argument is sharded as that
-argument is. Arrays that the person pinned, or that the given plan says and no decision touches, stay as they are.
+`Space.plan` turns a choice into the plan that a person would write. All members of a dimension are sharded alike, as
+far as their sizes divide. State that no decision shards is sharded along its largest free dimension (FSDP: ZeRO-3; for
+the optimizer's state alone: ZeRO-1). An output that replaces an argument is sharded like the argument. Pinned arrays,
+and arrays that no decision touches, keep their specs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from shardviz.caching import cached_property
 from shardviz.costs.machine import Machine
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.dimensions import Dimension, Member
-from shardviz.program.plan import Plan
-from shardviz.program.trace import Argument
+from shardviz.plan.plan import Plan
+from shardviz.propagate.dimensions import Dimension, Member
+from shardviz.tracing.trace import Argument
 
 MOST_AXES = 3
 _NAMES = ("data", "model", "fsdp", "expert", "tensor")
@@ -41,9 +41,9 @@ class Choice:
 
     Attributes:
         mesh: (axis, size), major to minor.
-        cuts: (logical dimension, the axes that shard it), in the order in which they were decided; then of `PARTS` of
-            the state (the part, the axes that shard its arrays along their largest free dimension).
-        based: what no decision touches is as in the plan that is to be improved.
+        cuts: (logical dimension, the axes that shard it), in the order of the decisions. Then (part of `PARTS`, the
+            axes that shard its arrays along their largest free dimension).
+        based: whether everything that no decision touches is as in the plan to improve.
     """
 
     mesh: tuple[tuple[str, int], ...]
@@ -52,27 +52,26 @@ class Choice:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Axis → size."""
         return dict(self.mesh)
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes of more than one device."""
+        """The axes of size above 1."""
         return tuple(name for name, size in self.mesh if size > 1)
 
     def by(self, what: str) -> tuple[str, ...]:
-        """The axes that shard a dimension, or a part of the state."""
+        """Return the axes that shard a dimension or a part of the state."""
         return dict(self.cuts).get(what, ())
 
     def cut(self, what: str, axes: Sequence[str]) -> Choice:
-        """With a dimension, or a part of the state, sharded along these axes; none for none."""
+        """Return the choice with a dimension, or a part of the state, sharded along these axes; empty replicates it."""
         cuts = [*(pair for pair in self.cuts if pair[0] != what), *([(what, tuple(axes))] if axes else ())]
         cuts.sort(key=lambda pair: PARTS.index(pair[0]) if pair[0] in PARTS else -1)
         return replace(self, cuts=tuple(cuts))
 
     @property
     def text(self) -> str:
-        """`data=8,model=8; batch by data; parameters by data`."""
+        """The choice in one line: `data=8,model=8; batch by data; parameters by data`."""
         mesh = ",".join(f"{name}={size}" for name, size in self.mesh if size > 1) or "one device"
         sizes = self.sizes
         cuts = [(what, tuple(a for a in axes if sizes[a] > 1)) for what, axes in self.cuts]
@@ -81,18 +80,18 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Space(Parts):
-    """What there is to choose among, for one program on so many devices.
+    """All choices for one program on a number of devices.
 
     Attributes:
-        machine: whose devices the meshes are of.
-        required: axes that the program itself names, which every mesh has to have.
-        follows: output → the argument whose place it takes.
-        base: the plan that is to be improved; None to begin with nothing sharded.
-        base_specs: its argument specs, full-rank.
-        mesh: the one mesh that is wanted; None for any.
-        specs: tree path → spec of an argument that must stay.
-        cuts: dimension → axes that must stay.
-        sizes: axis → size that must stay.
+        machine: the machine of the devices.
+        required: axes that the program names; every mesh has them.
+        follows: output → the argument that it replaces.
+        base: the plan to improve; None to begin with nothing sharded.
+        base_specs: the argument specs of `base`, full-rank.
+        mesh: the only mesh to use; None for any.
+        specs: tree path → pinned spec of an argument.
+        cuts: dimension → pinned axes.
+        sizes: axis → pinned size.
     """
 
     machine: Machine
@@ -107,7 +106,7 @@ class Space(Parts):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The axes of the meshes that are tried, major to minor."""
+        """The axes of the candidate meshes, major to minor."""
         if self.mesh is not None:
             return self.mesh.names
         required = (*self.required, *self.sizes, *self.cutting)
@@ -115,13 +114,13 @@ class Space(Parts):
         candidates = tuple(dict.fromkeys((*required, *base, *_NAMES)))
         most = max(MOST_AXES, len(set(required)), len(base))
         chosen = set(candidates[:most])
-        # of the usual names in their usual order: the last axis is the one that talks most
+        # the usual order of names: the last axis communicates most
         order = {name: place for place, name in enumerate((*base, "data", "fsdp", "expert", "model", "tensor"))}
         return tuple(sorted(chosen, key=lambda n: (order.get(n, -1), n)))
 
     @cached_property
     def meshes(self) -> tuple[tuple[tuple[str, int], ...], ...]:
-        """Every mesh shape: factorisations of the devices over the axes; see `_order`."""
+        """Every mesh shape: factorisations of the number of devices over the axes, in the order of `_order`."""
         if self.mesh is not None:
             return (tuple(self.mesh.shape.items()),)
         sizes = _factorisations(self.machine.size, len(self.names))
@@ -129,22 +128,21 @@ class Space(Parts):
         return tuple(sorted((mesh for mesh in shapes if self._allowed(dict(mesh))), key=self._order))
 
     def _order(self, mesh: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
-        """Few axes first; of as many, those that the program names; then what is most even; of names that mean the same
-        the outer ones, so that one axis is `data` and two are `data` and `model`."""
+        """Return a sort key for meshes: few axes first, then axes that the program names, then even sizes, then outer
+        names."""
         idle = sum(size == 1 for name, size in mesh if name in self.required)
         sizes = [size for _, size in mesh]
         wide = [size > 1 for size in sizes]
         return sum(wide), idle, max(sizes), sum(wide[1:-1]), [-size for size in sizes]
 
     def _allowed(self, shape: Mapping[str, int]) -> bool:
-        """Whether a mesh has the pinned axes: of the pinned sizes, and of more than one device where they must
-        shard."""
+        """Whether a mesh has the pinned sizes, and more than one device along each axis that a pin shards by."""
         cutting = all(shape[axis] > 1 for axis in self.cutting)
         return cutting and all(shape[axis] == size for axis, size in self.sizes.items())
 
     @cached_property
     def cutting(self) -> tuple[str, ...]:
-        """The axes along which pins shard something."""
+        """The axes that pins shard something along."""
         by_cuts = [a for axes in self.cuts.values() for a in axes]
         return tuple(dict.fromkeys((*by_cuts, *(axis_name(a) for spec in self.specs.values() for a in spec.axes))))
 
@@ -154,23 +152,26 @@ class Space(Parts):
 
     @cached_property
     def mapped(self) -> dict[str, tuple[str, ...]]:
-        """The dimensions that the program's own `shard_map`s and `pmap`s shard into single elements, and by what."""
+        """Dimension → axes by which the program's own `shard_map`s and `pmap`s shard it into single elements."""
         return {d.name: d.mapped for d in self.dimensions if d.mapped and d.name not in self.cuts}
 
     @cached_property
     def taken(self) -> dict[str, tuple[str, ...]]:
-        """The dimensions that the program's own `shard_map`s take sharded, and by what: then none moves on its way
-        in."""
+        """Dimension → axes by which the program's `shard_map`s take it sharded; inputs sharded like this need no
+        resharding."""
         free = (d for d in self.dimensions if d.taken and d.name not in self.cuts)
         return {d.name: d.taken for d in free if set(d.taken) <= set(self.names)}
 
     def part(self, name: str) -> tuple[Argument, ...]:
-        """The arguments of a part of the state."""
+        """Return the arguments of a part of the state."""
         return tuple(a for a in self.state if (a.name in self.optimizer) == (name == OPTIMIZER))
 
     def starts(self) -> list[list[Choice]]:
-        """What a person would try first on each mesh shape, the given plan and then the presets: what is most likely
-        the best of one and two axes, then the rest of these, then what three axes have."""
+        """Return the starting choices for each mesh shape, in three tiers.
+
+        First come the given plan and the best preset of one and two axes, then their other presets, then the presets of
+        three axes.
+        """
         tiers: list[list[Choice]] = [[], [], []]
         if self.begun is not None:
             tiers[0] += [self.begun, replace(self.begun, based=False)]
@@ -190,15 +191,15 @@ class Space(Parts):
         return [tier for tier in tiers if tier]
 
     def _presets(self, choice: Choice) -> Iterator[Choice]:
-        """The presets on a mesh shape, what is most likely the best first."""
+        """Yield the presets on a mesh shape, the most promising first."""
         free = [d for d in self.dimensions if d.name not in self.cuts]
         batch = next((d.name for d in free if d.of == "batch"), None)
         sequence = next((d.name for d in free if d.of == "sequence"), None)
         axes = choice.axes
         last, rest = axes[-1:], axes[:-1]
 
-        def data(made: Choice, by: Sequence[str]) -> Choice:
-            return made if batch is None else made.cut(batch, by)
+        def data(choice: Choice, by: Sequence[str]) -> Choice:
+            return choice if batch is None else choice.cut(batch, by)
 
         if not axes:
             return
@@ -223,7 +224,7 @@ class Space(Parts):
 
     @cached_property
     def given(self) -> Choice:
-        """The plan that is to be improved, as a choice: each dimension with the axes that most of its members have."""
+        """The plan to improve as a choice: each dimension has the axes that most of its members have."""
         assert self.base is not None
         mesh = self.base.mesh.shape
         others = ((name, 1) for name in self.names if name not in mesh)
@@ -236,7 +237,7 @@ class Space(Parts):
 
     @cached_property
     def begun(self) -> Choice | None:
-        """The plan that is to be improved, with what is pinned; None where there is none, or its mesh is not wanted."""
+        """The plan to improve with the pins applied; None if there is no such plan, or its mesh is excluded."""
         if self.base is None or (self.mesh is not None and self.mesh.shape != self.base.mesh.shape):
             return None
         choice = self.given
@@ -251,7 +252,8 @@ class Space(Parts):
         return choice
 
     def _tensor(self, choice: Choice, axes: Sequence[str]) -> Choice:
-        """What lies between the layers' products sharded along these axes, once in an array."""
+        """Return the choice with the dimensions between the layers' products sharded along these axes, once per
+        array."""
         taken: set[str] = set()
         size = math.prod(choice.sizes[a] for a in axes)
         for dimension in self.inner:
@@ -262,7 +264,7 @@ class Space(Parts):
         return choice
 
     def moves(self, choice: Choice) -> Iterator[tuple[str, Choice]]:
-        """What may be decided otherwise, one thing at a time: what is decided, and the other choice."""
+        """Yield the choices that differ in one decision, each with the decision's name."""
         free = [d for d in self.dimensions if d.name not in self.cuts]
         for axis in choice.axes:
             parts = [part for part in PARTS if self.part(part)]
@@ -281,16 +283,17 @@ class Space(Parts):
                     yield old.name, _toggled(_toggled(choice, axis, old.name), axis, new.name)
 
     def divides(self, dimension: Dimension, choice: Choice, axis: str) -> bool:
-        """Whether a dimension can be sharded by one axis more, in one array at least; none that a loop or a window goes
-        along, unless a `shard_map` takes it so."""
+        """Whether one more axis can shard a dimension in at least one array.
+
+        A dimension that a loop or a window steps along is excluded, unless a `shard_map` takes it sharded.
+        """
         if dimension.undivided and not (dimension.mapped or dimension.taken):
             return False
         by = math.prod(choice.sizes[a] for a in (*choice.by(dimension.name), axis))
         return any(size % by == 0 for size in dimension.sizes)
 
     def key(self, plan: Plan) -> Any:
-        """What two plans have in common that cost the same: axes that the program does not name are known by their
-        places among those of more than one device."""
+        """Return a key that plans of equal cost share: axes that the program does not name are numbered by position."""
         axes = [name for name, size in plan.mesh.shape.items() if size > 1]
         renamed = {name: name if name in self.required else str(place) for place, name in enumerate(axes)}
         specs = tuple(
@@ -307,8 +310,10 @@ class Space(Parts):
         )
 
     def named(self, choice: Choice) -> Choice:
-        """The choice with the axes that the search has invented called by what they shard: `data` the batch, `model`
-        what lies between the layers' products, `fsdp` the state alone where there is a `data`."""
+        """Return the choice with the invented axes named by their use.
+
+        `data` shards the batch, `model` the dimensions between the layers' products, and `fsdp` the state alone.
+        """
         if self.mesh is not None or self.required or self.sizes or self.cutting or choice.based:
             return choice
         if self.base is not None:
@@ -328,7 +333,7 @@ class Space(Parts):
         return replace(choice, mesh=tuple((new[axis], size) for axis, size in choice.mesh), cuts=cuts)
 
     def _shapes(self, choice: Choice) -> Iterator[Choice]:
-        """The same decisions on meshes of which two axes have other sizes, or have changed places."""
+        """Yield the same decisions on meshes with two axes resized or swapped."""
         if self.mesh is not None:
             return
         sizes = choice.sizes
@@ -339,7 +344,7 @@ class Space(Parts):
                 new = sizes | {give: sizes[give] // prime, take: sizes[take] * prime}
                 if self._allowed(new):
                     yield replace(choice, mesh=tuple((n, new[n]) for n, _ in choice.mesh))
-        if self.required:  # without, axes are known by their places alone, and the sizes have all orders
+        if self.required:  # otherwise `key` ignores names, and `meshes` already has all orders of sizes
             for one, two in itertools.combinations(range(len(choice.mesh)), 2):
                 if choice.mesh[one][1] > 1 and choice.mesh[two][1] > 1:
                     order = list(choice.mesh)
@@ -347,7 +352,6 @@ class Space(Parts):
                     yield replace(choice, mesh=tuple(order))
 
     def _mesh(self, choice: Choice, bare: bool) -> DeviceMesh:
-        """The mesh of a choice; see `plan`."""
         if self.mesh is not None:
             return self.mesh
         shape = {n: size for n, size in choice.sizes.items() if not bare or size > 1 or n in self.required}
@@ -359,8 +363,11 @@ class Space(Parts):
         return replace(mesh, device_ids=base.device_ids, slice_ids=base.slice_ids, in_order=base.in_order)
 
     def plan(self, choice: Choice, *, bare: bool = False) -> Plan:
-        """The plan of a choice; `bare`: without axes of one device that the program does not ask for. With them all
-        meshes have the same names, and the program need not be traced anew."""
+        """Return the plan of a choice.
+
+        With `bare`, axes of size 1 that the program does not name are dropped. Otherwise all meshes have the same axis
+        names, so that the program need not be traced anew.
+        """
         sizes = choice.sizes
         cuts: dict[str, list[tuple[str, ...]]] = {a.name: [()] * len(a.shape) for a in self.arguments}
         decided = {what: axes for what, axes in choice.cuts if what not in PARTS}
@@ -387,8 +394,8 @@ class Space(Parts):
     def _based(
         self, choice: Choice, now: dict[str, tuple[str, ...]], cuts: dict[str, list[tuple[str, ...]]]
     ) -> dict[str, tuple[str, ...]]:
-        """Writes what the given plan shards, but for the dimensions of which something else is decided; what is
-        decided."""
+        """Write the given plan's sharding into `cuts`, except for changed dimensions, and return the changed
+        decisions."""
         was = dict(self.given.cuts)
         changed = {name for name in was.keys() | now.keys() if was.get(name, ()) != now.get(name, ())}
         other = {m for name in changed for m in self.by_name[name].members}
@@ -400,12 +407,11 @@ class Space(Parts):
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Tree path → shape, of the arguments."""
         return {a.name: tuple(a.shape) for a in self.arguments}
 
     @cached_property
     def kept(self) -> dict[str, tuple[int, ...]]:
-        """Tree path → dimensions of which it is pinned what shards them, or along which a loop or a window goes."""
+        """Tree path → dimensions that are pinned, or that a loop or a window steps along."""
         kept: dict[str, tuple[int, ...]] = {}
         stepped = (d.name for d in self.dimensions if d.undivided)
         for name in dict.fromkeys((*self.cuts, *stepped)):
@@ -415,7 +421,7 @@ class Space(Parts):
 
 
 def _cut(dims: list[tuple[str, ...]], size: int, place: int, axes: Sequence[str], sizes: Mapping[str, int]) -> None:
-    """Cuts an array's dimension by the axes that nothing else in it has, as far as they divide."""
+    """Shard an array's dimension by the axes that the array does not use yet, as far as they divide its size."""
     taken = {a for dim in dims for a in dim}
     for axis in axes:
         longer = (*dims[place], axis)
@@ -430,8 +436,7 @@ def _cut_free(
     sizes: Mapping[str, int],
     kept: Sequence[int] = (),
 ) -> None:
-    """Shards an array along its largest dimension that nothing shards and that divides, by the axes that it has not
-    yet."""
+    """Shard an array by the axes it does not use yet, along its largest unsharded dimension that they divide."""
     taken = {a for dim in dims for a in dim}
     left = tuple(a for a in axes if a not in taken and sizes[a] > 1)
     by = math.prod(sizes[a] for a in left)
@@ -440,7 +445,7 @@ def _cut_free(
         if left and not dims[place] and shape[place] % by == 0:
             dims[place] = left
             return
-    for place in places:  # behind what shards it already
+    for place in places:  # minor to the axes that shard the dimension already
         whole = by * math.prod(sizes[a] for a in dims[place])
         if left and shape[place] % whole == 0:
             dims[place] = (*dims[place], *left)
@@ -448,7 +453,7 @@ def _cut_free(
 
 
 def _toggled(choice: Choice, axis: str, *whats: str) -> Choice:
-    """The choice with an axis more on dimensions or parts of the state; without it, where the first has it."""
+    """Return the choice with an axis added to dimensions or parts of the state; removed if the first has it."""
     gone = axis in choice.by(whats[0])
     for what in whats:
         axes = tuple(a for a in choice.by(what) if a != axis)
@@ -467,6 +472,5 @@ def _factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 @functools.cache
 def _primes(number: int) -> list[int]:
-    """The prime factors of a number, each once."""
     divisors = [n for n in range(2, number + 1) if number % n == 0]
     return [n for n in divisors if all(n % smaller for smaller in divisors if smaller < n)]

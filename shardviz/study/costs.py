@@ -1,4 +1,4 @@
-"""The same program at several plans, or on several machines, in one table of what each costs.
+"""One table of the costs of a program under several plans, or on several machines.
 
 cost_table(report, targets=["tpu v5p:8x8x8", "tpu v5e:16x16*2", "gpu h100:64x8"])
 cost_table({"FSDP": one, "FSDP + TP": other}, targets="tpu v5p:8x8x8")
@@ -16,7 +16,7 @@ from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 
-# column → (its number, None where not known; whether the least is the best)
+# column → (its number, None if unknown; whether less is better)
 _BEST: Mapping[str, tuple[Callable[[StepCost], float | None], bool]] = {
     "bytes": (lambda c: None if c.total.unknown else float(c.total.bytes), True),
     "runs": (lambda c: None if c.total.unknown else float(c.total.runs), True),
@@ -30,7 +30,7 @@ COLUMNS = tuple(_BEST)
 
 @dataclass(frozen=True, repr=False)
 class CostTable(Displayed):
-    """What several plans or machines cost, side by side.
+    """The costs of several plans or machines, side by side.
 
     Attributes:
         costs: name → cost, in the order given.
@@ -41,14 +41,16 @@ class CostTable(Displayed):
     costs: Mapping[str, StepCost]
 
     def value(self, name: str, column: str) -> float | None:
-        """A number of the table: `bytes` (operands on one device), `runs` (of collectives), `seconds`, `memory`
-        (bytes on one device, where a compiler has planned it), `mfu`, `tokens` (or samples, a second and chip). None
-        where it is not known."""
+        """Return a number of the table; None if unknown.
+
+        `bytes` is collective operands per device; `runs` counts collectives. `memory` is bytes per device as planned by
+        a compiler. `tokens` is tokens (or samples) per second and chip. Other columns are `seconds` and `mfu`.
+        """
         return _BEST[column][0](self.costs[name])
 
     def best(self, column: str) -> frozenset[str]:
-        """The names that are best in a column; none where fewer than two are known, all are the same, or
-        the rows are of several levels."""
+        """Return the best names in a column. Empty if fewer than two values are known, all are equal, or levels
+        differ."""
         if column not in _BEST:
             raise ShardvizError(f"there is no column {column!r}; there are {', '.join(COLUMNS)}")
         if len(self.levels) > 1:
@@ -61,7 +63,7 @@ class CostTable(Displayed):
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Which programs the rows are of, each once: see `StepCost.basis`."""
+        """The distinct bases of the costs; see `StepCost.basis`."""
         return tuple(dict.fromkeys(c.basis for c in self.costs.values()))
 
 
@@ -72,17 +74,18 @@ def cost_table(
     tokens: float | bool | None = None,
     model_flops: float | None = None,
 ) -> CostTable:
-    """One table of what several plans or machines cost.
+    """Return one table of the costs of several plans or machines.
 
     Args:
-        what: a report, or (name, report) pairs or a dictionary of them; a `StepCost` stands for itself, on its machine.
-        targets: the machine or machines; without any, each report's own target.
-        tokens, model_flops: as `sv.cost`, the same for all. For its other options give the costs that it makes.
+        what: a report, or (name, report) pairs or a dictionary of them. A `StepCost` may replace a report; it keeps its
+            machine.
+        targets: the machine or machines; None for each report's own target.
+        tokens, model_flops: as `sv.cost`, the same for all rows. For its other options pass `StepCost`s.
 
     Raises:
-        MeshError: if a mesh has another number of devices than its machine; the message names the row.
-        TargetError: if there is no such machine, or it has no speed (`cpu`).
-        ShardvizError: if there is nothing to compare, two rows have one name, or a row is no report.
+        MeshError: if a mesh and its machine differ in size; the message names the row.
+        TargetError: if the machine is unknown, or has no known speed (`cpu`).
+        ShardvizError: if there is nothing to compare, two rows share a name, or a row is no report.
 
     Examples:
         >>> import shardviz as sv

@@ -1,11 +1,13 @@
-"""Exercises: predict how the compiler shards a program, then have it say so, with what was missed and why.
+"""Exercises: predict how the compiler shards a program, then compare with the compiler.
 
     exercise = sv.lessons.exercise(program, plan, ask="collectives")       # shows the question
-    exercise.answer([("all-reduce", "model", "65.5 kB")])                  # what one expects
-    assert exercise.reveal().score == 1                                    # the compiler's answer, and a score
+    exercise.answer([("all-reduce", "model", "65.5 kB")])                  # the learner's prediction
+    assert exercise.reveal().score == 1                                    # asks the compiler, and grades the answer
+    exercise.reveal(give_up=True)                                          # the compiler's answer, and why
 
-Nothing is compiled before the reveal. The right answer is that of the compiler at the exercise's level, the reasons are
-those of `program.why`, which are tried. A further answer is a further try; the result says how many there were.
+Nothing is compiled before `reveal`. The compiler's answer at the exercise's level is right. A wrong answer gets a
+verdict and hints. The right answer, with the reasons of `program.why`, is shown to learners who give up. The result
+counts the tries.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardviz.ask.calls import program_and_plan
@@ -22,11 +24,11 @@ from shardviz.caching import cached_property
 from shardviz.costs.step_cost import cost_of
 from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError, excerpt
-from shardviz.judge.comparison import Comparison, compare
+from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records import PlanRecord
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.collectives import KINDS, Collective, axes_words
@@ -38,19 +40,25 @@ from shardviz.records.why import CollectiveWhy, Why
 ASKS = ("outputs", "collectives", "cheaper", "memory", "seconds")
 EQUAL = "equal"
 KEPT = "kept"
-"""For `memory`: what the forward pass keeps for the backward pass."""
-_NEAR = 0.1  # within which share bytes and seconds are right
-_SMALL = 0.01  # of all bytes that are moved: who leaves these collectives out has missed nothing
-_FORMULAS = 3  # of the longest collectives, that are shown
-_SAME = 0.01  # within which share two plans cost the same
+"""For `memory`: the activations kept for the backward pass. No spec states their size, so the answer may omit them."""
+_NEAR = 0.1  # bytes and seconds within this relative error are right
+_SMALL = 0.01  # collectives below this share of all bytes moved may be omitted
+_FORMULAS = 3  # how many of the longest collectives are shown with a formula
+_SAME = 0.01  # plans within this relative difference cost the same
 
 
 @dataclass(frozen=True, kw_only=True)
 class Graded(Displayed):
-    """One thing that was asked (an output's tree path, `all-reduce over model`, `the cheaper plan`), or that was
-    answered and is not so: what was answered and what the compiler says, each empty for nothing; the points that it
-    counts `of` those that it could (0 for what is too small to count); a verdict in a few words; and why it is so,
-    tried by propagation (None where that is not known)."""
+    """One graded row of a result.
+
+    Attributes:
+        what: the item: an output's tree path, `all-reduce over model` or `the cheaper plan`.
+        given: the learner's answer; empty if there is none.
+        right: the compiler's answer; empty if the item does not exist.
+        points, of: the points reached, and the points possible; `of` is 0 for items too small to count.
+        verdict: the verdict in a few words.
+        why: the cause, tried by propagation; None if unknown.
+    """
 
     what: str
     given: str
@@ -63,14 +71,15 @@ class Graded(Displayed):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result(Displayed):
-    """What came of an answer.
+    """The result of an answer.
 
     Attributes:
         ask, level, target, names: as `exercise` takes them.
-        rows: what was asked and said, each with its points.
-        tries: how many answers there were, this one included.
-        compared: for `cheaper`, what is different between the plans.
-        ideas: what there is to say to a common wrong idea that the answer shows.
+        rows: the graded items.
+        tries: number of answers, this one included.
+        shown: whether the document shows the right answer: all was right, or the learner gave up.
+        compared: for `cheaper`, the comparison of the plans.
+        ideas: hints for common misconceptions that the answer shows.
     """
 
     ask: str
@@ -78,28 +87,29 @@ class Result(Displayed):
     target: str
     rows: tuple[Graded, ...]
     tries: int
+    shown: bool
     compared: Comparison | None = None
     names: tuple[str, str] = ("A", "B")
     ideas: tuple[str, ...] = ()
 
     @property
     def points(self) -> float:
-        """The points that were reached; what was said and is not so costs some, but there are never fewer than 0."""
+        """The points reached, at least 0; wrong items subtract points."""
         return max(0.0, sum(row.points for row in self.rows))
 
     @property
     def of(self) -> float:
-        """The points that there were to reach."""
+        """The points possible."""
         return sum(row.of for row in self.rows)
 
     @property
     def score(self) -> float:
-        """The share of the points that was reached: 0 to 1."""
+        """The share of points reached, 0 to 1."""
         wrong = any(row.points < 0 for row in self.rows)
         return self.points / self.of if self.of else float(not wrong)
 
     def to_json(self) -> str:
-        """The result as JSON, for whoever grades: score, tries, and what was asked, said and right."""
+        """Return the result as JSON for a grader: score, tries, and each item with the given and the right answer."""
         rows = [
             {name: getattr(r, name) for name in ("what", "given", "right", "points", "of", "verdict")}
             for r in self.rows
@@ -114,10 +124,10 @@ class Exercise(Displayed):
 
     Attributes:
         program, plan, ask, other, names, level, target, title: as `exercise` takes them.
-        ideas: (what there is to say to a common wrong idea, the answer that shows it, as it was read).
-        given: the answer, as it was read; None before there is one.
-        result: what came of it; None before `reveal`.
-        tries: answers that were revealed.
+        ideas: (hint, the parsed wrong answer that gets the hint).
+        given: the parsed answer; None before `answer`.
+        result: the graded answer; None before `reveal`.
+        tries: number of revealed answers.
     """
 
     program: Program
@@ -144,27 +154,27 @@ class Exercise(Displayed):
         return answer_at(self.program, self.plan, self.level, self.target)
 
     def answer(self, answered: Any) -> Exercise:
-        """Says what one expects.
+        """Record the learner's prediction.
 
         Args:
             answered: for `outputs`, specs: a pytree prefix of the result, as `out_specs`, or tree path → spec. For
-                `collectives`, a list of (kind, axes) or (kind, axes, bytes), one for each kind and set of axes, where
-                bytes are operand bytes of all of them on one device in a step: a number, or text such as `16.8 MB`. For
-                `cheaper`, the name of a plan, or `equal`. For `memory`, name → bytes. For `seconds`, a number, or text
-                such as `66 us`.
+                `collectives`, a list of (kind, axes) or (kind, axes, bytes), one per kind and set of axes. Bytes are
+                the operand bytes of all of them per device and step: a number, or text such as `16.8 MB`. For
+                `cheaper`, the name of a plan, or `equal`. For `memory`, name → bytes; `kept` may be omitted. For
+                `seconds`, a number, or text such as `66 us`.
 
         Returns:
             The exercise itself, so that `.reveal()` can follow.
 
         Raises:
-            ShardvizError: if it cannot be read as such; the message says what is wrong.
+            ShardvizError: if the answer cannot be parsed.
         """
         self.given = self.read(answered)
         self.result = None
         return self
 
     def read(self, answered: Any) -> Any:
-        """An answer, read and checked; errors as `answer`."""
+        """Parse and check an answer; errors as `answer`."""
         return {
             "outputs": self._specs,
             "collectives": self._collectives,
@@ -174,10 +184,10 @@ class Exercise(Displayed):
         }[self.ask](answered)
 
     def reveal(self, *, give_up: bool = False) -> Result:
-        """Asks the compiler, and grades the answer.
+        """Ask the compiler, and grade the answer.
 
         Args:
-            give_up: show it without an answer, for no points.
+            give_up: show the right answer; without an answer the score is 0.
 
         Raises:
             ShardvizError: if there is no answer yet.
@@ -186,27 +196,31 @@ class Exercise(Displayed):
         if self.given is None and not give_up:
             raise ShardvizError("answer first: exercise.answer(...); or exercise.reveal(give_up=True)")
         if self.result is None:
-            grade = {"outputs": self._outputs, "collectives": self._moved, "cheaper": self._cheaper}
-            graded = (grade | {"memory": self._held, "seconds": self._time})[self.ask]()
+            grade = {"outputs": self._outputs, "collectives": self._collective_rows, "cheaper": self._cheaper}
+            graded = (grade | {"memory": self._parts, "seconds": self._time})[self.ask]()
             self.tries += 1
             lost = any(row.points < row.of or row.points < 0 for row in graded)
-            compared = compare(dict(zip(self.names, self._both, strict=True))) if self.ask == "cheaper" else None
+            compared = (
+                compare_reports(dict(zip(self.names, self._both, strict=True))) if self.ask == "cheaper" else None
+            )
             self.result = Result(
                 ask=self.ask, level=self.level, target=self.report.target, rows=tuple(graded), tries=self.tries,
-                compared=compared, names=self.names,
+                shown=not lost, compared=compared, names=self.names,
                 ideas=tuple(text for text, wrong in self.ideas if lost and _alike(self.given, wrong)),
             )  # fmt: skip
+        if give_up:
+            self.result = replace(self.result, shown=True)
         return self.result
 
     def widget(self) -> Any:
-        """The exercise as a form in a notebook: fields for the answer, a button, and the result below it."""
+        """Return the exercise as a form for a notebook: fields for the answer, a button, and the result."""
         return paint("form", self)
 
     # Outputs.
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The outputs that the plan leaves open: those that `outputs` asks for."""
+        """The outputs without a spec in the plan, which `outputs` asks for."""
         return tuple(name for name, spec in self.bound.out_specs.items() if spec is None)
 
     def _specs(self, answered: Any) -> dict[str, Spec | None]:
@@ -261,11 +275,11 @@ class Exercise(Displayed):
             size = None if len(each) == 2 or each[2] is None else amount_of(each[2], "B", "bytes")
             key = kind, ", ".join(sorted({axis_text(a) for a in axes}))
             if key in sizes:
-                raise ShardvizError(f"answer: {kind} over {key[1]} is there twice; give the bytes of both together")
+                raise ShardvizError(f"answer: {kind} over {key[1]} appears twice; give one entry with the sum of bytes")
             sizes[key] = size
         return sizes
 
-    def _moved(self) -> list[Graded]:
+    def _collective_rows(self) -> list[Graded]:
         over = lambda axes: axes_words(None) if axes is None else ", ".join(sorted(map(axis_text, axes)))  # noqa: E731
         groups = grouped(((c.kind, over(c.axes)), c) for c in self.report.collectives)
         sizes = {key: sum(c.assumed_bytes for c in group) for key, group in groups.items()}
@@ -281,11 +295,12 @@ class Exercise(Displayed):
                 continue
             guess = answered[key]
             near = guess is None or abs(guess - sizes[key]) <= _NEAR * sizes[key]
-            verdict = "right" if near else "right, but not the bytes"
+            off = "too many bytes" if (guess or 0.0) > sizes[key] else "too few bytes"
+            verdict = "right" if near else f"right, but {off}"
             words = "named" if guess is None else format_bytes(guess)
             rows.append(_graded(what, words, right, 1.0 if near else 0.5, 1.0, verdict))
         strange = [" over ".join(key) for key in answered if key not in groups]
-        return rows + [_graded(what, "named", None, -0.5, 0.0, "is not there") for what in strange]
+        return rows + [_graded(what, "named", None, -0.5, 0.0, "does not exist") for what in strange]
 
     # Cheaper.
 
@@ -320,7 +335,8 @@ class Exercise(Displayed):
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """What `memory` asks for: each argument, and what is kept for the backward pass → bytes on one device."""
+        """The sizes that `memory` asks for, in bytes per device: each argument, and the activations kept for the
+        backward pass."""
         sizes = summed((_root(value.name), value.bytes_per_device or 0.0) for value in self.report.arguments)
         return sizes | ({KEPT: self.report.residual_bytes} if self.report.residual_bytes else {})
 
@@ -331,10 +347,11 @@ class Exercise(Displayed):
             raise ShardvizError(f"answer({excerpt(repr(answered))}): expected name → bytes; there are {have}")
         return {name: amount_of(size, "B", name) for name, size in answered.items()}
 
-    def _held(self) -> list[Graded]:
+    def _parts(self) -> list[Graded]:
         least, answered = _SMALL * sum(self.parts.values()), self.given or {}
+        counts = lambda name, right: right >= least and (name != KEPT or name in answered)  # noqa: E731
         return [
-            self._amount(name, answered.get(name), right, format_bytes, small=right < least)
+            self._amount(name, answered.get(name), right, format_bytes, counts(name, right))
             for name, right in self.parts.items()
         ]
 
@@ -349,38 +366,41 @@ class Exercise(Displayed):
         formulas = [_graded(named(c), None, c.formula, 0.0, 0.0, "") for c in longest]
         return [self._amount("all collectives, one after the other", self.given, total, format_seconds), *formulas]
 
-    def _amount(self, what: str, guess: float | None, right: float, text: Any, small: bool = False) -> Graded:
+    def _amount(self, what: str, guess: float | None, right: float, text: Any, counts: bool = True) -> Graded:
         near = guess is not None and abs(guess - right) <= _NEAR * right
-        verdict = "right" if near else "too small to count" if small else "missed"
-        if guess is not None and not near and right:
-            verdict = f"{guess / right:.3g} times what it is"
+        if guess is None:
+            verdict = "missed" if counts else "left out" if what == KEPT else "too small to count"
+        else:
+            verdict = "right" if near else "too large" if guess > right else "too small"
         answered = None if guess is None else text(guess)
-        return _graded(what, answered, text(right), float(near and not small), float(not small), verdict)
+        return _graded(what, answered, text(right), float(near and counts), float(counts), verdict)
 
     # Why.
 
     def _why(self, of: Any) -> Any:
         try:
             return self.program.why(self.plan, of)
-        except ShardvizError:  # what is not there at level propagated cannot be explained there
+        except ShardvizError:  # level propagated has no such output or collective
             return None
 
     def _why_of(self, c: Collective) -> Any:
-        """Why a collective is there: that of Shardy's which is its like, on the same line where there is one."""
+        """Explain a compiled collective by the propagated one of the same kind and axes, preferably on the same
+        line."""
         alike = [p for p in self.program.propagate(self.plan).collectives if (p.kind, p.axes) == (c.kind, c.axes)]
         alike.sort(key=lambda p: (p.source != c.source, -p.assumed_bytes))
         return self._why(alike[0]) if alike else None
 
 
 def answer_at(program: Program, plan: Plan, level: str, target: Any = None) -> Report:
-    """The report of a level; only `compiled` is the target's own, so that the other answers are the same everywhere."""
+    """Return the report of a level. Only `compiled` depends on the target, so that other answers are the same
+    everywhere."""
     if level == "compiled":
         return program.compile(plan, "cpu" if target is None else target)
     return program.partition(plan) if level == "partitioned" else program.propagate(plan)
 
 
 def _alike(mine: Any, other: Any) -> bool:
-    """Whether two answers are the same; amounts nearly so, and one that was left out is like any."""
+    """Whether two answers are equal; amounts approximately, and an omitted amount equals any."""
     if isinstance(mine, float) and isinstance(other, float):
         return abs(mine - other) <= _NEAR * abs(other)
     if isinstance(mine, dict) and isinstance(other, dict) and other:
@@ -389,12 +409,11 @@ def _alike(mine: Any, other: Any) -> bool:
 
 
 def _root(path: str) -> str:
-    """The argument's name, at the beginning of a tree path."""
     return re.split(r"[\[.]", path)[0]
 
 
 def _name(axis: Any) -> Any:
-    """The name of a mesh axis, or of a part of one: (name, sizes before it, size)."""
+    """Return the name of a mesh axis, or of a sub-axis (name, size before it, size)."""
     return axis[0] if isinstance(axis, tuple) and axis else axis
 
 
@@ -406,7 +425,7 @@ def _graded(
 
 
 def _plain(spec: Spec, plan: Plan, rank: int) -> Spec:
-    """A full-rank spec without axes of size 1, which shard nothing."""
+    """Return a full-rank spec without axes of size 1."""
     full = Spec.of(spec, rank)
     dims = tuple(tuple(a for a in dim if not isinstance(a, str) or plan.mesh.shape[a] > 1) for dim in full.dims)
     return Spec(dims)
@@ -424,25 +443,25 @@ def exercise(
     title: str = "",
     ideas: Mapping[str, Any] | None = None,
 ) -> Exercise:
-    """A question about how the compiler shards a program: predict, then reveal.
+    """Make a question about how the compiler shards a program: predict, then reveal.
 
     Args:
-        program: what `sv.trace` gives, or an example of the gallery.
+        program: a traced program, or an example of the gallery.
         plan: mesh and specs; None for the example's own.
-        ask: `outputs`: how the results are sharded that the plan leaves open. `collectives`: which the compiler puts
-            in, over which axes, of how many bytes. `cheaper`: which of two plans, by the step's time on the target, or
-            without one by the bytes that are moved. `memory`: how many bytes of each argument one device holds, and of
-            what is kept for the backward pass. `seconds`: how long the collectives of a step take on the target.
+        ask: `outputs`: how are the outputs without a spec sharded? `collectives`: which collectives does the compiler
+            insert, over which axes, with how many bytes? `cheaper`: which of two plans takes less time on the target,
+            or moves fewer bytes if there is no target? `memory`: how many bytes per device does each argument take, and
+            the activations kept for the backward pass? `seconds`: how long do a step's collectives take on the target?
         other: for `cheaper`, the second plan.
-        names: for `cheaper`, what the plans are called.
-        level: whose answer is right: `partitioned` (XLA's partitioner, on simulated devices), `compiled` (the
+        names: for `cheaper`, the names of the plans.
+        level: the level of the right answer: `partitioned` (XLA's partitioner, on simulated devices), `compiled` (the
             target's whole compiler) or `propagated` (Shardy).
         target: the machine.
-        title: what the exercise is called.
-        ideas: common wrong ideas: what there is to say → the answer that shows it. Whoever gives it is told.
+        title: the exercise's title.
+        ideas: common misconceptions: a hint → the wrong answer that gets it. A hint does not state the right answer.
 
     Raises:
-        ShardvizError: if there is no such question, or something that it needs is missing.
+        ShardvizError: for an unknown question, or a missing argument.
         SpecError: if a plan does not fit the program.
 
     Examples:
@@ -479,27 +498,19 @@ def exercise(
 
 @dataclass(frozen=True, repr=False)
 class Scores(Displayed):
-    """What came of several exercises and puzzles.
-
-    Attributes:
-        exercises: these.
-    """
+    """The scores of several exercises and puzzles."""
 
     exercises: tuple[Any, ...]
 
     @property
-    def results(self) -> tuple[Any, ...]:
-        """Those that were answered."""
-        return tuple(e.result for e in self.exercises if e.result is not None)
-
-    @property
     def score(self) -> float:
-        """The mean score; what was not answered counts 0."""
-        return sum(r.score for r in self.results) / len(self.exercises) if self.exercises else 0.0
+        """The mean score; an unanswered exercise counts 0."""
+        reached = sum(each.result.score for each in self.exercises if each.result)
+        return reached / len(self.exercises) if self.exercises else 0.0
 
 
 def scores(*exercises: Any) -> Scores:
-    """The scores of several exercises and puzzles, as a table.
+    """Return the scores of several exercises and puzzles, as a table.
 
     Examples:
         >>> import shardviz as sv

@@ -1,5 +1,5 @@
-"""What lessons are made of: exercises (predict, then see) and puzzles (find a plan that is as good as par); the
-compiler keeps the score.
+"""The parts of a lesson: exercises (predict, then compare) and puzzles (find a plan as good as par), graded by the
+compiler.
 
 >>> import shardviz as sv
 >>> question = sv.lessons.exercise(sv.gallery.mlp(), ask="collectives", title="mlp")

@@ -1,8 +1,8 @@
-"""What may help a plan: proposals that `mending` tries.
+"""Proposals of changes for `fixing` to try.
 
-What a finding suggests; a logical dimension sharded as most of its arrays are, or along another axis of those that cost
-most; a value of a costly line constrained. Or the plan's `variant`, the program traced anew: with donated arguments, a
-dimension of another length, its layers under another checkpoint policy, a constraint of its own left out or changed.
+A proposal follows a finding's suggestion, shards a logical dimension along other axes, or constrains a value of a
+costly line. It may also change the plan's `variant`, which traces the program anew: donated arguments, a padded
+dimension, a checkpoint policy, or another constraint in the function.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axes_size, axis_name, axis_text
-from shardviz.program.dimensions import Dimension
-from shardviz.program.intermediates import Constrain, Intermediate, as_propagated
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
+from shardviz.propagate.dimensions import Dimension
 from shardviz.records import Finding, Findings, Value
 from shardviz.records.amounts import plural
 from shardviz.records.findings import Suggestion
@@ -36,25 +35,27 @@ from shardviz.records.groups import grouped
 from shardviz.records.paths import segments
 from shardviz.records.phases import phase
 from shardviz.records.report import Constrained, PlanRecord
-from shardviz.study.mends import Change, NotOffered
+from shardviz.study.fixes import Change, NotOffered
+from shardviz.tracing.intermediates import Constrain, Intermediate, as_propagated
 
 _COSTLY = 3
-"""How many mesh axes are looked at, those over which most is moved."""
+"""How many mesh axes are considered: those with the most bytes moved."""
 _HELD = 2
-"""How many values inside the function are tried at most."""
+"""Maximum number of values inside the function to constrain."""
 _FIGHTING = 3
-"""How many constraints of the function's own are tried at most, those at whose lines most is moved."""
+"""Maximum number of the function's own constraints to change, most bytes moved first."""
 _FIGHTS = 0.05
-"""A constraint at whose line a smaller share of all is moved does not fight the plan."""
+"""A constraint is considered if its line moves at least this share of all bytes."""
 _NAMED = 2
 _REPEATED = ("idle-axis", "repeated-work")
-"""The rules of findings that devices along an axis repeat each other: another dimension may take it."""
+"""The rules of findings about devices that repeat each other's work along an axis; another dimension may use that axis.
+"""
 _VARIED = frozenset(("donate", "pad", "checkpoint"))
-"""Suggestions that are of another program."""
+"""Kinds of suggestions that change the program rather than the plan."""
 
 
 def plan_of(report: Report) -> Plan:
-    """The plan that a report is of: every spec spelled out."""
+    """Return the plan of a report, with every spec explicit."""
     bound = report.plan
 
     def place(c: Constrained) -> Intermediate:
@@ -74,9 +75,15 @@ def plan_of(report: Report) -> Plan:
 
 @dataclass(eq=False)
 class Proposals:
-    """The changes to be tried, each once, those of the gravest findings first, of `most` findings. The program is as
-    the plan has it; without a `machine` that has a speed, bytes count. What the findings suggest besides goes to
-    `by_hand` where only a person can write it, and to `not_offered` where it cannot be tried."""
+    """The changes to try, each once, those of the gravest findings first.
+
+    Attributes:
+        program: the variant of the program that the plan asks for.
+        machine: None, or a machine without a known speed, counts bytes.
+        most: the number of findings to use.
+        by_hand: suggestions that only a person can carry out; filled while iterating.
+        not_offered: suggestions that cannot be tried; filled while iterating.
+    """
 
     program: Program
     report: Report
@@ -93,7 +100,7 @@ class Proposals:
             if change.plan.variant != self.plan.variant:
                 key = change.action
             elif not change.plan.constraints:
-                with contextlib.suppress(ShardvizError):  # it says why when it is tried
+                with contextlib.suppress(ShardvizError):  # raised again, and reported, when the change is tried
                     key = self.program.bind(change.plan)
             if key != self._bound and repr(key) not in seen and not self._steps_along(key):
                 seen.add(repr(key))
@@ -104,7 +111,7 @@ class Proposals:
         return self.program.bind(self.plan)
 
     def _steps_along(self, bound: Any) -> bool:
-        """Whether a plan shards a dimension that a loop steps along more than this one does."""
+        """Whether a plan shards a loop's stepped dimension along axes that the original plan does not use."""
         specs = bound.in_specs if isinstance(bound, PlanRecord) else {}
         stepped = (m for d in self.program.dimensions if d.undivided and not (d.mapped or d.taken) for m in d.arguments)
         ours = self._bound.in_specs
@@ -115,26 +122,26 @@ class Proposals:
         return len(change.plan.constraints) > len(self.plan.constraints)
 
     def traces(self, change: Change) -> tuple[bool, bool]:
-        """Why it needs another trace: it constrains a value more, or is one of the program."""
+        """Return the two reasons for another trace: a new constraint, and another variant of the program."""
         return self.constrains(change), change.plan.variant != self.plan.variant
 
     def reconstrains(self, change: Change) -> bool:
-        """Whether it changes a constraint of the function's own."""
+        """Whether it changes one of the function's own constraints."""
         return change.plan.variant.constraints != self.plan.variant.constraints
 
     @cached_property
     def findings(self) -> Findings:
-        """What is to be mended, the gravest first."""
+        """The findings to fix, gravest first."""
         return findings(self.report, self.machine)
 
     def _proposed(self) -> Iterator[Change]:
         left = self.most
-        for finding in (f for f in self.findings if f.mends):
+        for finding in (f for f in self.findings if f.suggestions):
             if not left:
                 break
-            left -= any(suggestion.kind != "code" for suggestion in finding.mends)
+            left -= any(suggestion.kind != "code" for suggestion in finding.suggestions)
             yield from self._donating(finding)
-            for suggestion in finding.mends:
+            for suggestion in finding.suggestions:
                 plan = self.suggested(suggestion)
                 if suggestion.kind in _VARIED:
                     yield from self._varied(finding, suggestion)
@@ -149,10 +156,10 @@ class Proposals:
         yield from self._reconstrained()
         yield from self._as_most_are()
         yield from self._by_costly_axes()
-        yield from self._held()
+        yield from self._constrained()
 
     def suggested(self, what: Suggestion) -> Plan | None:
-        """The plan with what a finding suggests; None where no plan says it."""
+        """Return the plan with a suggestion applied; None if a plan cannot express it."""
         ins, outs = dict(what.specs), dict(what.out_specs)
         if what.kind in ("argument", "output"):
             if what.kind == "argument":
@@ -165,22 +172,24 @@ class Proposals:
         if what.kind == "constrain":
             value = as_propagated(what.target, self.report.intermediates, lambda: self._values)
             at = what.source.short if what.source is not None and value is None else ""
+            target = value or next((v for v in reversed(self._values) if v.source == what.source), None)
+            if target is not None and what.spec is not None and len(what.spec.dims) > len(target.shape):
+                return None
             if value is not None and not self._is_what_its_line_makes(value):
                 return None
-            with contextlib.suppress(ShardvizError):  # it has no line, or is made by the backward pass
+            with contextlib.suppress(ShardvizError):  # no line, or a value of the backward pass
                 return self.plan.constrain(value, what.spec or Spec(), line=at)
         return None
 
     def _is_what_its_line_makes(self, value: Value) -> bool:
-        """Whether a constraint can be put on a value: by its variable, its columns, or as what its line makes last."""
+        """Whether a constraint can address a value: by its variable, its columns, or as the last value of its line."""
         if value.label or (value.source and value.source.columns):
             return True
         values = [v for v in self._values if v.source == value.source]
         return not values or values[-1].shape == value.shape
 
     def _donating(self, finding: Finding) -> Iterator[Change]:
-        """What a finding would have donated, at once."""
-        targets = [m.target for m in finding.mends if m.kind == "donate"]
+        targets = [m.target for m in finding.suggestions if m.kind == "donate"]
         roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
         if roots:
             plan = self.plan.with_variant(donated=roots)
@@ -189,22 +198,21 @@ class Proposals:
             yield Change(plan=plan, finding=finding, action=f"donate {' and '.join(roots)}", write=write)
 
     def _varied(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
-        """The plan, of a program with what a finding suggests and no plan says."""
+        """Propose a variant of the program for a suggestion that a plan cannot express."""
         if what.kind == "checkpoint":
 
-            def told(made: Program) -> str:
-                if not checkpoints(made):
-                    raise ShardvizError("no loop and no jax.checkpoint in it is differentiated, to put it around")
-                return ", and ".join(checkpoint_words(made, what.policy, _NAMED))
+            def code(variant: Program) -> str:
+                if not checkpoints(variant):
+                    raise ShardvizError("the function differentiates no loop and no jax.checkpoint to apply it to")
+                return ", and ".join(checkpoint_words(variant, what.policy, _NAMED))
 
             plan = self.plan.with_variant(checkpoint=what.policy)
-            yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", told=told)
+            yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", code=code)
         if what.kind == "pad":
             yield from self._padded(finding, what)
 
     def _padded(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
-        """A dimension made longer in all arrays that have it, sharded as it is, and by the axes that did not divide
-        it."""
+        """Propose a longer dimension in all arrays that have it, also sharded by the axes that did not divide it."""
         member = f"{what.target}:{what.dimension}"
         having = [d for d in self.program.dimensions if member in map(str, d.members)]
         sizes = {v.name: v.shape for v in self.report.arguments}
@@ -217,7 +225,7 @@ class Proposals:
         wide = self.plan.with_variant(lengths={member: (was, better)})
         action = f"make dimension {dimension.name} {better:,} long, in place of {was:,}"
         yield Change(plan=wide, finding=finding, action=action, write=write)
-        cuts = self._cuts[dimension.name]
+        cuts = self._axes_of[dimension.name]
         axes = cuts.most_common(1)[0][0] if cuts else ()
         if more := tuple(a for a in finding.axes if a not in axes):
             plan = wide.with_dimension(dimension, (*axes, *more))
@@ -225,7 +233,7 @@ class Proposals:
             yield Change(plan=plan, finding=finding, action=f"{action}, and shard it along {along}", write=write)
 
     def _laid_out(self, what: Suggestion) -> Plan | None:
-        """The plan with the mesh's devices in another order, as the finding timed it."""
+        """Return the plan with the mesh's devices in the order that the finding timed."""
         mesh = self.plan.mesh
         if what.policy:
             return self.plan.with_mesh(reordered(mesh, what.policy))
@@ -236,12 +244,11 @@ class Proposals:
 
     @cached_property
     def _values(self) -> tuple[Value, ...]:
-        """What is made inside, as Shardy's level has it."""
         return self.program.propagate(self.plan).intermediates
 
     @cached_property
-    def _cuts(self) -> dict[str, Counter[tuple[Axis, ...]]]:
-        """Logical dimension → the axes that shard it in each array, by how many elements these have."""
+    def _axes_of(self) -> dict[str, Counter[tuple[Axis, ...]]]:
+        """Logical dimension → the axes that shard it, weighted by the number of elements of the arrays."""
         sizes = {v.name: math.prod(v.shape) for v in self.report.arguments}
         cuts = {}
         for dimension in self.program.dimensions:
@@ -253,15 +260,16 @@ class Proposals:
         return cuts
 
     def _as_most_are(self) -> Iterator[Change]:
-        """Each logical dimension sharded in all its arrays as it is in most of them."""
+        """Propose each logical dimension sharded in all its arrays as it is in most of them."""
         for dimension in self.program.dimensions:
-            if len(cuts := self._cuts[dimension.name]) > 1:
+            if len(cuts := self._axes_of[dimension.name]) > 1:
                 for axes, _ in cuts.most_common(2):
                     if not (axes and dimension.undivided):
                         yield self._with(dimension, axes)
 
     def _by_more_axes(self) -> Iterator[Change]:
-        """The batch along the axes that shard no argument too, along all, and along all with nothing else sharded."""
+        """Propose the batch sharded along the unused axes too, along all axes, and along all with nothing else
+        sharded."""
         used = {axis_name(a) for spec in self._bound.in_specs.values() for a in spec.axes}
         sizes = self.plan.mesh.shape
         whole = {name: Spec() for name, spec in self._bound.in_specs.items() if spec.axes}
@@ -277,12 +285,13 @@ class Proposals:
 
     @cached_property
     def _batches(self) -> list[tuple[Dimension, tuple[Axis, ...]]]:
-        """The dimensions that are a batch's, and the axes that shard each in most arrays."""
-        cuts = lambda d: self._cuts[d.name].most_common(1)[0][0] if self._cuts[d.name] else ()  # noqa: E731
+        """The batch dimensions, and the axes that shard each in most arrays."""
+        cuts = lambda d: self._axes_of[d.name].most_common(1)[0][0] if self._axes_of[d.name] else ()  # noqa: E731
         return [(d, cuts(d)) for d in self.program.dimensions if d.of == "batch"]
 
     def _reconstrained(self) -> Iterator[Change]:
-        """The function's own constraints that fight the plan: left out, or with the batch as the plan shards it."""
+        """Propose to drop the function's constraints that fight the plan, or to shard the batch in them as the plan
+        does."""
         moves = [c for c in self.program.propagate(self.plan).collectives if c.kind != "all-reduce"]
         total = sum(c.assumed_bytes for c in moves)
         moved: Counter[Any] = Counter()
@@ -308,7 +317,8 @@ class Proposals:
                 yield self._with_constraints(together)
 
     def _by_batch(self, spec: Spec, shape: Sequence[int]) -> tuple[tuple[str, ...], ...] | None:
-        """A constraint's dimensions with the batch sharded as the plan does; None where it is so already, or cannot."""
+        """Return a constraint's dimensions with the batch sharded as in the plan; None if it already is, or cannot
+        be."""
         for dimension, axes in self._batches:
             d = next((d for d, size in enumerate(shape) if size in dimension.sizes), None)
             if d is None or not axes or not all(isinstance(a, str) for a in axes) or not self._divides(dimension, axes):
@@ -326,10 +336,10 @@ class Proposals:
         action = f"drop the constraint {before} at {lines}"
         if after is not None:
             action = f"constrain to {after} in place of {before} at {lines}"
-        return Change(plan=plan, action=action, told=constraint_words)
+        return Change(plan=plan, action=action, code=constraint_words)
 
     def _by_costly_axes(self) -> Iterator[Change]:
-        """Each logical dimension with one of the axes over which most is moved more, or less."""
+        """Propose one of the axes with the most bytes moved more or less for each logical dimension."""
         moved: Counter[str] = Counter()
         for c in self.report.collectives:
             for axis in c.axes or ():
@@ -338,9 +348,8 @@ class Proposals:
             yield from self._along(axis)
 
     def _along(self, axis: str) -> Iterator[Change]:
-        """Each logical dimension along an axis too, or along it no more."""
         for dimension in self.program.dimensions:
-            cuts = self._cuts[dimension.name]
+            cuts = self._axes_of[dimension.name]
             axes = cuts.most_common(1)[0][0] if cuts else ()
             if axis in axes:
                 yield self._with(dimension, tuple(a for a in axes if a != axis))
@@ -358,7 +367,6 @@ class Proposals:
         return Change(plan=plan, action=f"{does} in {self._where(plan)}")
 
     def _where(self, plan: Plan) -> str:
-        """The arguments that a plan shards otherwise, in words."""
         try:
             bound = self.program.bind(plan)
         except ShardvizError:
@@ -368,22 +376,22 @@ class Proposals:
             return " and ".join(names)
         return f"{names[0]} and {plural(len(names) - 1, 'more array')}"
 
-    def _held(self) -> Iterator[Change]:
-        """The largest variables of the forward pass, held sharded along the axes over which most is summed there."""
+    def _constrained(self) -> Iterator[Change]:
+        """Propose to shard the largest forward variables along the axes with the most bytes summed."""
         sums: Counter[tuple[str, ...]] = Counter()
         for c in self.report.collectives:
             if c.kind == "all-reduce" and c.axes and c.phase == "forward":
                 sums[tuple(map(axis_name, c.axes))] += round(c.assumed_bytes)
         for axes, _ in sums.most_common(1):
             heavy = sorted(self._values, key=lambda v: -(v.bytes_per_device or 0.0) * (v.count or 1))
-            cut = ((value, self._more_cut(value, axes)) for value in heavy)
+            cut = ((value, self._more_sharded(value, axes)) for value in heavy)
             for value, spec in itertools.islice(((v, s) for v, s in cut if s is not None), _HELD):
                 with contextlib.suppress(ShardvizError):
                     plan, line = self.plan.constrain(value, spec), value.source.short if value.source else ""
                     yield Change(plan=plan, action=f"constrain {value.label} at {line} to {spec}")
 
-    def _more_cut(self, value: Value, axes: Sequence[str]) -> Spec | None:
-        """A variable's spec with these axes on the first dimension that nothing shards; None where that cannot be."""
+    def _more_sharded(self, value: Value, axes: Sequence[str]) -> Spec | None:
+        """Return a variable's spec with these axes on its first unsharded dimension; None if they do not fit."""
         if not value.label or value.spec is None or value.source is None or value.manual:
             return None
         if phase(value.name_stack) != "forward" or set(axes) & set(map(axis_name, value.spec.axes)):
@@ -396,13 +404,12 @@ class Proposals:
 
 
 def _names(dims: Sequence[Sequence[Axis]]) -> tuple[tuple[str, ...], ...]:
-    """The names of the axes of each dimension."""
     return tuple(tuple(map(axis_name, axes)) for axes in dims)
 
 
 def _action(what: Suggestion, plan: Plan) -> str:
-    """A suggestion in words; a value inside by what the person calls it."""
+    """Return a suggestion in words; a value inside the function by the user's name for it."""
     if what.kind != "constrain" or what.text:
         return what.words
     named = plan.constraints[-1].value
-    return f"constrain {named.name or 'what is made'} at {named.line} to {what.spec}"
+    return f"constrain {named.name or 'the value'} at {named.line} to {what.spec}"

@@ -1,4 +1,4 @@
-"""Puzzles: find a plan that is as fast as par and takes no more memory; the compiler keeps the score.
+"""Puzzles: find a plan that is as fast as par and needs no more memory; the compiler keeps the score.
 
     puzzle = sv.lessons.puzzle(program, {"data": 4, "model": 2}, target="tpu v5e:2x4", par=experts_plan)
     puzzle                           # the program, the machine, and par in seconds and bytes
@@ -6,8 +6,8 @@
     puzzle.answer(sv.Plan(...))      # the same in code: an `Attempt` with its stars and hints
     puzzle.reveal()                  # par's plan, after a try
 
-Par is a plan, and what it takes is never typed: its seconds and bytes are those of the same compiler at the same level
-as the answer's. The hints are the findings of the learner's own plan.
+Par is a plan. Its seconds and bytes are computed by the same compiler at the same level as the learner's. Hints are
+findings of the learner's plan that par's plan does not have, and where the plan costs more than par's.
 """
 
 from __future__ import annotations
@@ -24,33 +24,35 @@ from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError
-from shardviz.judge.comparison import Comparison, compare
+from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records import Findings
+from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.report import ASKED
 from shardviz.study.exercise import answer_at
 
 STARS = 3
-_SAME = 0.005  # within which share two amounts are the same
-_NEAR = 1.25  # how many times par's seconds and bytes are worth two stars
+_SAME = 0.005  # amounts within this relative difference are equal
+_NEAR = 1.25  # two stars for at most this multiple of par's seconds and bytes
 
 Idea = Plan | Callable[[Report], bool]
-"""What shows a wrong idea: a plan that follows it, or what says of the answer's report whether it does."""
+"""A misconception: a plan that follows it, or a predicate of the answer's report."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Attempt(Displayed):
-    """What a plan is worth.
+    """The score of a plan.
 
     Attributes:
         plan: the plan.
         report: the compiler's answer.
-        cost: what its step costs on the machine.
-        par: what a step of par's plan costs, by a report of the same level.
-        start: what a step of the plan costs that the puzzle begins with.
-        tries: how many plans were scored, this one included.
-        ideas: what there is to say to a common wrong idea that the plan follows.
+        cost: the cost of its step on the machine.
+        par: the cost of a step of par's plan, at the same level.
+        start: the cost of a step of the puzzle's starting plan.
+        tries: number of scored plans, this one included.
+        par_findings: the findings of par's plan.
+        ideas: hints for common misconceptions that the plan follows.
     """
 
     plan: Plan
@@ -59,55 +61,81 @@ class Attempt(Displayed):
     par: StepCost
     start: StepCost
     tries: int
+    par_findings: Findings
     ideas: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
-        """Seconds of a step."""
+        """Seconds per step."""
         return self.cost.step.seconds
 
     @property
     def bytes(self) -> float:
-        """Bytes that one device needs, as far as the level tells."""
+        """Bytes per device, as far as the level knows."""
         return self.cost.needs.total
 
     @property
     def times_par(self) -> tuple[float, float]:
-        """Seconds and bytes, each as a multiple of par's."""
+        """Seconds and bytes as multiples of par's."""
         return self.seconds / self.par.step.seconds, self.bytes / self.par.needs.total
 
     @property
     def fits(self) -> bool:
-        """Whether it is not known that the machine has too little memory for it."""
+        """Whether the plan may fit the machine's memory."""
         return self.cost.needs.fits is not False
 
     @property
     def stars(self) -> int:
-        """3: par is reached; 2: at most a quarter above; 1: better than the start; 0: not even that, or too large."""
+        """3: as good as par; 2: at most a quarter above; 1: better than the start; 0: otherwise, or too large."""
         worst = max(self.times_par)
         better = self.seconds < self.start.step.seconds * (1 - _SAME) or self.start.needs.fits is False
         return 0 if not self.fits else 3 if worst <= 1 + _SAME else 2 if worst <= _NEAR else int(better)
 
     @property
     def under_par(self) -> bool:
-        """Whether it is better than par: in one of the two, and in neither worse."""
+        """Whether it beats par in time or memory and is not worse in the other."""
         return self.stars == STARS and min(self.times_par) < 1 - _SAME
 
     @property
     def score(self) -> float:
-        """The share of the stars: 0 to 1."""
+        """The share of stars, 0 to 1."""
         return self.stars / STARS
 
     @property
     def hints(self) -> Findings:
-        """The findings of the plan, the gravest first; none where par is reached."""
-        return Findings() if self.stars == STARS else self.report.findings_on(self.cost.machine)
+        """The findings that par's plan does not have, gravest first; none if par is reached."""
+        of_par = {(f.rule, f.value) for f in self.par_findings}
+        own = () if self.stars == STARS else self.report.findings_on(self.cost.machine)
+        return Findings(f for f in own if (f.rule, f.value) not in of_par)
+
+    @property
+    def excess(self) -> tuple[str, ...]:
+        """One sentence each for the largest excess over par's memory and time; none if par is reached."""
+        slower, larger = (times > 1 + _SAME for times in self.times_par)
+        reports, costs = (self.report, self.par.report), (self.cost, self.par)
+        arguments = ({a.name: a.bytes_per_device or 0.0 for a in report.arguments} for report in reports)
+        times = (
+            {"matrix products": c.step.compute, "memory traffic": c.step.memory, "communication": c.step.communication}
+            for c in costs
+        )
+        compared = (
+            larger and _most("Memory", format_bytes, *(cost.needs.parts for cost in costs)),
+            larger and _most("Among the arguments", format_bytes, *arguments),
+            slower and _most("Time", format_seconds, *times),
+        )
+        return tuple(sentence for sentence in compared if sentence)
+
+
+def _most(what: str, text: Callable[[float], str], mine: Mapping[str, float], par: Mapping[str, float]) -> str:
+    """Name the amount that exceeds par's most; empty if none does."""
+    above = [name for name in mine if mine[name] > par.get(name, 0.0)]
+    name = max(above, key=lambda name: mine[name] - par.get(name, 0.0), default="")
+    return f"{what}: {name} {text(mine[name])}, {text(par.get(name, 0.0))} for par." if name else ""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Solution(Displayed):
-    """Par's plan: it in Python, what its step costs, and what is different from the plan that the puzzle begins
-    with."""
+    """Par's plan: its code, its step cost, and the comparison with the starting plan."""
 
     plan: Plan
     code: str
@@ -117,13 +145,13 @@ class Solution(Displayed):
 
 @dataclass(eq=False, repr=False)
 class Puzzle(Displayed):
-    """A program for which a plan is wanted; made by `sv.lessons.puzzle`.
+    """A program that needs a plan; made by `sv.lessons.puzzle`.
 
     Attributes:
         program, start, target, level, title, ideas: as `puzzle` takes them.
         par_plan: the plan that reaches par.
-        result: the best `Attempt` so far; None before there is one.
-        tries: plans that were scored.
+        result: the best `Attempt` so far; None before the first.
+        tries: number of scored plans.
     """
 
     program: Program
@@ -140,12 +168,17 @@ class Puzzle(Displayed):
 
     @cached_property
     def par(self) -> StepCost:
-        """What a step of par's plan costs."""
+        """The cost of a step of par's plan."""
         return self._cost(self.par_plan)[1]
 
     @cached_property
+    def par_findings(self) -> Findings:
+        """The findings of par's plan, which are not hints."""
+        return self._cost(self.par_plan)[0].findings_on(self.par.machine)
+
+    @cached_property
     def begun(self) -> StepCost:
-        """What a step costs of the plan to begin with."""
+        """The cost of a step of the starting plan."""
         return self._cost(self.start)[1]
 
     @cached_property
@@ -155,30 +188,33 @@ class Puzzle(Displayed):
 
     @property
     def explorer(self) -> Any:
-        """The form's explorer; `answer()` scores the plan that it has."""
+        """The form's explorer; `answer()` scores its plan."""
         if self.form is self:
-            raise ShardvizError("no explorer is open where nobody looks on; give a plan: puzzle.answer(plan)")
+            raise ShardvizError("no explorer is open outside a notebook; give a plan: puzzle.answer(plan)")
         return self.form.explorer
 
     def answer(self, plan: Plan | None = None) -> Attempt:
-        """Scores a plan.
+        """Score a plan.
 
         Args:
             plan: the plan; None for the one in `puzzle.explorer`.
 
         Raises:
-            ShardvizError: if it is for a mesh of another size, or its time is not known.
+            ShardvizError: if its mesh has another size, or its time is unknown.
             SpecError, CompileError, TargetError: as `program.partition`.
         """
         plan = plan or self.explorer.state.plan
         assert plan is not None
         if plan.mesh.size != self.start.mesh.size:
             size = self.start.mesh.size
-            raise ShardvizError(f"answer: the mesh has {plan.mesh.size} devices, and {self.target} has {size}")
+            raise ShardvizError(
+                f"answer: the plan's mesh has {plan.mesh.size} devices, expected {size} as on {self.target}"
+            )
         report, cost = self._cost(plan)
         self.tries += 1
         attempt = Attempt(
             plan=plan, report=report, cost=cost, par=self.par, start=self.begun, tries=self.tries,
+            par_findings=self.par_findings,
             ideas=tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea)),
         )  # fmt: skip
         rank = lambda a: (-a.stars, max(a.times_par))  # noqa: E731
@@ -186,10 +222,10 @@ class Puzzle(Displayed):
         return attempt
 
     def reveal(self, *, give_up: bool = False) -> Solution:
-        """Par's plan, with what it changes.
+        """Return par's plan and its differences from the starting plan.
 
         Args:
-            give_up: show it before any try.
+            give_up: allow this before any try.
 
         Raises:
             ShardvizError: if nothing was tried yet.
@@ -199,11 +235,12 @@ class Puzzle(Displayed):
         both = {"start": self._cost(self.start)[0], "par": self._cost(self.par_plan)[0]}
         return Solution(
             plan=self.par_plan, code=self.program.plan_code(self.par_plan), cost=self.par,
-            compared=compare(both, target=self.target),
+            compared=compare_reports(both, target=self.target),
         )  # fmt: skip
 
     def widget(self) -> Any:
-        """The form, always the same: buttons that open the explorer, score its plan, and show the solution."""
+        """Return the form: buttons that open the explorer, score its plan, and show the solution. Each call returns the
+        same form."""
         return self.form
 
     def _cost(self, plan: Plan) -> tuple[Report, StepCost]:
@@ -230,21 +267,22 @@ def puzzle(
     title: str = "",
     ideas: Mapping[str, Idea] | None = None,
 ) -> Puzzle:
-    """A puzzle: find a plan as good as par's.
+    """Make a puzzle: find a plan as good as par's.
 
     Args:
-        program: what `sv.trace` gives, or an example of the gallery.
-        start: the plan to begin with, or a mesh, on which nothing is sharded; None for the example's own.
+        program: a traced program, or an example of the gallery.
+        start: the starting plan, or a mesh on which nothing is sharded; None for the example's own plan.
         target: the machine.
-        par: the plan to reach, or what `sv.search` gave, for its best plan. What it takes is computed, not given.
-        level: whose numbers count: `compiled` (the target's own compiler; where None, if it is installed),
-            `partitioned` (XLA's partitioner, on simulated devices; else where None) or `propagated` (Shardy).
-        title: what the puzzle is called.
-        ideas: common wrong ideas: what there is to say → a plan that follows it, or a function that says of the
-            answer's report whether it does.
+        par: the plan to reach, or the result of `sv.search`, for its best plan. Its cost is computed.
+        level: the level of the numbers: `compiled` (the target's own compiler), `partitioned` (XLA's partitioner, on
+            simulated devices) or `propagated` (Shardy). None for `compiled` if that compiler is installed, else
+            `partitioned`.
+        title: the puzzle's title.
+        ideas: common misconceptions: a hint → a plan that follows the misconception, or a predicate of the answer's
+            report.
 
     Raises:
-        ShardvizError: if something that it needs is missing.
+        ShardvizError: if an argument is invalid.
         SpecError, MeshError, TargetError: if a plan does not fit the program, or a mesh the machine.
 
     Examples:
@@ -259,7 +297,7 @@ def puzzle(
     program, start = program_and_plan(program if start is None else (program, start))
     par = getattr(getattr(par, "best", par), "plan", par)
     if not isinstance(par, Plan):
-        raise ShardvizError(f"puzzle(par={type(par).__name__}): expected an sv.Plan, or what sv.search gave")
+        raise ShardvizError(f"puzzle(par={type(par).__name__}): expected an sv.Plan or the result of sv.search")
     machine = machine_of(target, start.mesh.size)
     if level is None:
         level = "compiled" if any(s.name == machine.chip.kind and s.ready for s in targets()) else "partitioned"

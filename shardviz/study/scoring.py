@@ -1,7 +1,6 @@
-"""What a candidate costs, and about how much memory it takes: from Shardy's propagation and the cost model alone.
+"""The predicted cost and memory of a candidate, from Shardy's propagation and the cost model alone.
 
-A `Scorer` makes a `Score` of a plan in little more than the time of Shardy's passes. What nobody reads of a report is
-not built.
+A `Scorer` scores a plan in little more than the time of Shardy's passes, because it builds no complete report.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from shardviz.costs import Machine
 from shardviz.costs.step_cost import Needs, StepCost, cost_of, flops_by_dtype
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
-from shardviz.program.lower import LowerFor
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
+from shardviz.propagate.lower import LowerFor
 from shardviz.records.collectives import axes_words
 from shardviz.records.values import on_device
 
 _HIDDEN = 0.02
-"""The share of communication that counts though the walk hides it: of two steps as long, that with less is better."""
+"""Share of hidden communication that counts, so that of two equally long steps the one with less communication wins."""
 _TOO_MUCH = 10.0
-"""By how much of its time a step is judged longer for each share of the memory that it takes too much."""
+"""Penalty for exceeding the memory: relative increase of the step time per relative excess."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
-    """Collectives of one kind over the same axes: seconds and operand bytes of one device in a step."""
+    """Collectives of one kind over the same axes: seconds and operand bytes per device and step."""
 
     kind: str
     axes: str
@@ -37,13 +36,13 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """What a plan costs.
+    """The predicted cost of a plan.
 
     Attributes:
-        seconds: of a step, by a walk of its schedule as it is propagated; candidates are ranked by it.
+        seconds: seconds per step by the schedule of the propagated program; candidates are ranked by it.
         compute, memory: seconds of matrix products, and of reading and writing memory.
-        moved: what is communicated, the longest first; what is of unknown time or count is left out.
-        needs: the memory that one device needs, an estimate.
+        moved: the collectives, longest first; those of unknown time or count are omitted.
+        needs: the estimated memory of one device.
     """
 
     seconds: float
@@ -54,16 +53,16 @@ class Score:
 
     @property
     def over(self) -> float:
-        """The share of the memory that is too much, as the estimate stands; 0 where it fits."""
+        """The share by which the estimate exceeds a device's memory; 0 if it fits."""
         return self._over(1.0)
 
     @property
     def rank(self) -> float:
-        """What is made least: the seconds, a little for communication, and more for what takes too much memory."""
+        """The number to minimise: the seconds, plus a little for communication, plus a penalty for excess memory."""
         return self.rank_at(1.0)
 
     def rank_at(self, higher: float) -> float:
-        """The rank if so many times the memory is needed as is estimated."""
+        """Return the rank if memory estimates are raised by a factor."""
         over, seconds = self._over(higher), self.seconds + _HIDDEN * self.communication
         return seconds * (1 + _TOO_MUCH * over) + (seconds if over else 0.0)
 
@@ -76,7 +75,7 @@ class Score:
 
 
 def score_of(cost: StepCost) -> Score:
-    """The score of a step whose cost is known."""
+    """Return the score of a step cost."""
     moved = []
     for total in cost.by("kind_axes"):
         one, size = total.collectives[0], sum(c.assumed_bytes for c in total.collectives)
@@ -92,28 +91,24 @@ def score_of(cost: StepCost) -> Score:
 
 @dataclass
 class Scorer:
-    """Scores plans of a program on a machine.
-
-    Attributes:
-        lowered_for: what it is lowered for.
-    """
+    """A scorer of plans for a program on a machine; `lowered_for` is the platform that the program is lowered for."""
 
     program: Program
     machine: Machine
     lowered_for: LowerFor
 
     def __call__(self, plan: Plan) -> Score:
-        """The score of a plan. Raises ShardvizError if the plan does not fit the program, or Shardy refuses it."""
+        """Score a plan. Raises ShardvizError if the plan does not fit the program, or Shardy refuses it."""
         return score_of(cost_of(sketch(self.program, plan, self.lowered_for), self.machine, tokens=False))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """What no plan of this program can go below on this machine, in seconds.
+    """A lower bound on the step time of every plan on this machine, in seconds.
 
     Attributes:
-        compute: the program's FLOPs, shared evenly, at the chips' peak.
-        memory: every argument read once and every output written once, shared evenly, at the memories' rate.
+        compute: the program's FLOPs, evenly sharded, at the chips' peak rate.
+        memory: one read of every argument and one write of every output, evenly sharded, at the memory bandwidth.
     """
 
     compute: float
@@ -121,13 +116,12 @@ class Floor:
 
     @property
     def seconds(self) -> float:
-        """The longer of compute and memory: no step of the program is shorter, whatever the plan."""
+        """The larger of compute and memory."""
         return max(self.compute, self.memory)
 
 
 def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
-    """The program on one device, on a mesh with these axes, shared evenly among all; None where it cannot be propagated
-    there."""
+    """Return the floor from the program propagated on one device; None if it cannot be propagated."""
     try:
         alone = Plan(DeviceMesh(tuple(axes), (1,) * len(axes)))
         whole = sketch(scorer.program, alone, scorer.lowered_for)
@@ -141,7 +135,7 @@ def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
 
 
 def score_there(scorer: Scorer, plan: Plan) -> Score | str:
-    """A score, or why there is none: a task for another process."""
+    """Return a plan's score, or the error in one line; a task for another process."""
     try:
         return scorer(plan)
     except ShardvizError as error:
@@ -149,6 +143,6 @@ def score_there(scorer: Scorer, plan: Plan) -> Score | str:
 
 
 def short(error: BaseException) -> str:
-    """An error in a line."""
+    """Return an error's type and first line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -1,15 +1,15 @@
-"""The best plan for a program on a machine, found: scored by the thousand, confirmed by the machine's own compiler.
+"""The search for a program's best plan on a machine.
 
     search = sv.search(program, "tpu v5p:4x4x4", seconds=30)
     search.best.plan, search.best.report, search.why_not
 
-Candidates (`candidates`) are meshes and what their axes shard. Each is scored (`scoring`) by Shardy's propagation and
-the cost model. The search begins with the presets on every mesh shape (and the given plan), changes one decision after
-the other of the best as long as that helps, goes on with the next best, and then with random changes. The best
-candidates are compiled for the target, the best first, until enough of them fit; the compiled reports order them.
+Candidates (`candidates`) are meshes and the axes that shard the program's dimensions. Shardy's propagation and the cost
+model score each candidate (`scoring`). The search starts with the presets on every mesh shape and the given plan. From
+the best starts it climbs: it changes one decision at a time as long as that helps. Random changes follow. The best
+candidates are compiled for the target, best first, until enough of them fit. The compiled reports decide the order.
 
-What falls out (refused by Shardy or the compiler, crashed, too large) is counted with the reason, and the search goes
-on. It can be watched (`stream=True`) and interrupted at any time; what was found until then is the answer.
+Candidates that Shardy or the compiler refuses, that crash, or that do not fit are counted with the reason. A search can
+be watched (`stream=True`) and interrupted at any time.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records.report import ASKED
-from shardviz.study.answer import Fallen, Found, Search, Tried, why_not
+from shardviz.study.answer import Fallen, Finalist, Search, Tried, why_not
 from shardviz.study.candidates import Choice, Space
 from shardviz.study.finalists import Finalists
 from shardviz.study.scoring import Floor, Score, Scorer, floor_of, score_there
@@ -39,22 +39,22 @@ from shardviz.study.trying import Step, Trying
 from shardviz.study.workers import WORTH, Lost, Shared, Workers, answers, can_travel, cores, free_cores
 
 _SHARE = 0.6
-"""Of the time: what candidates are scored in; the rest is the compiler's."""
+"""Share of the time for scoring candidates; the rest is for the compiler."""
 _CLIMBS = 4
-"""From how many starts the search climbs before it turns to chance."""
+"""Number of starts that the search climbs from before it changes candidates at random."""
 _KICKS = 3
 _MOST_STALE = 40
-"""After how many random starts in a row that found nothing new the search ends."""
+"""The search ends after this many random starts in a row that were all scored before."""
 _PATIENCE = 120.0
-"""Seconds that the first finalist's compile may take beyond the time that was given."""
+"""Seconds beyond the time limit that the first finalist's compile may take."""
 _LEAST = 24
-"""How many candidates are tried beyond the time that was given, as long as none may fit."""
+"""Minimum number of candidates to try, beyond the time limit if need be, as long as none may fit."""
 _FINALISTS = 3
 _BETTER = 1e-6
 
 
 class SearchOptions(TypedDict, total=False):
-    """What a search takes by keyword; see `search`."""
+    """Keyword arguments of `search`."""
 
     seconds: float
     plan: Plan | None
@@ -88,39 +88,38 @@ def search(
     most: int | None = None,
     stream: bool = False,
 ) -> Search | Searching:
-    """The best plan for a program on a machine.
+    """Search for the best plan for a program on a machine.
 
     Args:
         program: the program.
         target: the machine, such as `tpu v5p:4x4x4`.
-        seconds: how long it may take. The compiler of the first finalist, and of the given plan, is waited for beyond
-            that, if need be.
-        plan: a plan that is to be improved; the search begins with it, and what it does not decide stays as it is. None
-            for what the function brings along (`in_shardings`, say), where that is for as many devices.
-        mesh: the one mesh that is wanted; None for every factorisation of the machine's devices into up to three
-            axes, with the devices in `mesh_utils`'s own order, or the given plan's.
-        pins: what must stay: an argument's tree path → its spec; the name of a logical dimension
+        seconds: the time limit. The compiles of the first finalist and of the given plan may exceed it.
+        plan: a plan to improve. The search starts with it and keeps every spec that no decision changes. If None, the
+            function's own plan (`in_shardings`, say) is used where its number of devices fits.
+        mesh: the only mesh to use. If None, every factorisation of the machine's devices into up to three axes, with
+            the devices in the order of `mesh_utils` or of the given plan.
+        pins: decisions to keep: an argument's tree path → its spec; the name of a logical dimension
             (`program.dimensions`) → the axes that shard it, None for none; the name of a mesh axis → its size.
-        executor: where candidates are scored: any `concurrent.futures.Executor`, or a `dask.distributed` client; None
-            for this process, and for workers of our own, one a core, where enough is left to score and cores are free.
-        level: how far the best go: `propagated`, `partitioned` or `compiled` (by the target's own compiler).
-        finalists: how many are to come through the compiler; up to three times as many where what it says
-            leaves it open which is best.
-        most: how many candidates are scored at most, besides those that differ from the best in one decision, which
-            are needed to say why not; with time enough the answer is always the same. None for as many as the time
-            allows.
-        stream: give an iterator of what is known whenever a better candidate is found, or one is confirmed. The loop
-            over it may be left at any time, or its `stop` called, from another thread too.
+        executor: where candidates are scored: any `concurrent.futures.Executor`, or a `dask.distributed` client. If
+            None, this process, and one worker process per free core if enough work is left.
+        level: the level at which the best candidates are confirmed: `propagated`, `partitioned` or `compiled` (by the
+            target's own compiler).
+        finalists: the number of plans that the compiler must accept. Up to three times as many are compiled if the
+            results leave open which plan is best.
+        most: the maximum number of candidates to score, which makes the answer reproducible given enough time.
+            Neighbours of the best plan, needed for `why_not`, do not count. None for no maximum.
+        stream: return an iterator of states, one per better or confirmed candidate. The loop may be left at any time;
+            `stop` may be called from any thread.
 
     Returns:
-        The best plan, runners-up, the Pareto front of time and memory, the floor, and for each decision why not
-        otherwise. At level `compiled` only what the target's compiler has accepted as fitting is offered; where that
-        compiler is not installed, what the partitioner took, with the estimate's margin. After Ctrl-C what is known
-        by then.
+        The best plan, the runners-up, the Pareto front of time and memory, the floor, and an alternative for each
+            decision. At level `compiled` only plans that the target's compiler accepts as fitting are offered. If that
+            compiler is not installed, partitioned plans are offered with the estimate's margin. Ctrl-C returns the
+            state so far.
 
     Raises:
-        ShardvizError: for a level, a pin or a number that makes no sense.
-        MeshError, TargetError: for a mesh of another size than the machine's, or a machine that has no speed.
+        ShardvizError: for an unknown level, an unknown pin or an invalid number.
+        MeshError, TargetError: if the mesh size differs from the machine's, or the machine has no known speed.
         TraceError: as `program.dimensions`.
 
     Examples:
@@ -154,8 +153,12 @@ def search(
 def space_of(
     program: Program, machine: Machine, plan: Plan | None, mesh: DeviceMesh | None, pins: Mapping[str, Any]
 ) -> Space:
-    """What there is to choose among. Raises MeshError if the plan's or the wanted mesh has another number of devices
-    than the machine; ShardvizError for a pin that names nothing."""
+    """Return the space of choices for a search.
+
+    Raises:
+        MeshError: if the plan's or the requested mesh has another number of devices than the machine.
+        ShardvizError: for a pin that names nothing in the program.
+    """
     for own_mesh in (mesh, None if plan is None else plan.mesh):
         if own_mesh is not None:
             resolve_target(machine, own_mesh)
@@ -199,14 +202,14 @@ def space_of(
     if not space.meshes:
         pinned = ", ".join(f"{what}: {wanted}" for what, wanted in pins.items())
         raise ShardvizError(
-            f"pins={{{pinned}}}: no mesh of {machine.size} devices has all of that; an axis that shards something is "
-            "of more than one device, and the sizes of all axes multiply to the devices"
+            f"pins={{{pinned}}}: no mesh of {machine.size} devices satisfies these pins; an axis that shards something "
+            "needs a size above 1, and the axis sizes must multiply to the number of devices"
         )
     return space
 
 
 def _own_plan(program: Program, machine: Machine, mesh: DeviceMesh | None) -> Plan | None:
-    """The plan that the function brings along, where it is for so many devices and for the mesh that is wanted."""
+    """Return the function's own plan if it fits the number of devices and the requested mesh, else None."""
     own = own_plan(program)
     if own is None or own.mesh.size != machine.size or (mesh is not None and mesh != own.mesh):
         return None
@@ -217,13 +220,13 @@ def _own_plan(program: Program, machine: Machine, mesh: DeviceMesh | None) -> Pl
 
 
 class Searching(Trying[Search]):
-    """A search that goes on.
+    """A running search.
 
     Attributes:
-        program, machine, space: what is searched.
-        tried: the candidates that were scored.
-        scorer: what scores them.
-        best: the best of them by its score.
+        program, machine, space: the program, the machine and the space of choices.
+        tried: the scored candidates.
+        scorer: the scorer of candidates.
+        best: the candidate with the best score.
     """
 
     def __init__(
@@ -237,7 +240,7 @@ class Searching(Trying[Search]):
         most: int | None,
         executor: Any = None,
     ):
-        """Nothing is tried yet; arguments as of `search`."""
+        """Prepare a search with the arguments of `search`; iterating runs it."""
         super().__init__()
         self.program, self.machine, self.space = program, machine, space
         self.tried: dict[Any, Tried] = {}
@@ -264,13 +267,13 @@ class Searching(Trying[Search]):
             reached = "partitioned"
             self._note = f"not confirmed by the target's compiler: {resolved.missing}"
         self._finalists = Finalists(machine, reached, finalists, unasked)
-        self._estimated: dict[int, Found] = {}
+        self._estimated: dict[int, Finalist] = {}
         self._plans: dict[Choice, tuple[Any, Plan]] = {}
         self._choices = self._candidates()
 
     @property
     def fallen(self) -> tuple[Fallen, ...]:
-        """The candidates that fell out, with the level and the reason."""
+        """The rejected candidates, each with the level and the reason."""
         return (*self._refused.values(), *self._finalists.fallen)
 
     @property
@@ -314,15 +317,15 @@ class Searching(Trying[Search]):
             self._floor = self._floor or floor_of(self.scorer, self.space.names)
             yield from self._confirmed()
             yield from self._complete()
-            yield from self._confirmed()  # what came of that may be better
+            yield from self._confirmed()  # a neighbour may be better
             if self._finalists.offers or self._finalists.level is None or self._done():
                 break
-            self._until = self._seconds  # nothing was accepted: there may be what needs less
+            self._until = self._seconds  # nothing was accepted: look for candidates that need less memory
         self._ended = True
         yield self.state
 
     def _full(self) -> bool:
-        """Whether there is nothing more to try, or nothing more is wanted."""
+        """Whether the search is stopped, has nothing left to try, or has reached `most`."""
         return self.stopped or self._finished or (self._most is not None and len(self.tried) >= self._most)
 
     def _done(self) -> bool:
@@ -331,15 +334,15 @@ class Searching(Trying[Search]):
     # Scoring.
 
     def _over(self) -> bool:
-        """Whether no more candidates are to be scored for now: as long as nothing may fit, all the time is for that,
-        and more of it for the first candidates."""
+        """Whether to pause scoring. Until a candidate may fit, scoring gets all of the time, and more for the first
+        candidates."""
         fits = self.best is not None and self._finalists.may_fit(self.best)
         if not fits and (self.best is None or len(self.tried) + len(self._refused) < _LEAST):
             return self._full()
         return self._done() or self.elapsed > (self._until if fits else self._seconds)
 
     def _scored(self) -> Iterator[Step]:
-        """Scores candidates until the time is up or nothing is left."""
+        """Score candidates until the time is up or none is left."""
         while not self._over():
             choice = next(self._choices, None)
             if choice is None:
@@ -350,10 +353,10 @@ class Searching(Trying[Search]):
             yield self.state if self.best is not before else None
 
     def _candidates(self) -> Iterator[Choice]:
-        """What to try next; it looks at what came of what it gave before."""
+        """Yield the next choice to try; it depends on the scores of the choices yielded before."""
         if self.space.begun is not None:
             yield self.space.begun
-            self._given = self._known(self.space.begun)
+            self._given = self._score_of(self.space.begun)
         starts: list[Choice] = []
         climbed: list[Tried] = []
         for tier in self.space.starts():
@@ -365,15 +368,15 @@ class Searching(Trying[Search]):
         yield from self._by_chance()
 
     def _climbs(self, starts: Sequence[Choice], climbed: list[Tried], most: int) -> Iterator[Choice]:
-        """Climbs from the best starts from which no climb began yet."""
-        scored = {id(trial): trial for choice in starts if (trial := self._known(choice)) is not None}
+        """Climb from the best starts that were not climbed yet."""
+        scored = {id(trial): trial for choice in starts if (trial := self._score_of(choice)) is not None}
         ranked = sorted(scored.values(), key=lambda t: t.score.rank)
         for start in [t for t in ranked if t not in climbed][:most]:
             climbed.append(start)
             yield from self._climb(start)
 
     def _climb(self, at: Tried) -> Iterator[Choice]:
-        """Changes one decision after the other as long as that helps."""
+        """Change one decision at a time as long as that helps."""
         better = True
         while better:
             better = False
@@ -385,13 +388,13 @@ class Searching(Trying[Search]):
                 if self._seen(choice):
                     continue
                 yield choice
-                trial = self._known(choice)
+                trial = self._score_of(choice)
                 if trial is not None and trial.score.rank < at.score.rank * (1 - _BETTER):
                     at, better = trial, True
                     break
 
     def _by_chance(self) -> Iterator[Choice]:
-        """Several random changes of the best, and a climb from there."""
+        """Change the best candidate at random in several decisions, and climb from there."""
         chance, stale = random.Random(0), 0
         while stale < _MOST_STALE:
             assert self.best is not None
@@ -404,19 +407,18 @@ class Searching(Trying[Search]):
                 stale += 1
                 continue
             yield choice
-            trial = self._known(choice)
+            trial = self._score_of(choice)
             if trial is not None:
                 yield from self._climb(trial)
             stale = 0
 
     def _plan(self, choice: Choice) -> tuple[Any, Plan]:
-        """A choice's key and plan, which are asked for several times."""
         if choice not in self._plans:
             plan = self.space.plan(self.space.named(choice))
             self._plans[choice] = self.space.key(plan), plan
         return self._plans[choice]
 
-    def _known(self, choice: Choice) -> Tried | None:
+    def _score_of(self, choice: Choice) -> Tried | None:
         return self.tried.get(self._plan(choice)[0])
 
     def _seen(self, choice: Choice) -> bool:
@@ -424,7 +426,7 @@ class Searching(Trying[Search]):
         return key in self.tried or key in self._refused
 
     def _try(self, choice: Choice) -> None:
-        """Scores a candidate, unless one like it was."""
+        """Score a choice, unless its key was scored before."""
         choice = self.space.named(choice)
         if self._seen(choice):
             return
@@ -438,9 +440,9 @@ class Searching(Trying[Search]):
             self.best = tried
 
     def _ahead(self, choices: Sequence[Choice]) -> None:
-        """Has workers score candidates that are tried next; without any they are scored as they come."""
+        """Score the next candidates in workers, if there are any; otherwise they are scored one by one later."""
         pool = self._executor
-        if pool is None and not self.shares:  # else the cores are for what this process does besides
+        if pool is None and not self.shares:  # otherwise this process needs the cores for its other work
             each = self.elapsed / max(1, len(self.tried))
             left = self._until - self.elapsed
             pool = self._workers(left if self._most is None else min(left, each * (self._most - len(self.tried))))
@@ -450,7 +452,7 @@ class Searching(Trying[Search]):
         tasks: dict[Any, Plan] = {}
         for key, plan in map(self._plan, choices):
             if key not in done:
-                tasks.setdefault(key, plan)  # the first of those that are alike is tried
+                tasks.setdefault(key, plan)  # the first of the plans with equal keys
         with contextlib.closing(answers(score_there, self._shared, tasks, pool)) as scores:
             for key, score in scores:
                 self._scores[key] = score.why if isinstance(score, Lost) else score
@@ -458,21 +460,20 @@ class Searching(Trying[Search]):
                     return
 
     def _workers(self, left: float) -> Workers | None:
-        """Workers of our own, once they are there; they are started where so many seconds of work are worth it."""
+        """Return this search's workers once they are ready; start them if the seconds of work left are worth it."""
         if self._own is None and not self._alone and left > WORTH and free_cores() >= 1:
             self._own = Workers()
             self._alone = not can_travel(self._shared) or not self._own.begin()
         return self._own if self._own is not None and not self._alone and self._own.ready else None
 
     def _neighbours(self, best: Tried) -> Iterator[tuple[str, Tried]]:
-        """The candidates that were tried and differ from the best in one decision."""
         for decision, choice in self.space.moves(best.choice):
-            trial = self._known(choice)
+            trial = self._score_of(choice)
             if trial is not None and trial is not best:
                 yield decision, replace(trial, choice=choice)  # one plan may be several choices
 
     def _complete(self) -> Iterator[None]:
-        """Tries what differs from the best in one decision and was not tried, as long as there is time."""
+        """Score the untried neighbours of the best candidate, as long as there is time."""
         offers = self._finalists.offers
         best = min(offers, key=lambda f: f.seconds).tried if offers else self.best
         assert best is not None
@@ -486,7 +487,7 @@ class Searching(Trying[Search]):
     # Confirming.
 
     def _confirmed(self) -> Iterator[Step]:
-        """Takes the best candidates to the level that was asked for, the best first."""
+        """Compile the best candidates to the requested level, best first."""
         finalists = self._finalists
         while not self.stopped:
             rival = self._given is not None and finalists.rivals(self._given)
@@ -498,7 +499,7 @@ class Searching(Trying[Search]):
             yield from self._ask(each, time.monotonic() + more)
 
     def _ask(self, each: Tried, until: float) -> Iterator[Step]:
-        """Has a compiler look at a candidate; a compile that takes too long is stopped."""
+        """Compile a candidate; a compile that takes too long is stopped."""
         finalists = self._finalists
         assert finalists.level is not None
         finalists.asked.append(each)
@@ -518,10 +519,9 @@ class Searching(Trying[Search]):
             finalists.take(each, report)
         yield self.state
 
-    def _likely(self, count: int) -> list[Found]:
-        """The best candidates by their estimate; the given plan before them where none is quicker as it is
-        propagated."""
-        likely: dict[tuple[str, str], Found] = {}
+    def _likely(self, count: int) -> list[Finalist]:
+        """Return the best candidates by their estimate. The given plan goes first if none of them is faster."""
+        likely: dict[tuple[str, str], Finalist] = {}
         hopeful = [each for each in self.tried.values() if self._finalists.may_fit(each)] or list(self.tried.values())
         for each in sorted(hopeful, key=lambda t: t.score.rank):
             if len(likely) == count:
@@ -534,7 +534,7 @@ class Searching(Trying[Search]):
             return [given_offer, *(each for each in offers if each is not given_offer)][:count]
         return offers
 
-    def _as_found(self, each: Tried) -> Found | None:
+    def _as_found(self, each: Tried) -> Finalist | None:
         if id(each) not in self._estimated:
             try:
                 report = self.program.propagate(each.plan, self.machine)
@@ -542,5 +542,5 @@ class Searching(Trying[Search]):
                 return None
             cost = cost_of(report, self.machine)
             verdict = self._finalists.estimate_of(each, cost)
-            self._estimated[id(each)] = Found(tried=each, report=report, cost=cost, accepted=None, verdict=verdict)
+            self._estimated[id(each)] = Finalist(tried=each, report=report, cost=cost, accepted=None, verdict=verdict)
         return self._estimated[id(each)]

@@ -1,4 +1,4 @@
-"""A sweep: the same question asked at every point of a grid (batches, policies, meshes, machines, compiler options).
+"""A sweep: the same question for every point of a grid of batches, policies, meshes, machines or compiler options.
 
     def make(batch, policy):
         return train_step(policy), (params, tokens_of(batch)), {"in_specs": specs}
@@ -6,8 +6,8 @@
     sweep = sv.sweep(make, over={"batch": [8, 16, 32], "policy": ["none", "full"]}, mesh=mesh, target="tpu v5p:4x4x4")
     sweep.pareto, sweep.best
 
-What fails, or does not fit, is a row too. A grid that takes some seconds is shared out over worker processes of our
-own, or those of any `concurrent.futures.Executor`, or a cluster's (see `study/workers.py`): a lost worker costs time.
+Points that fail or do not fit are rows too. A grid that takes more than a few seconds is distributed over worker
+processes (see `study/workers.py`), a `concurrent.futures.Executor` or a cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from shardviz.ask.calls import program_and_plan
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.display import Displayed, paint
-from shardviz.errors import ShardvizError
+from shardviz.errors import ANYTHING, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.study.answer import pareto
 from shardviz.study.workers import WORTH as _WORTH
@@ -40,14 +40,14 @@ Point = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRow:
-    """One point of a sweep, and what came of it.
+    """One point of a sweep and its result.
 
     Attributes:
         point: name → value.
-        report: the report; None where it failed.
-        cost: what its step costs on the target; None where it failed, or without a machine that has a speed.
-        trouble: why it failed, or why there is no cost; empty where all is well.
-        seconds: how long it took.
+        report: the report; None if it failed.
+        cost: the cost of a step on the target; None if it failed, or the machine has no known speed.
+        trouble: why it failed, or why there is no cost; empty if neither.
+        seconds: duration in seconds.
     """
 
     point: Point
@@ -58,35 +58,35 @@ class SweepRow:
 
     @property
     def label(self) -> str:
-        """`batch=8, policy='full'`."""
+        """The point in one line: `batch=8, policy='full'`."""
         return ", ".join(f"{name}={value_text(value)}" for name, value in self.point.items())
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits its machine; None where that is not known."""
+        """Whether it fits its machine; None if unknown."""
         return None if self.cost is None else self.cost.needs.fits
 
     @property
     def time(self) -> float | None:
-        """The step's seconds; None where not known."""
+        """Seconds per step; None if unknown."""
         return None if self.cost is None else self.cost.seconds
 
     @property
     def memory(self) -> float | None:
-        """Bytes on one device, an estimate where no compiler has planned them; None where not known."""
+        """Bytes per device, estimated unless a compiler planned them; None if unknown."""
         return None if self.cost is None else self.cost.needs.total
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sweep(Displayed):
-    """What came of a sweep, as far as it went.
+    """The result of a sweep, complete or interrupted.
 
     Attributes:
-        over: name → the values that were tried.
-        level: of all reports.
-        asked: the mesh and the target that held where the points say none, and the tokens, in words.
-        rows: the points that were answered, in the grid's order.
-        left: how many points were not answered, where it was interrupted.
+        over: name → the values.
+        level: the level of all reports.
+        asked: the sweep's default mesh and target, and the tokens, in words.
+        rows: the finished points, in the grid's order.
+        left: number of points that are missing after an interrupt.
     """
 
     _width: ClassVar[int | None] = 140
@@ -99,13 +99,14 @@ class Sweep(Displayed):
 
     @property
     def pareto(self) -> tuple[SweepRow, ...]:
-        """The rows than which none is both faster and smaller, the fastest first; of those that may fit."""
+        """The Pareto front of time and memory, fastest first, of the rows that may fit."""
         may_fit = (row for row in self.rows if None not in (row.time, row.memory) and row.fits is not False)
         return pareto(may_fit, lambda row: (row.time or 0.0, row.memory or 0.0))
 
     @property
     def best(self) -> SweepRow | None:
-        """The fastest row that may fit; by tokens (or samples) a second, where all rows have that; None for none."""
+        """The fastest row that may fit; by tokens (or samples) per second if all rows have that; None if there is
+        none."""
         rated = [r for r in self.rows if r.time is not None and r.fits is not False]
         if rated and all(_rate(r) is not None for r in rated):
             return max(rated, key=lambda r: _rate(r) or 0.0)
@@ -117,21 +118,21 @@ class Sweep(Displayed):
         return tuple(r for r in self.rows if r.report is None)
 
     def row(self, **point: Any) -> SweepRow:
-        """The row of a point.
+        """Return the row of a point.
 
         Raises:
-            ShardvizError: if there is none, or several.
+            ShardvizError: if no row, or more than one, matches.
         """
         matching = [r for r in self.rows if all(_same(r.point.get(n), v) for n, v in point.items())]
         if len(matching) != 1:
             words = ", ".join(f"{n}={v!r}" for n, v in point.items())
             raise ShardvizError(
-                f"row({words}): {len(matching)} rows are of that point; the sweep is over {list(self.over)}"
+                f"row({words}): {len(matching)} rows match, expected 1; name values of {list(self.over)}"
             )
         return matching[0]
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
-        """Step time against memory, a mark a row, the Pareto front joined, drawn with matplotlib."""
+        """Plot step time against memory with matplotlib: one mark per row, the Pareto front joined."""
         return paint("plot", self, ax, dark=dark)
 
 
@@ -140,7 +141,7 @@ def _rate(row: SweepRow) -> float | None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are one: two functions of one name, two lambdas say, are not."""
+    """Whether two values are equal; two different functions of the same name are not."""
     return one is other or (type(one) is type(other) and (one == other) is True)
 
 
@@ -156,29 +157,29 @@ def sweep(
     previous: Sweep | None = None,
     progress: bool = True,
 ) -> Sweep:
-    """Asks the same of every point of a grid.
+    """Ask the same question at every point of a grid.
 
     Args:
-        make: called with a point's values by name; gives a `Program`, an example of the gallery, (program, plan), or
-            (function, arguments) or (function, arguments, keywords), with `in_specs`, `out_specs` and what `sv.trace`
-            takes among the keywords. Points named `mesh`, `target` and `options` (of the compiler, as
-            `Plan.with_options` takes them) that it does not take are the sweep's own.
-        over: name → values; the grid is their product, the last name running fastest.
-        mesh, target: the mesh of the plan and the machine that a step is timed on, and compiled for at level
-            `compiled`, where the points do not say them.
+        make: a function called with a point's values by name. It returns a `Program`, an example of the gallery,
+            (program, plan), (function, arguments) or (function, arguments, keywords). Keywords are `in_specs`,
+            `out_specs` and those of `sv.trace`. Values named `mesh`, `target` and `options` (compiler options, as for
+            `Plan.with_options`) that `make` does not take are used by the sweep.
+        over: name → values; the grid is their product, the last name varies fastest.
+        mesh, target: defaults for points without these names: the plan's mesh, and the machine for step times and, at
+            level `compiled`, for compiling.
         level: `propagated`, `partitioned` or `compiled`.
-        tokens: tokens of a step, as `sv.cost` takes them.
-        executor: a `concurrent.futures.Executor`, or an object with `get_executor()` (a client of `dask.distributed`)
-            whose workers have this JAX and shardviz; None for this process, and worker processes of our own as soon as
-            it shows that they save time.
-        previous: a sweep whose answered points are kept as they are, to resume or to extend it.
+        tokens: tokens per step, as in `sv.cost`.
+        executor: a `concurrent.futures.Executor`, or an object with `get_executor()` (a `dask.distributed` client)
+            whose workers have the same JAX and shardviz. If None, this process, and worker processes once they save
+            time.
+        previous: an earlier sweep to resume or extend; its finished points are kept.
         progress: show a bar.
 
     Returns:
-        A row for each point. After an interrupt (Ctrl-C) what was answered until then; `left` says how many were not.
+        One row per point. After Ctrl-C the rows finished so far; `left` counts the missing ones.
 
     Raises:
-        ShardvizError: if there is nothing to sweep over, no such level, or the sweep to go on from was asked otherwise.
+        ShardvizError: for an empty grid, an unknown level, or a `previous` sweep with other settings.
 
     Examples:
         >>> import jax, shardviz as sv
@@ -196,10 +197,10 @@ def sweep(
     if not grid or not points:
         raise ShardvizError("sweep(over=...): give names with one or more values each, such as {'batch': [8, 16]}")
     if previous is not None and previous.level != level:
-        raise ShardvizError(f"sweep(previous=...): that one is of level {previous.level}, this one of {level}")
+        raise ShardvizError(f"sweep(previous=...): expected a sweep of level {level}, not {previous.level}")
     asked = f"mesh {value_text(mesh)}, target {target}, tokens {tokens}"
     if previous is not None and previous.asked != asked:
-        raise ShardvizError(f"sweep(previous=...): that one was asked with {previous.asked}, this one with {asked}")
+        raise ShardvizError(f"sweep(previous=...): expected a sweep with {asked}, not with {previous.asked}")
     done: dict[int, SweepRow] = {}
     for place, point in enumerate(points):
         for row in previous.rows if previous is not None else ():
@@ -250,19 +251,19 @@ class _Question:
 
 
 Answer = tuple[Report | str | None, str, float]
-"""A report or its JSON, or None and why there is none; and the seconds that it took."""
+"""The report or its JSON, or None with the error; and the duration in seconds."""
 
 
 def _tried(question: _Question, point: Point) -> Answer:
     start = time.perf_counter()
     try:
         return question.report(point), "", time.perf_counter() - start
-    except Exception as error:  # noqa: BLE001  # a person's function may raise anything, and the sweep goes on
+    except ANYTHING as error:  # a user's function may raise any error, and the sweep goes on
         return None, f"{type(error).__name__}: {error}", time.perf_counter() - start
 
 
 def _tried_there(question: _Question, point: Point) -> Answer:
-    """The same in a worker: the report travels as JSON, without the program's texts."""
+    """Answer a point in a worker; the report travels as JSON, without the program's texts."""
     report, trouble, seconds = _tried(question, point)
     return report.to_json(stages=False) if isinstance(report, Report) else None, trouble, seconds
 
@@ -270,8 +271,11 @@ def _tried_there(question: _Question, point: Point) -> Answer:
 def _answers(
     question: _Question, points: Mapping[int, Point], executor: Any
 ) -> Generator[tuple[int, Answer], None, None]:
-    """The answers as they come: without an executor the first is made here, and the others by workers of our own where
-    these pay and what is asked can be sent to them."""
+    """Yield answers as they complete.
+
+    Without an executor the first point is answered here; workers answer the rest if that pays and the question can be
+    pickled.
+    """
     shared = Shared(question)
     if executor is not None:
         yield from _elsewhere(shared, points, executor)
@@ -293,7 +297,7 @@ def _elsewhere(shared: Shared, points: Mapping[int, Point], executor: Any) -> Ge
 
 
 def value_text(value: Any) -> str:
-    """A point's value in a few words: a function by its name, a mesh by its text."""
+    """Return a point's value in a few words: a function by its name, a mesh by its text."""
     if isinstance(value, str | int | float | bool | None):
         return repr(value) if isinstance(value, str) else str(value)
     if isinstance(value, Mapping):

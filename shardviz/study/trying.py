@@ -1,8 +1,8 @@
-"""One loop that tries plans: proposals are scored, the best of them are confirmed by a compiler, until it is stopped.
+"""A loop that tries plans: proposals are scored and the best are confirmed by a compiler, until it is stopped.
 
-A search and the mends of a report are its uses. What is special of each is a generator of steps: a state (there is
-news), None (something was done, and nothing is new) or a `Wait` (nothing can be done until then). A script waits where
-the steps do; whoever has other things to do in between takes the `steps` and never waits.
+`search` and `fixes` use it. Each implements a generator of steps: a state (news), None (work without news) or a `Wait`
+(no work until a future is done). Iterating over a `Trying` blocks on each `Wait`. Its `steps` never block, for callers
+with other work.
 
 >>> class Countdown(Trying[int]):
 ...     left = 2
@@ -20,30 +20,29 @@ the steps do; whoever has other things to do in between takes the `steps` and ne
 
 from __future__ import annotations
 
-import gc
 import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from shardviz.ask.program import Program
 from shardviz.ask.submitting import ReportFuture
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 
 WAITING = "waiting"
-"""A step in which nothing was done: what is waited for is not there."""
+"""A step without work, because a future is not done."""
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True)
 class Wait:
-    """What a loop needs before it can go on: one of the futures done, or so late a time by `time.monotonic`."""
+    """A condition to wait for: any of the futures is done, or `time.monotonic` reaches `until`."""
 
     futures: Sequence[Future[Any]]
     until: float = math.inf
@@ -63,45 +62,44 @@ Step = Any
 
 
 class Trying(ABC, Generic[S]):
-    """What is being tried: an iterator of states, one for each step forward.
+    """An iterator of states, one per step forward.
 
-    It may be left at any time, or stopped, from another thread too; `state` is what is known by then.
+    It may be left or stopped at any time, also from another thread; `state` is the result so far.
 
     Attributes:
-        begun: when it began, by `time.monotonic`.
-        stopped: whether it was.
-        shares: whether this process has other things to do in between.
-        compiles: the compiles that go on, by their plans.
+        begun: the start, by `time.monotonic`.
+        until: when the time is over, by `time.monotonic`.
+        shares: whether this process has other work in between.
+        compiles: plan → its running or finished compile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = math.inf) -> None:
         self.begun = time.monotonic()
-        self.stopped = self.shares = False
+        self.until = self.begun + seconds
+        self.shares = self._stopped = False
         self.compiles: dict[Plan, ReportFuture] = {}
         self._steps = self._all()
 
     @property
     @abstractmethod
     def state(self) -> S:
-        """What is known now."""
+        """The result so far."""
 
     @abstractmethod
-    def _run(self) -> Iterator[Step]:
-        """The steps."""
-
+    def _run(self) -> Iterator[Step]: ...
     def __iter__(self) -> Iterator[S]:
         return self
 
     def __next__(self) -> S:
         for step in self._steps:
             if isinstance(step, Wait):
-                step.block()
+                replace(step, until=min(step.until, self.until)).block()
             elif step is not None:
                 return step
         raise StopIteration
 
     def steps(self) -> Iterator[S | str | None]:
-        """Its steps, none of which waits: a state, `WAITING`, or None where nothing is new."""
+        """Yield a state, `WAITING`, or None for each step, without blocking."""
         self.shares = True
         try:
             for step in self._steps:
@@ -114,47 +112,44 @@ class Trying(ABC, Generic[S]):
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the start."""
         return time.monotonic() - self.begun
 
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called, or the time is over."""
+        return self._stopped or time.monotonic() >= self.until
+
     def stop(self) -> None:
-        """Ends it, from any thread: compiles are stopped, and what is known is the answer."""
-        self.stopped = True
+        """Stop the loop and its compiles; may be called from any thread."""
+        self._stopped = True
         for future in list(self.compiles.values()):
             future.stop()
 
     def _all(self) -> Generator[Step, None, None]:
-        # a report is some hundred thousand objects; the collector would look at all that the kernel holds, too
-        freezes = not gc.get_freeze_count()
-        if freezes:
-            gc.freeze()
         try:
             yield from self._run()
         finally:
-            if freezes:
-                gc.unfreeze()
             self._end()
 
     def _end(self) -> None:
-        """Lets go of what it has, however it ends."""
+        """Release all resources; called however the loop ends."""
         for future in list(self.compiles.values()):
             future.stop()
 
     def _submit(self, program: Program, plan: Plan, level: str, target: str, timeout: float | None = None) -> None:
-        """Has a plan compiled in another process, which works while others are scored. Raises ShardvizError as
-        `Program.submit`."""
+        """Compile a plan in another process, without waiting. Raises ShardvizError as `Program.submit`."""
         if not self.stopped and plan not in self.compiles:
             self.compiles[plan] = program.submit(plan, level, target=target, timeout=timeout)
 
     def _waits(self, plans: Sequence[Plan], until: float = math.inf) -> Iterator[Wait]:
-        """Waits until all of the compiles of some plans are done."""
         for plan in plans:
             future = self.compiles.get(plan)
             while future is not None and not (self.stopped or future.done() or time.monotonic() >= until):
                 yield Wait((future,), until)
 
     def _compiled(self, plan: Plan) -> Report | ShardvizError | None:
-        """What came of a compile; None where none was asked for, or it is not done."""
+        """Return a compile's report or error; None if it was not requested or is not done."""
         future = self.compiles.get(plan)
         if future is None or not future.done():
             return None

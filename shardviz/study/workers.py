@@ -1,18 +1,20 @@
-"""Tasks done by other processes: our own workers (`loky`'s), or those of any `concurrent.futures.Executor`.
+"""Tasks in other processes: our own workers (`loky`'s), or those of any `concurrent.futures.Executor`.
 
-A task is `function(shared value, task)`, a pure function of small pickles. What many tasks need (a program, say) stands
-in a `Shared`, which a worker reads once. Functions may be written in a notebook: cloudpickle sends them.
+A task is `function(shared value, task)`, a pure function with small pickles. A value that many tasks need, such as a
+program, is wrapped in a `Shared`; each worker unpickles it once. cloudpickle sends functions, also those defined in a
+notebook.
 
     with Workers() as pool:
         for key, answer in answers(score, Shared(program), {"a": plan_a, "b": plan_b}, pool):
-            ...  # as they are done
+            ...  # in the order of completion
 
-A worker that dies costs time alone: what it may have had is done again, one task at a time, by a worker of our own. A
-task that kills that too is `Lost`, as is one whose answer cannot be read.
+If a worker dies, its tasks are repeated one by one in a worker of our own. A task that kills that worker too is `Lost`,
+and so is a task whose answer cannot be unpickled.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import io
@@ -41,31 +43,30 @@ import psutil
 
 from shardviz import _jax
 from shardviz.caching import cached_property
-from shardviz.errors import ShardvizError
+from shardviz.errors import ANYTHING, ShardvizError
 from shardviz.processes import starting
-from shardviz.program.contexts import Contexts
+from shardviz.tracing.contexts import Contexts
 
-_KEEPS = 8  # shared values of a worker
-_IDLE = 60.0  # seconds after which a worker without a task ends
-_REPLICATED = 30.0  # seconds that all of a cluster have to get a shared value at once
+_KEEPS = 8  # shared values that a worker caches
+_IDLE = 60.0  # seconds after which an idle worker ends
+_REPLICATED = 30.0  # timeout in seconds for replicating a shared value to all workers of a cluster
 _PACKAGES = ("jax", "jaxlib")
 
 WORTH = 8.0
-"""Seconds of work left from which workers of our own pay: each takes about 2 to start."""
+"""Seconds of remaining work from which starting workers pays; each takes about 2 seconds to start."""
 
 K = TypeVar("K")
 
 
 @dataclass(frozen=True)
 class Lost:
-    """What came of a task that was not done, and why: it killed its worker, or one of both ends cannot read the other's
-    words."""
+    """The answer of a failed task, and why it failed: it killed its worker, or could not be pickled or unpickled."""
 
     why: str
 
 
 class _Pickler(cloudpickle.Pickler):
-    """As cloudpickle, and what `jax.jit` has wrapped arrives whole, and code with the file that it stands in."""
+    """A cloudpickle pickler that also sends what `jax.jit` has wrapped, and keeps the file name of code objects."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, CodeType):
@@ -76,30 +77,34 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def packed(value: Any) -> bytes:
-    """A value as it travels. Raises Exception: whatever pickling it raises."""
+    """Pickle a value. Raises Exception: whatever pickling raises."""
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
 
 
 class Shared:
-    """A value that many tasks need: it is pickled once, and a worker unpickles it once, however many tasks bring it."""
+    """A value that many tasks need; pickled once, and unpickled once per worker."""
 
     def __init__(self, value: Any):
         self.value = value
 
     @cached_property
     def packed(self) -> bytes:
-        """The value as it travels. Raises Exception: whatever pickling it raises."""
+        """The pickled value. Raises Exception: whatever pickling raises."""
         return packed(self.value)
 
     @cached_property
-    def stored(self) -> Stored:
-        """The value in a file, as other processes of this machine get it; the file goes with this object."""
-        file, path = tempfile.mkstemp(prefix="shardviz-")
-        weakref.finalize(self, os.unlink, path)
-        with open(file, "wb") as stream:
-            stream.write(self.packed)
+    def nearby(self) -> Shared | Stored:
+        """The value for processes on this machine: stored in a file that this object owns, or sent with each task if no
+        file can be written."""
+        try:
+            file, path = tempfile.mkstemp(prefix="shardviz-")
+            weakref.finalize(self, os.unlink, path)
+            with open(file, "wb") as stream:
+                stream.write(self.packed)
+        except OSError:
+            return self
         return Stored(path)
 
     def __reduce__(self) -> Any:
@@ -108,7 +113,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Arrived:
-    """A shared value in a worker, as it came with a task."""
+    """A shared value in a worker that came with a task."""
 
     packed: bytes
 
@@ -139,35 +144,38 @@ def _unpickled_file(path: str) -> Any:
 
 
 def can_travel(shared: Shared, tasks: Any = None) -> bool:
-    """Whether a shared value and tasks can be pickled: a person's objects may hold locks, files and the like."""
+    """Whether a shared value and tasks can be pickled; users' objects may hold locks or open files."""
     try:
         return bool(shared.packed) and bool(packed(tasks))
-    except Exception:  # noqa: BLE001  # whatever they raise
+    except ANYTHING:  # users' objects may raise any error
         return False
 
 
 def versions() -> dict[str, str]:
-    """What must be the same in all workers, since their answers are compared with each other."""
+    """Return the versions that all workers must have, because their answers are compared."""
     own = {"Python": platform.python_version().rpartition(".")[0], "shardviz": sys.modules["shardviz"].__version__}
     return own | {n: metadata.version(n) for n in _PACKAGES}
 
 
 def run(shared: Shared | Arrived | Stored, payload: bytes, wanted: Mapping[str, str]) -> bytes:
-    """Does a task in a worker: pickled, whether it returned, and what, or what it raised. The payload is JAX's settings
-    where the task was given, the function and the task, pickled; `wanted` the versions that the worker must have."""
+    """Run a task in a worker and return the pickled pair (whether it returned, its value or error).
+
+    `payload` is the pickled caller's JAX settings, function and task; `wanted` is the versions that the worker must
+    have.
+    """
     if (here := versions()) != dict(wanted):
         wrong = ", ".join(f"{n} {here.get(n)} in place of {v}" for n, v in wanted.items() if here.get(n) != v)
         return packed((True, Lost(f"this worker has {wrong}; give workers of the same versions")))
     try:
         contexts, function, task = pickle.loads(payload)
         value = shared.value
-    except Exception as error:  # noqa: BLE001  # a module that is not there, say
-        why = f"what was sent to a worker cannot be read there: {type(error).__name__}: {error}"
+    except ANYTHING as error:  # a missing module, say
+        why = f"the worker cannot unpickle the task: {type(error).__name__}: {error}"
         return packed((True, Lost(why)))
     try:
         with contexts.around():
             return packed((True, function(value, task)))
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # a person's function may raise anything: it is told
+    except ANYTHING as error:  # a user's function may raise any error: the caller gets it
         return _packed_error(error)
 
 
@@ -176,15 +184,20 @@ def _packed_error(error: BaseException) -> bytes:
     try:
         packed_error = packed((False, error if isinstance(error, Exception) else words))
         pickle.loads(packed_error)
-    except Exception:  # noqa: BLE001  # an error that cannot travel: its words can
+    except ANYTHING:  # the error cannot be pickled, its text can
         return packed((False, words))
     return packed_error
 
 
 def begin(kernel: int, path: Sequence[str]) -> None:
-    """Makes this process a worker of another one: it is not interrupted with it, writes nothing, ends with it, and
-    finds modules where that does."""
+    """Turn this process into a worker of another process.
+
+    The worker ignores Ctrl-C, writes nothing, imports from the same `path`, and ends with the other process. It leads a
+    process group, so that processes started by a task end with it.
+    """
     sys.path[:] = path
+    os.setpgid(0, 0)
+    atexit.register(lambda worker: starting.end_group(worker) if os.getpid() == worker else None, os.getpid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for end, mode in enumerate((os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)):
         os.dup2(os.open(os.devnull, mode), end)
@@ -192,39 +205,39 @@ def begin(kernel: int, path: Sequence[str]) -> None:
     def watch() -> None:
         while os.getppid() == kernel and psutil.pid_exists(kernel):
             time.sleep(0.5)
-        os._exit(0)
+        starting.end_group(os.getpid())
 
     threading.Thread(target=watch, name="shardviz-watch", daemon=True).start()
 
 
 def give(function: Callable[[Any, Any], Any], shared: Any, task: Any, executor: Executor) -> Future[bytes]:
-    """Has `function` called with the shared value and a task, in a worker; `answer_of` the future is what came of it.
-    Raises Exception: whatever pickling the task raises."""
+    """Submit a task to a worker; `answer_of` the future is its answer. Raises Exception: whatever pickling the task
+    raises."""
     payload = packed((Contexts.here(), function, task))
     here = isinstance(executor, Workers | ProcessPoolExecutor) and isinstance(shared, Shared)
     try:
-        return executor.submit(run, shared.stored if here else shared, payload, versions())
-    except BrokenExecutor as error:
+        return executor.submit(run, shared.nearby if here else shared, payload, versions())
+    except (BrokenExecutor, OSError) as error:
         future = Future[bytes]()
         future.set_exception(error)
         return future
 
 
 def answer_of(future: Future[bytes]) -> Any:
-    """What came of a task that is done: the answer, or `Lost`. Raises Exception: what it raised."""
+    """Return a finished task's answer, or `Lost`. Raises Exception: the task's own error."""
     if (why := _ended(future)) is not None:
         return Lost(f"its worker ended {why}")
     try:
         good, answer = pickle.loads(future.result())
-    except Exception as error:  # noqa: BLE001  # whatever a person's objects raise when they are unpickled
-        return Lost(f"what a worker answered cannot be read here: {type(error).__name__}: {error}")
+    except ANYTHING as error:  # users' objects may raise any error when unpickled
+        return Lost(f"the worker's answer cannot be unpickled: {type(error).__name__}: {error}")
     if not good:
         raise answer
     return answer
 
 
 def _ended(future: Future[bytes]) -> str | None:
-    """How its worker ended, in a few words; None where it did its task. What the task raises is an answer."""
+    """Return how the worker ended, in a few words; None if it did its task, or the task raised."""
     error = None if future.cancelled() else future.exception()
     if error is None and not future.cancelled():
         return None
@@ -235,13 +248,15 @@ def _ended(future: Future[bytes]) -> str | None:
 def answers(
     function: Callable[[Any, Any], Any], shared: Shared, tasks: Mapping[K, Any], executor: Any
 ) -> Generator[tuple[K, Any], None, None]:
-    """The answers to tasks, as they are done: keys, and what the function returned, or `Lost`; close it to cancel the
-    rest. `executor` is `Workers`, another `concurrent.futures.Executor`, a client of `dask.distributed`, or another
-    object with `get_executor()`. Raises ShardvizError if it is none; Exception: what pickling a task, or a task,
-    raises."""
+    """Yield (key, answer or `Lost`) for each task in the order of completion; close the generator to cancel the rest.
+
+    `executor` is a `Workers`, another `concurrent.futures.Executor`, a `dask.distributed` client, or an object with
+    `get_executor()`. Raises ShardvizError for any other object; Exception: whatever pickling a task, or a task itself,
+    raises.
+    """
     pool = executor_of(executor)
     value = _at_cluster(shared, getattr(pool, "_client", None))
-    # our own workers are given no more tasks than they are, so that it is known what one that dies was at
+    # our own workers get one task each, so that the task of a worker that dies is known
     most = pool.count if isinstance(pool, Workers) else len(tasks)
     waiting, running = deque(tasks), dict[Future[bytes], K]()
     again: list[K] = []
@@ -266,9 +281,11 @@ def answers(
 
 
 def _at_cluster(shared: Shared, client: Any) -> Any:
-    """The shared value where dask keeps it, at all workers at once: dask would rather queue a task where the value is
-    than give it to an idle worker. Where that does not end, as when a worker dies meanwhile, they get it when they need
-    it. Without a client of dask's the value."""
+    """Return the shared value, replicated to all of a dask cluster's workers; without a dask client the value itself.
+
+    dask queues a task where its data is rather than sending it to an idle worker. If replication does not finish, as
+    when a worker dies meanwhile, workers fetch the value when they need it.
+    """
     if not hasattr(client, "replicate"):
         return shared
     value = client.submit(_itself, shared)
@@ -282,7 +299,7 @@ def _itself(value: Any) -> Any:
 
 
 def executor_of(executor: Any) -> Executor:
-    """The executor that a person gave. Raises ShardvizError if it is none."""
+    """Return the executor behind the user's `executor`. Raises ShardvizError if there is none."""
     candidate = executor.get_executor() if hasattr(executor, "get_executor") else executor
     if not callable(getattr(candidate, "submit", None)):
         raise ShardvizError(
@@ -293,56 +310,70 @@ def executor_of(executor: Any) -> Executor:
 
 
 class Workers(Executor):
-    """Processes of our own that do tasks, each one at a time.
+    """An executor of our own processes; each runs one task at a time.
 
-    They start with the first task. Leaving a `with` block by an error, Ctrl-C included, stops all at once.
+    The processes start with the first task. Leaving a `with` block by an error, Ctrl-C included, kills them at once.
     """
 
     def __init__(self, count: int | None = None):
-        """No process yet; as many as cores that this process may use if not given."""
+        """Prepare `count` workers; one per usable core if None."""
         self.count = count or cores()
         self._pool: Any = None
         self._starts: list[Future[Any]] = []
+        self._leaders: set[int] = set()  # process ids of workers, which lead process groups
         self._closed = False
         self._lock = threading.Lock()
 
     def begin(self) -> bool:
-        """Starts them; whether the system gives processes, and what loky needs besides."""
+        """Start the processes, and return whether the system allows them."""
         try:
             self._starts = [self.submit(os.getpid) for _ in range(self.count)]
-        except (OSError, ImportError, NotImplementedError):
+        except (OSError, ImportError, RuntimeError):
             return False
         return True
 
     @property
     def ready(self) -> bool:
-        """Whether all are there, of those that have begun."""
+        """Whether all started processes are up."""
         return all(each.done() for each in self._starts)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Has a worker call a function. Where one has died, all are started anew. Raises RuntimeError after `shutdown`
-        or `stop`."""
+        """Call a function in a worker. If a worker has died, all are restarted. Raises RuntimeError after `shutdown` or
+        `stop`."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("these workers have been shut down")
             if self._pool is not None:
                 try:
-                    return self._pool.submit(fn, *args, **kwargs)
+                    return self._submit(fn, *args, **kwargs)
                 except BrokenExecutor:
-                    self._pool.shutdown(kill_workers=True)
+                    self._end(wait=True, kill=True)
             program, names = starting.inside(__name__, os.getpid(), [p for p in sys.path if isinstance(p, str)])
             self._pool = loky.ProcessPoolExecutor(
                 self.count, timeout=_IDLE, initializer=exec, initargs=(program, names), env=_environment()
             )
             _watch_the_end()
             _ALL.add(self)
+            return self._submit(fn, *args, **kwargs)
+
+    def _submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        try:
             return self._pool.submit(fn, *args, **kwargs)
+        finally:
+            self._leaders.update(list(self._pool._processes))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """No more tasks: workers end when those that were given are done, or now where these are cancelled."""
+        """Accept no more tasks; workers end after their tasks, or at once if these are cancelled."""
         self._closed = True
         if self._pool is not None:
-            self._pool.shutdown(wait=wait, kill_workers=cancel_futures)
+            self._end(wait=wait, kill=cancel_futures)
+
+    def _end(self, *, wait: bool, kill: bool) -> None:
+        """End the processes, and kill the processes that dead workers left behind."""
+        self._pool.shutdown(wait=wait, kill_workers=kill)
+        for leader in [pid for pid in self._leaders if not psutil.pid_exists(pid)]:
+            self._leaders.remove(leader)
+            starting.end_group(leader)
 
     def stop(self) -> None:
         self.shutdown(cancel_futures=True)
@@ -353,7 +384,7 @@ class Workers(Executor):
 
 
 def _environment() -> dict[str, str]:
-    """What is different in a worker's environment. Memory that a task takes is no leak."""
+    """Return the environment variables that differ in a worker. Memory kept by a task is not treated as a leak."""
     own = {"PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore", "LOKY_MAX_MEMORY_LEAK_SIZE": "1e12"}
     return {n: v for n, v in starting.environment().items() if os.environ.get(n) != v} | own
 
@@ -363,7 +394,7 @@ _ALL: weakref.WeakSet[Workers] = weakref.WeakSet()
 
 @functools.cache
 def _watch_the_end() -> None:
-    """Has all workers end when the program does, whatever they are at: loky waits for what they have been given."""
+    """Stop all workers when the program ends; loky would wait for their tasks."""
 
     def watch() -> None:
         threading.main_thread().join()
@@ -374,11 +405,11 @@ def _watch_the_end() -> None:
 
 
 def free_cores() -> float:
-    """How many cores nobody has used over the last minute, this process apart; all where that is not known."""
+    """Return the number of cores that other processes left idle over the last minute; all cores if the load is
+    unknown."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 1.0
     return cores() - max(0.0, load - 1)
 
 
 def cores() -> int:
-    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

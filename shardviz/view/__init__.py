@@ -1,1 +1,1 @@
-"""What there is to say of a subject, and how it looks, once for all media: builders of Documents and Pictures."""
+"""Documents and pictures of all subjects, built once for all media."""

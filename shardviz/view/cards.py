@@ -1,7 +1,7 @@
-"""The cards of an explorer: plans side by side, each with the numbers that decide, and its difference to another one.
+"""The cards of an explorer: plans side by side, with their main numbers and differences.
 
-A card tells what is known of its plan at the highest level that was reached; a difference is always at a level that
-both plans have reached, and says which where that is a lower one.
+A card shows its plan's highest level. A difference uses a level that both plans have reached, and names that level if
+it is lower.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from shardviz.explorer.cards import Card, Deck, Results, equal_level
 from shardviz.explorer.snapshot import Offer, Offers
-from shardviz.judge.comparison import compare
+from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
 from shardviz.records.findings import Finding
@@ -57,13 +57,13 @@ _MOST_MOVED = 3
 
 @document.register
 def deck_document(deck: Deck) -> Document:
-    """A row for each card."""
+    """Return a row per card."""
 
     def difference(card: Card) -> Inline:
         return words("") if card.id == deck.other.id else tuple(difference_pieces(card.results, deck.other))
 
     def findings(card: Card) -> tuple[Piece]:
-        """How many warnings and errors there are; notes are in the tip."""
+        """Return the number of warnings and errors; the tip has the notes."""
         count, notes = severity_words(card.results.findings)
         text = plural(count, "finding")
         tip = " · ".join(filter(None, (text, notes)))
@@ -95,7 +95,7 @@ def deck_document(deck: Deck) -> Document:
 
 
 def offers_document(offers: Offers, deck: Deck) -> Document:
-    """Presets to choose from, the best first, each with its difference to the plan that is open, before it is taken."""
+    """Return the presets, best first, each with its difference to the open plan."""
 
     def of_known(pieces: Callable[[Results], Iterator[Piece]]) -> Callable[[Offer], Inline]:
         return lambda offer: words("") if offer.results is None else tuple(pieces(offer.results))
@@ -129,8 +129,22 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
     )
 
 
+def search_document(offers: Offers, deck: Deck) -> Document:
+    """Return a sentence on the search's progress or result; empty before the first search."""
+    best = next((card for card in deck.cards if card.id == offers.best), None)
+    pieces: list[Piece] = [words(offers.progress)] if offers.progress else []
+    if best is not None:
+        ran = "the best so far is" if offers.share is not None else "the best is"
+        name = words(best.name, strong=True, selects=("card", best.id), tip="open this plan")
+        against = () if best.id == deck.other.id else difference_pieces(best.results, deck.other)
+        pieces = [words(f"{offers.progress}; {ran}"), name, words(":"), *step_pieces(best.results)]
+        pieces += [*memory_pieces(best.results), *against]
+    trouble = [words(offers.trouble, tone="warn")] if offers.trouble and not offers.open else []
+    return Document.of(paragraph(*pieces, *trouble, name="search") if pieces or trouble else None)
+
+
 def _note(card: Card, deck: Deck) -> Iterator[Piece]:
-    """What is other than the person's own program, then the card's note, or how its plan differs from the baseline."""
+    """Yield the changes to the user's program, then the card's note, or the plan's differences from the baseline."""
     base = next((c for c in deck.cards if c.id == "baseline"), None)
     if base is None and card is not deck.cards[0]:
         base = deck.cards[0]
@@ -150,7 +164,7 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
 
 
 def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[Piece]:
-    """The constraints that only one plan has, and the one array with another spec or memory, or how many there are."""
+    """Yield the constraints that only one plan has, and the changed specs and memories."""
     alone = [*(c for c in plan.constraints if c not in base.constraints)]
     alone += [c for c in base.constraints if c not in plan.constraints]
     inside = list({(c.name, c.source): c for c in reversed(alone)}.values())[::-1]
@@ -173,7 +187,7 @@ def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[Piece]:
 
 
 def step_pieces(results: Results) -> Iterator[Piece]:
-    """`7.60 s 6.61 – 8.21 s`: the step and its band; without a machine, that one is to be chosen."""
+    """Yield `7.60 s 6.61 – 8.21 s`, the step and its band; without a machine a hint to choose one."""
     choice, cost = results.priced()
     if cost is None:
         if choice.trouble:
@@ -191,14 +205,14 @@ def step_pieces(results: Results) -> Iterator[Piece]:
 
 
 def signed(amount: float, text: str, *, of: str) -> Piece:
-    """A difference of which more is worse: `▲ 17.9 s`, `▼ 0.54 s`."""
+    """Return a difference where more is worse: `▲ 17.9 s`, `▼ 0.54 s`."""
     arrow, tone = ("▲", "bad") if amount > 0 else ("▼", "good")
     return words(f"{arrow} {text}", strong=True, tone=tone, tip=of)
 
 
 def difference_pieces(results: Results, other: Card, named: bool = True) -> Iterator[Piece]:
-    """How much longer the step is than another card's at a level of both, which is `named` where it is a lower one;
-    without times, how many more bytes are sent."""
+    """Yield the difference of the step, or without times of the bytes sent, at a common level; the level is `named` if
+    lower."""
     level = equal_level(results, other.results)
     if not level:
         yield words("not comparable", quiet=True, tip="no level that both plans have reached")
@@ -229,14 +243,15 @@ def difference_pieces(results: Results, other: Card, named: bool = True) -> Iter
 
 
 def _bytes(one: Report, other: Report) -> tuple[float, float]:
-    """What each device sends under two plans; where these have not as many devices, what all of them send."""
+    """Return the bytes sent per device under two plans; for different numbers of devices, by all devices."""
     sent, then = (total_of(report.collectives).sent_bytes for report in (one, other))
     alike = one.mesh.size == other.mesh.size
     return (sent, then) if alike else (sent * one.mesh.size, then * other.mesh.size)
 
 
 def memory_pieces(results: Results) -> Iterator[Piece]:
-    """`60.1 / 103 GB`, and whether it fits; without a machine the bytes of the arguments or of the compiler's plan."""
+    """Yield `60.1 / 103 GB`, and whether it fits; without a machine the bytes of the arguments or of the compiler's
+    plan."""
     cost, report = results.cost(), results.report
     if cost is not None:
         needs = cost.needs
@@ -258,7 +273,6 @@ def memory_pieces(results: Results) -> Iterator[Piece]:
 
 
 def _room(results: Results) -> Iterator[Part]:
-    """The parts of a device's memory, as a bar."""
     cost = results.cost()
     if cost is not None and cost.needs.usable:
         needs, usable = cost.needs, cost.needs.usable or 1.0
@@ -269,7 +283,7 @@ def _room(results: Results) -> Iterator[Part]:
 
 
 def moved_pieces(results: Results) -> Iterator[Piece]:
-    """The communication over the axes that take longest; without a machine bytes sent."""
+    """Yield the communication over the slowest axes; without a machine the bytes sent."""
     cost = results.cost()
     collectives = results.report.collectives if cost is None else cost.collectives
     totals = sum_collectives(collectives, "axes", order="bytes" if cost is None else "seconds")
@@ -295,14 +309,14 @@ def moved_pieces(results: Results) -> Iterator[Piece]:
 
 
 def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:
-    """How many warnings and errors there are, and the notes in words: `6 notes`, or nothing."""
+    """Return the number of warnings and errors, and the notes in words: `6 notes`, or nothing."""
     notes = sum(f.severity == "note" for f in findings)
     return len(findings) - notes, plural(notes, "note") if notes else ""
 
 
 def difference_pane(deck: Deck) -> Document:
-    """Everything that differs from the other card, at the highest level that both have reached: numbers, specs and
-    collectives, matched by meaning."""
+    """Return all differences from the other card at their highest common level: numbers, specs and matched
+    collectives."""
     cards = deck.other, deck.now
     level = "" if cards[0].id == cards[1].id else equal_level(*(card.results for card in cards))
     if not level:
@@ -316,6 +330,6 @@ def difference_pane(deck: Deck) -> Document:
     reports = [card.results.reports[level] for card in cards]
     sides = [each if timed else replace(each, target="cpu") for each in reports]  # which has no times
     before, after = ((card.name, each) for card, each in zip(cards, sides, strict=True))
-    both = compare(before, after, **({"target": machines[0].text} if timed and machines[0] else {}))
+    both = compare_reports(before, after, **({"target": machines[0].text} if timed and machines[0] else {}))
     title = words(f"{deck.now.name} compared with {deck.other.name}", strong=True)
     return replace(comparison_document(both), title=(title, words(f"level {both.level}", quiet=True)), lead=())

@@ -1,7 +1,7 @@
-"""Collectives: summed by mesh axes, line, phase and kind as bars, each of them in a table, and how a target runs them.
+"""Collectives: sums by mesh axes, line, phase and kind as bars, a table of all, and how a target runs them.
 
-What is told depends on what is known: seconds where there is a cost on a machine, what runs in a collective's place
-where a target's own compiler has answered.
+Seconds are shown if there is a cost on a machine. If a target's own compiler has answered, the operations that replace
+a collective are shown.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
 from shardviz.records import Collective, Frame, TargetCollective
 from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, format_count, format_seconds, plural
@@ -53,43 +54,56 @@ HOW_WORDS = {
     "fused": "fused into a kernel",
     "added": "added by the target's compiler",
 }
-"""What was done to a collective on its way to the target's program: `TargetCollective.how`, in words."""
+"""`TargetCollective.how` → words on how the target's program runs a collective."""
 
 
 def total_text(collective: Collective) -> str:
-    """Operand bytes over the whole step: `34.4 GB`, `at most 1.05 MB` in a branch, or `count not known`."""
+    """Return the operand bytes per step: `34.4 GB`, `at most 1.05 MB` in a branch, or `count not known`."""
     if collective.total_bytes is None:
         return COUNT_NOT_KNOWN
     return ("at most " if collective.conditional else "") + format_bytes(collective.total_bytes)
 
 
-def collectives_section(report: Report) -> Section:
-    """A report's collectives, the most bytes first."""
-    collectives = report.collectives
+def collectives_section(report: Report, cost: StepCost | None = None) -> Section:
+    """Return a report's collectives with a cost's seconds, longest first; without a cost the report's own target's, and
+    without times by operand bytes."""
+    collectives = report.collectives if cost is None else cost.partitioned
     if not collectives:
         return section("Collectives", lead="not known at this level" if report.level == "notation" else "none")
-    most_first = sorted(collectives, key=lambda c: (-c.assumed_bytes, c.kind, c.name))
+    timed = any(c.seconds is not None for c in collectives)
+    first = "the longest in a step" if timed else "the most operand bytes in a step"
     every = section(
-        f"All {plural(len(collectives), 'collective')}, the most bytes first",
-        collectives_table(most_first, lines=report.source),
+        f"All {plural(len(collectives), 'collective')}, {first} first",
+        collectives_table(sorted(collectives, key=weight), lines=report.source),
         fold="closed",
         brief=True,
     )
-    sums = sums_table(collectives, "axes"), sums_table(collectives, "source", lines=report.source)
-    return section("Collectives", kinds_table(collectives), *sums, every, lead=total_of(collectives).sentence)
+    sums = (sums_table(collectives, key, lines=report.source, timed=timed) for key in ("axes", "source"))
+    lead = f"{total_of(collectives).sentence}; {first} first"
+    return section("Collectives", kinds_table(collectives, timed), *sums, every, lead=lead)
 
 
-def kinds_table(collectives: Sequence[Collective]) -> Table:
-    """One row for each kind over each set of mesh axes."""
+def weight(c: Collective) -> tuple[float, float, str, str]:
+    """Return a sort key: the longest first, then the most operand bytes."""
+    return -c.assumed_seconds, -c.assumed_bytes, c.kind, c.name
+
+
+def kinds_table(collectives: Sequence[Collective], timed: bool) -> Table:
+    """Return a row per kind and set of mesh axes."""
     return table(
-        sum_collectives(collectives, "kind_axes"),
+        sum_collectives(collectives, "kind_axes", order="seconds" if timed else "bytes"),
         ("kind", lambda t: t.kinds[0]),
         ("axes", lambda t: axes(t.axes)),
         (right("operations"), lambda t: f"{t.operations:,}"),
         (right("runs"), lambda t: t.runs_text),
-        (right("operand bytes"), lambda t: t.bytes_text),
+        (right("operand bytes in a step"), lambda t: t.bytes_text),
+        (right("time in a step"), lambda t: words(_seconds_text(t), strong=True)) if timed else None,
         most=MOST,
     )
+
+
+def _seconds_text(total: CollectiveTotal) -> str:
+    return format_seconds(total.assumed_seconds) + " + not known" * bool(total.untimed)
 
 
 def sums_table(
@@ -101,8 +115,10 @@ def sums_table(
     brief: bool = False,
     most: int = 10,
 ) -> Table:
-    """A bar for each group of collectives by `axes`, `source`, `phase` or `kind`, divided by mesh axes: of seconds in a
-    step on the target where `timed`, else of bytes. `brief` leaves the columns of runs and kinds out."""
+    """Return a bar per group of collectives by `axes`, `source`, `phase` or `kind`, divided by mesh axes.
+
+    Bars show seconds per step if `timed`, else bytes. `brief` omits the columns of runs and kinds.
+    """
     totals = sum_collectives(collectives, key, order="seconds" if timed else "bytes")
     what, of = ("in a step", "seconds") if timed else ("operand bytes", "operand bytes per device")
 
@@ -114,7 +130,7 @@ def sums_table(
         return Part(share=amount(part) / longest, axes=part.axes, tip=f"{text} over {axes_words(part.axes)}")
 
     def text(t: CollectiveTotal) -> str:
-        return format_seconds(amount(t)) + (" + not known" if t.untimed else "") if timed else t.bytes_text
+        return _seconds_text(t) if timed else t.bytes_text
 
     longest = max(map(amount, totals), default=0.0) or 1.0
     return table(
@@ -147,9 +163,14 @@ def collectives_table(
     most: int = MOST,
     name: str = "",
 ) -> Table:
-    """Each collective in the order given: operand bytes of a run on one device, total and time over the whole step, the
-    formula below. `compact` puts phase and line below the kind; with `asks` it can be asked of each why it is there;
-    without `lines` a line is its number only."""
+    """Return each collective in the given order: operand bytes per run and device, total and time per step, and the
+    formula.
+
+    Args:
+        compact: put phase and line below the kind.
+        asks: make each collective a question why it exists.
+        lines: source texts; None shows line numbers only.
+    """
     timed = any(c.seconds is not None for c in collectives)
 
     def source(c: Collective) -> Piece:
@@ -193,9 +214,11 @@ def _phase(c: Collective) -> Piece:
 
 
 def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, **more: Any) -> tuple[Block, ...]:
-    """How the target runs the collectives, and a row for each that it runs in another way than it was partitioned, with
-    its time where a cost has timed them, by name. Nothing where nobody knows, and for simulated devices. `more` as of
-    `Section`."""
+    """Return how the target runs the collectives, with a row for each that differs from the partitioned one.
+
+    `timed` has the collectives of a cost by name. Empty if unknown, and for simulated devices. `more` is as for
+    `Section`.
+    """
     runs, timed = report.target_collectives, timed or {}
     if not runs or report.target == "cpu":
         return ()

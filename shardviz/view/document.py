@@ -1,8 +1,7 @@
-"""A Document: what there is to say of a subject, as plain data. A builder makes it once; each painter is one medium.
+"""A Document: the content about a subject as plain data. A builder creates it once; each painter renders one medium.
 
-A document is made of blocks (sections, paragraphs, tables, folds, figures), a block of pieces: words, and what has a
-look of its own, such as mesh axes, specs, amounts, bars and source lines. Every piece carries its plain text, so that a
-medium that can do no more prints that, and all media say the same in the same words.
+A document consists of blocks (sections, paragraphs, tables, folds, figures), and a block of pieces: words, mesh axes,
+specs, amounts, bars and source lines. Every piece has a plain text, so that all media show the same words.
 
 >>> cells = row(axes(("data",)), nbytes(33_554_432))
 >>> moved = Table(columns=(Column("over"), Column("moved", right=True)), rows=(cells,))
@@ -37,20 +36,20 @@ _CLOSING = (",", ";", ":", ".", ")")
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A few words, or something small with a look of its own.
+    """A few words, or a small element with its own look.
 
     Attributes:
-        text: it in plain text; what terminals, diffs and screen readers get.
-        kind: `words`; `term`, a word of the glossary, which its tip explains; `code`, in monospace; `axes`, mesh axes
-            as chips; `mesh`, those of a mesh with their sizes; `spec`, a spec in brackets; `bar`; `line`, a place in
-            the source with the line's text behind it; `ask`, words that are there only where a click is answered.
-        value: of `axes` the tuple of axes, of `mesh` its (name, size) pairs, of `spec` the `Spec`, of `bar` its
-            `Part`s, of `line` the source line, of `code` its stretches: the text of each, a letter's number, an axis.
-        strong, quiet: more, or less, important than what is around it.
-        tone: `good`, `warn` or `bad`, a colour on the page; the words say it too.
+        text: its plain text, for terminals, diffs and screen readers.
+        kind: `words`; `term`, a glossary word, explained by its tip; `code`, in monospace; `axes`, mesh axes as chips;
+            `mesh`, mesh axes with sizes; `spec`, a spec in brackets; `bar`; `line`, a source place with the line's
+            text; `ask`, words shown only on media that answer clicks.
+        value: for `axes` the tuple of axes, for `mesh` its (name, size) pairs, for `spec` the `Spec`, for `bar` its
+            `Part`s, for `line` the source line, for `code` its stretches: (text, letter number, axis).
+        strong, quiet: more, or less, important than its surroundings.
+        tone: `good`, `warn` or `bad`, a colour on the page that the words repeat.
         tip: more words, shown on hovering.
-        selects: what a click on it selects, such as `("value", "params['w']")` or `("line", "model.py:20")`.
-        whole: it is never clipped, nor are characters replaced in it: a text to be copied.
+        selects: what a click selects, such as `("value", "params['w']")` or `("line", "model.py:20")`.
+        whole: whether it is a text to copy, never shortened or altered.
     """
 
     text: str
@@ -69,8 +68,11 @@ Inline = Piece | tuple[Piece, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A stretch of a bar: its share of the longest bar beside it, 0 to 1; the mesh axes whose colour it has, if
-    any; its role: `axes`, `work` (what one device does), `moved` (what it sends) or `room` (what is left)."""
+    """A stretch of a bar.
+
+    Its share of the longest bar is 0 to 1. Its role is `axes`, `work` (a device's compute), `moved` (bytes sent) or
+    `room` (free). Mesh axes, if any, give its colour.
+    """
 
     share: float
     axes: tuple[Axis, ...] | None = None
@@ -80,7 +82,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table; `right`: numbers, set flush right; `wrap`: words that may take several lines."""
+    """A table column; `right` aligns numbers right, `wrap` allows several lines."""
 
     title: str
     right: bool = False
@@ -88,14 +90,16 @@ class Column:
 
     @property
     def tip(self) -> str:
-        """What the head means, where the glossary has it."""
+        """The glossary's meaning of the head, if any."""
         return GLOSSARY.get(self.title, "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of a table, a cell each column; `detail` stands below it (see `Table.folds`), a click `selects`, and
-    `marked` is what has changed or is looked at."""
+    """A table row with a cell per column.
+
+    `detail` is shown below it (see `Table.folds`), a click `selects`, and `marked` rows have changed or are selected.
+    """
 
     cells: tuple[Inline, ...]
     detail: tuple[Block, ...] = ()
@@ -110,14 +114,14 @@ class Table:
     Attributes:
         columns: the columns.
         rows: all rows that a medium may show.
-        caption: what it is a table of; may be empty.
-        first: rows that plain text shows; a painter says how many more there are.
+        caption: the subject of the table; may be empty.
+        first: rows that plain text shows; a painter counts the rest.
         most: rows that HTML and the page show.
-        noun: what a row is, for `… and 5 more lines`.
-        hidden: rows that exist and are in no medium.
-        folds: whether the rows' details are folded away: `never`; on the `page`, where a click opens them; `always`, so
-            that they are shown only where a person can open them.
-        name: what tests and scripts find it by on the page.
+        noun: the word for a row, for `… and 5 more lines`.
+        hidden: number of rows that no medium shows.
+        folds: where details are folded: `never`; on the `page`, where a click opens them; `always`, so that only
+            interactive media show them.
+        name: its name for tests and scripts on the page.
     """
 
     columns: tuple[Column, ...]
@@ -138,8 +142,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Paragraph:
-    """A sentence or two, or `label: a fact`; `quiet` if less important than what is around it; `name` is as
-    `Table.name`."""
+    """A sentence or two, or `label: a fact`; `quiet` if less important than its surroundings; `name` as in `Table`."""
 
     pieces: tuple[Piece, ...]
     label: str = ""
@@ -149,15 +152,15 @@ class Paragraph:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading with what belongs to it.
+    """A heading with its blocks.
 
     Attributes:
         title: the heading.
-        lead: what the heading itself has to say, behind a colon; may be empty.
-        blocks: what belongs to it.
-        fold: None: always shown; `open` or `closed`: can be folded away where the medium can.
-        brief: plain text shows the heading and the lead alone; nothing where there is no lead.
-        name: as `Table.name`.
+        lead: words after the heading and a colon; may be empty.
+        blocks: the content.
+        fold: None: always shown; `open` or `closed`: can be folded in media that support it.
+        brief: whether plain text shows only the heading and the lead; nothing without a lead.
+        name: as in `Table`.
     """
 
     title: str
@@ -170,15 +173,14 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """Blocks side by side where there is room, else one below the other."""
+    """Blocks side by side if there is room, else one below the other."""
 
     blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Something drawn, a `Picture`, or lines to be copied, a `Listing`; plain text leaves it out if `brief`; `name` is
-    as `Table.name`."""
+    """A `Picture`, or a `Listing` of lines to copy; plain text omits it if `brief`; `name` as in `Table`."""
 
     of: Any
     caption: str = ""
@@ -188,7 +190,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Listing:
-    """Lines of a program as they stand, to be copied; a `Figure` has it."""
+    """Verbatim lines of a program to copy, in a `Figure`."""
 
     text: str
 
@@ -198,8 +200,8 @@ Block = Paragraph | Table | Section | Beside | Figure
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What there is to say of a subject: a title, lines below it (`lead`), blocks. The axes of the mesh have their
-    colours by their place in it."""
+    """The content about a subject: a title, lines below it (`lead`) and blocks. Mesh axes are coloured by their
+    position in `mesh`."""
 
     title: Inline = ()
     blocks: tuple[Block, ...] = ()
@@ -210,14 +212,14 @@ class Document:
     def of(
         cls, *blocks: Blocks, title: Inline = (), lead: tuple[Inline, ...] = (), mesh: DeviceMesh | None = None
     ) -> Document:
-        """A document of blocks, of which those that are None are left out."""
+        """Return a document of blocks; blocks that are None are omitted."""
         return cls(title=title, blocks=listed(*blocks), mesh=mesh, lead=lead)
 
 
 @singledispatch
 def document(subject: Any) -> Document:
-    """What there is to say of a subject: a report, a cost, a comparison, ... Each builder registers its own here; a
-    `ShardvizError` for what nobody has a builder for."""
+    """Return the Document of a subject: a report, a cost, a comparison, ... Builders register here. Raises
+    ShardvizError if there is none."""
     raise ShardvizError(f"shardviz cannot show a {type(subject).__name__}")
 
 
@@ -233,39 +235,45 @@ def words(
 
 
 def why(name: str, *, tip: str = "") -> Piece:
-    """A question to the explorer: why a value is sharded so, or why a collective is there."""
+    """Return a question to the explorer: why a value is sharded as it is, or why a collective exists."""
     return Piece(text="why?", kind="ask", tip=tip, selects=("why", name))
 
 
 def term(word: str, *, strong: bool = False) -> Piece:
-    """A word, which says what it means where the glossary has it."""
+    """Return a word with the glossary's meaning, if any."""
     return Piece(text=word, kind="term" if word in GLOSSARY else "words", strong=strong, tip=GLOSSARY.get(word, ""))
 
 
 def code(text: str, *, strong: bool = False, quiet: bool = False, tip: str = "", selects: Any = None) -> Piece:
-    """Text in monospace: a name, a shape, a target."""
+    """Return text in monospace: a name, a shape, a target."""
     return Piece(text=text, kind="code", strong=strong, quiet=quiet, tip=tip, selects=selects)
 
 
 def axes(over: tuple[Axis, ...] | None, *, tip: str = "") -> Piece:
-    """The mesh axes that a collective spans; None where its groups are no product of axes."""
+    """Return the mesh axes that a collective spans; None if its groups are no product of axes."""
     return Piece(text=axes_words(over), kind="axes", value=over, tip=tip, quiet=not over)
 
 
 def mesh_axes(mesh: DeviceMesh) -> Piece:
-    """A mesh: its axes with their sizes."""
-    return Piece(text=str(mesh) or "no mesh axes", kind="mesh", value=tuple(mesh.shape.items()))
+    """Return a mesh: its axes with their sizes, without those in `folded_axes`."""
+    return Piece(text=str(mesh.shown) or "no mesh axes", kind="mesh", value=tuple(mesh.shown.shape.items()))
 
 
-def spec(cut: Spec | None, *, tip: str = "") -> Piece:
-    """A spec; None where no PartitionSpec says how the array is sharded."""
-    if cut is None:
+def folded_axes(mesh: DeviceMesh) -> tuple[Inline, ...]:
+    """Return a line that names the mesh axes of size 1, which are omitted elsewhere."""
+    alone = mesh.folded
+    return ((words(f"besides {len(alone)} mesh axes of size 1: {', '.join(alone)}", quiet=True),),) if alone else ()
+
+
+def spec(of: Spec | None, *, tip: str = "") -> Piece:
+    """Return a spec; None stands for a sharding that no PartitionSpec expresses."""
+    if of is None:
         return words("no PartitionSpec", quiet=True, tip=tip)
-    return Piece(text=str(cut.canonical()), kind="spec", value=cut, tip=tip or str(cut))
+    return Piece(text=str(of.canonical()), kind="spec", value=of, tip=tip or str(of))
 
 
 def value_spec(value: Value, *, asks: bool = False) -> tuple[Piece, ...]:
-    """How a value is sharded: its spec, per device inside a `shard_map`, or HLO's text; with `asks` a click asks
+    """Return a value's sharding: its spec, per device inside a `shard_map`, or HLO's text; with `asks` a click asks
     why."""
     if value.manual:
         own = f"per device over {', '.join(map(axis_text, value.manual))}"
@@ -285,28 +293,26 @@ def seconds(amount: float | None, *, strong: bool = False, tip: str = "") -> Pie
 
 
 def signed_text(amount: float, form: Callable[[float], str]) -> str:
-    """`+1.30 GB`, `−0.21 s`."""
+    """Return `+1.30 GB`, `−0.21 s`."""
     return f"{'−' if amount < 0 else '+'}{form(abs(amount))}"
 
 
 def difference(amount: float, form: Callable[[float], str], *, worse: Any = "bad", **more: Any) -> Piece:
-    """A difference, in the colour of `worse` where it is more; `more` as of `words`."""
+    """Return a difference, coloured as `worse` if positive; `more` as for `words`."""
     return words(signed_text(amount, form), tone=worse if amount > 0 else "good", **more)
 
 
 def shape(sizes: Sequence[int] | None, *, dtype: str = "", tip: str = "") -> Piece:
-    """A shape, with its element type in front where that is given."""
+    """Return a shape, after its element type if given."""
     return code(f"{dtype} {format_shape(sizes)}".strip(), tip=tip)
 
 
 def bar(parts: Iterable[Part]) -> Piece:
-    """A bar of one or more stretches."""
     return Piece(text="", kind="bar", value=tuple(parts))
 
 
 def line(frame: Frame | None, lines: SourceText | None = None, *, tip: str = "") -> Piece:
-    """A place in the person's source, with the text of the line where that is known from `lines`; the whole line is its
-    tip where it is too long."""
+    """Return a source place with its text from `lines`, if known; a shortened text has the full line as its tip."""
     if frame is None:
         return words(NO_SOURCE, quiet=True, tip=tip)
     text = frame.text_in(lines or {})
@@ -323,26 +329,26 @@ def line(frame: Frame | None, lines: SourceText | None = None, *, tip: str = "")
 
 
 def moved(kind: str, over: tuple[Axis, ...] | None, frame: Frame | None, tip: str = "") -> Piece:
-    """A kind of collective; where it is hovered, the same collective is highlighted everywhere."""
+    """Return a kind of collective; hovering highlights the same collective everywhere."""
     at = "" if frame is None else frame.short
     piece = replace(term(kind, strong=True), selects=("moved", f"{kind} {axes_words(over)} {at}"))
     return replace(piece, tip=tip) if tip else piece
 
 
 Cell = Inline | str
-"""What stands in a cell; plain words may be a string."""
+"""The content of a cell; a string is plain words."""
 Blocks = Block | Iterable[Block] | None
 """A block, several, or none."""
 
 
 def pieces(*cells: Cell | Iterable[Piece] | None) -> tuple[Piece, ...]:
-    """Pieces one after the other; a string is words, None is nothing."""
+    """Return the pieces in sequence; a string is words, None is nothing."""
     parts = (words(cell) if isinstance(cell, str) else cell for cell in cells if cell is not None)
     return tuple(piece for part in parts for piece in ((part,) if isinstance(part, Piece) else part))
 
 
 def listed(*blocks: Blocks) -> tuple[Block, ...]:
-    """Blocks one below the other; None is nothing."""
+    """Return the blocks in sequence; None is nothing."""
     return tuple(b for some in blocks if some is not None for b in ((some,) if isinstance(some, Block) else some))
 
 
@@ -353,12 +359,12 @@ def row(*cells: Cell | Iterable[Piece], detail: Iterable[Block] = (), selects: A
 
 
 def right(title: str = "") -> Column:
-    """A column of numbers."""
+    """Return a column of numbers."""
     return Column(title, right=True)
 
 
 def wrapped(title: str = "") -> Column:
-    """A column of words that may take several lines."""
+    """Return a column of words that may take several lines."""
     return Column(title, wrap=True)
 
 
@@ -373,14 +379,14 @@ def table(
     marked: Callable[[T], bool] = lambda record: False,
     **more: Any,
 ) -> Table:
-    """A row for each record; each column has its head, and what it says of a record; None is a column that is left out.
+    """Return a row per record. A column is (head, function of a record); None omits a column.
 
     >>> both = table([("w", 512)], ("name", lambda r: r[0]), (right("per device"), lambda r: nbytes(r[1])))
     >>> [plain(cell) for cell in both.rows[0].cells]
     ['w', '512 B']
 
-    `most` and `first` are as of `Table` (None: all, and as many as `most`); only so many records as `kept` have rows,
-    the others are counted. `detail`, `selects` and `marked` are as of `Row`, for each record; `more` as of `Table`.
+    `most` and `first` are as in `Table` (None: all, and as many as `most`). Only `kept` records have rows, the others
+    are counted. `detail`, `selects` and `marked` return the fields of `Row` for a record; `more` is as in `Table`.
     """
     every, shown = list(records), [column for column in columns if column is not None]
     rows = tuple(
@@ -399,32 +405,34 @@ def table(
 
 
 def section(title: str, *blocks: Blocks, lead: Cell = (), **more: Any) -> Section:
-    """A heading, what it has to say, and what belongs to it; `more` is as of `Section`."""
+    """Return a heading with its lead and blocks; `more` as for `Section`."""
     return Section(title=title, lead=pieces(lead or None), blocks=listed(*blocks), **more)
 
 
 def paragraph(*cells: Cell | None, label: str = "", quiet: bool = False, name: str = "") -> Paragraph:
-    """A paragraph of pieces and plain strings."""
+    """Return a paragraph of pieces and strings."""
     return Paragraph(pieces=pieces(*cells), label=label, quiet=quiet, name=name)
 
 
 def notes(*texts: str) -> tuple[Paragraph, ...]:
-    """A quiet paragraph for each text that is not empty."""
+    """Return a quiet paragraph for each nonempty text."""
     return tuple(paragraph(text, quiet=True) for text in texts if text)
 
 
 def shorten(text: str, most: int) -> str:
-    """The text on one line of at most so many characters, its end replaced by `…` where it is longer."""
+    """Return the text on one line of at most `most` characters; a longer text ends in `…`."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[: max(0, most - 1)] + "…"
 
 
 def device_ranges(devices: Iterable[int]) -> str:
-    """Device numbers, ascending, as short as they can be said exactly.
+    """Return ascending device numbers in their shortest exact form.
 
     >>> device_ranges([0, 1, 2, 3, 16, 17]), device_ranges(range(0, 64, 8)), device_ranges([3])
     ('0-3,16-17', '0,8,…,56', '3')
     """
+    if isinstance(devices, (list, tuple)) and len(devices) == 1:  # as in most cells
+        return str(devices[0])
     runs: list[list[int]] = []
     for device in sorted(devices):
         if runs and device == runs[-1][1] + 1:
@@ -439,7 +447,7 @@ def device_ranges(devices: Iterable[int]) -> str:
 
 
 def plain(inline: Inline) -> str:
-    """Pieces in plain text, a space between them."""
+    """Return pieces as plain text, separated by spaces."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
     return joined(pieces, list(map(_plain, pieces)))
 
@@ -451,7 +459,7 @@ def _plain(piece: Piece) -> str:
 
 
 def joined(pieces: Sequence[Piece], texts: Sequence[str]) -> str:
-    """What a painter made of each piece, with a space between them but before a comma, a colon or the like."""
+    """Join the texts that a painter made of pieces, with spaces except before a comma, a colon or the like."""
     text = ""
     for piece, part in zip(pieces, texts, strict=True):
         text += (" " if text and part and not piece.text.startswith(_CLOSING) else "") + part

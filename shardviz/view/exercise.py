@@ -1,4 +1,4 @@
-"""Exercises and puzzles: the question with all that is needed to answer it, what came of an answer, several scores."""
+"""Documents of exercises and puzzles: the question, the result of an answer, and several scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
 from shardviz.notation import DeviceMesh
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_number, plural
 from shardviz.records.why import CollectiveWhy, Why
 from shardviz.study.exercise import Exercise, Graded, Result, Scores
@@ -49,7 +49,18 @@ _QUESTIONS = {
 }
 _BYTES = "Bytes are what one device puts in (its operands), in all runs of a step; within a tenth is right."
 _NEAR = "Within a tenth is right."
-_SHOWN = 16  # arguments
+_HINTS = {
+    "outputs": "An axis goes along with its dimension. A dimension that the function sums over is gone in the result.",
+    "collectives": "Ask of each operation what a device needs and does not have: parts of an array must be collected, "
+    "parts of a sum must be added. Its axes are those along which the needed parts lie.",
+    "cheaper": "Compare what a device sends, multiplies and reads with each of the two.",
+    "memory": "Divide each dimension by the sizes of the axes in its entry of the spec; the other axes hold replicas. "
+    "Then multiply by the bytes of an element.",
+    "seconds": "Which array is sent, along which axis, with how many bytes? Divide by what a link carries in a second.",
+}
+"""Kind of question → a general hint, used if the answer shows no known misconception."""
+_SHOWN = 16  # maximum number of arguments shown
+_MOST_HINTS = 3  # maximum number of findings shown as hints
 _WHO = {
     "propagated": "Shardy's propagation",
     "partitioned": "XLA's partitioner",
@@ -59,9 +70,9 @@ _WHO = {
 
 @document.register
 def exercise_document(exercise: Exercise) -> Document:
-    """The question: the mesh, how the arguments are sharded, and how to answer."""
+    """Return the question: the mesh, the arguments' shardings, and how to answer."""
     names, mesh = exercise.names, exercise.plan.mesh
-    how = {
+    python = {
         "outputs": "exercise.answer({'" + (exercise.outputs or ("result",))[0].replace("'", "\\'") + "': P(...)})",
         "collectives": f"exercise.answer([('all-reduce', '{mesh.names[-1]}', '1 MB'), ...]), or []",
         "cheaper": f"exercise.answer({names[0]!r}), {names[1]!r} or 'equal'",
@@ -90,14 +101,13 @@ def exercise_document(exercise: Exercise) -> Document:
         _arguments(exercise.program, plans, mesh, "exercise-arguments"),
         *((open_outputs,) if open_outputs.rows else ()),
         *notes(f"The answer is from {_WHO[exercise.level]}{target}{answered}."),
-        paragraph("in Python:  ", code(how), "  then  ", code("exercise.reveal()")),
+        paragraph("in Python:  ", code(python), "  then  ", code("exercise.reveal()")),
     )
     title = (words(exercise.title or "exercise", strong=True), code(exercise.program.name))
     return Document(title=title, lead=(mesh_axes(mesh),), blocks=blocks, mesh=mesh)
 
 
 def _arguments(program: Program, plans: Mapping[str, Plan], mesh: DeviceMesh, name: str) -> Table:
-    """How each plan shards the arguments; the head of a plan on another mesh says that mesh."""
     specs = {
         head if plan.mesh == mesh else f"{head}, on {plan.mesh}": program.bind(plan).in_specs
         for head, plan in plans.items()
@@ -115,34 +125,43 @@ def _arguments(program: Program, plans: Mapping[str, Plan], mesh: DeviceMesh, na
 
 @document.register
 def result_document(result: Result) -> Document:
-    """The score, a row for each thing that was asked or answered, and why what was missed is so."""
+    """Return the score and a row per item, with hints; if shown, the right answer and its reasons."""
+    shown = result.shown
+    asked_by_name = result.ask in ("memory", "outputs")  # else the name of what is missing is the answer
     rows = table(
-        result.rows,
+        [graded for graded in result.rows if shown or graded.given or asked_by_name],
         ("", lambda graded: code(graded.what)),
         ("answer", lambda graded: words(graded.given or ("nothing" if graded.verdict else ""), quiet=not graded.given)),
-        (wrapped("right"), lambda graded: graded.right or "does not exist"),
+        (wrapped("right"), lambda graded: graded.right or "does not exist") if shown else None,
         (wrapped(), lambda graded: words(graded.verdict, tone=_tone(graded))),
-        (right("points"), lambda it: f"{format_number(it.points)} of {format_number(it.of)}" if _tone(it) else ""),
+        (right("points"), _points),
         most=48,
         first=40,
         noun="answer",
         name="exercise-result",
     )
-    blocks: list[Block] = [rows] if rows.rows else [paragraph("There are none, and you named none.")]
-    blocks += [paragraph(idea, label="a common idea") for idea in result.ideas]
-    for graded in result.rows:  # why what was missed is so: the first sentences
+    blocks: list[Block] = [rows] if rows.rows else []
+    if not result.rows:
+        blocks.append(paragraph("There are none, and you named none."))
+    missing = sum(graded.of > 0 and not graded.given for graded in result.rows)
+    if missing and not shown and not asked_by_name:
+        blocks.append(paragraph(f"{plural(missing, 'collective')} {'is' if missing == 1 else 'are'} missing."))
+    hints = result.ideas or (() if shown else (_HINTS[result.ask],))
+    blocks += [paragraph(hint, label="hint") for hint in hints]
+    for graded in result.rows if shown else ():  # why what was missed is so: the first sentences
         if isinstance(why := graded.why, CollectiveWhy):
             blocks.append(section(f"Why {graded.what}", paragraph(why.need.words)))
         elif isinstance(why, Why):
             answers = (axis_section(axis, why.source, graded.what).blocks for axis in why.axes)
             firsts = (next((block for block in some if isinstance(block, Paragraph)), None) for some in answers)
             blocks.append(section(f"Why {graded.what} is {graded.right}", *firsts))
-    if result.compared is not None:
+    if result.compared is not None and shown:
         difference = comparison_document(replace(result.compared, notes=()))  # a step's time is in the table above
         blocks.append(section(f"From {result.names[0]} to {result.names[1]}", *difference.blocks, fold="open"))
     tone = "good" if result.score == 1 else "warn" if result.score > 0 else "bad"
     score = words(f"{result.score:.0%}", strong=True, tone=tone)
-    who = notes(f"The right answer is from {_WHO[result.level]} ({result.level}).")
+    again = ("Try again, or ", words("Show the answer", strong=True), ":  ", code("exercise.reveal(give_up=True)"))
+    who = notes(f"The right answer is from {_WHO[result.level]} ({result.level}).") if shown else (paragraph(*again),)
     return Document(
         title=(words("score", quiet=True), score, words(_tries(result.tries), quiet=True)), blocks=(*blocks, *who)
     )
@@ -150,6 +169,13 @@ def result_document(result: Result) -> Document:
 
 def _tries(tries: int) -> str:
     return "at the first try" if tries == 1 else f"at try {tries}"
+
+
+def _points(graded: Graded) -> str:
+    if not _tone(graded):
+        return ""
+    points = format_number(graded.points)
+    return f"{points} of {format_number(graded.of)}" if graded.of else points.replace("-", "−")
 
 
 def _tone(graded: Graded) -> str:
@@ -160,18 +186,13 @@ def _tone(graded: Graded) -> str:
 
 @document.register
 def scores_document(scores: Scores) -> Document:
-    """A row for each exercise, and the mean."""
-
-    def score(each: Exercise | Puzzle) -> str:
-        if each.result:
-            return f"{each.result.score:.0%}"
-        return "not answered" if each.ask == "puzzle" else "not revealed"
+    """Return a row per exercise, and the mean."""
 
     rows = table(
         scores.exercises,
         ("exercise", lambda each: each.title or each.program.name),
         ("asked", lambda each: each.ask),
-        (right("score"), score),
+        (right("score"), lambda each: f"{each.result.score:.0%}" if each.result else "not answered"),
         (right("tries"), lambda each: str(each.tries)),
         most=48,
         first=40,
@@ -181,12 +202,9 @@ def scores_document(scores: Scores) -> Document:
     return Document(title=title, blocks=(rows,))
 
 
-_HINTS = 3
-
-
 @document.register
 def puzzle_document(puzzle: Puzzle) -> Document:
-    """The task: the machine, the arguments, par, and how to answer."""
+    """Return the task: the machine, the arguments, par, and how to answer."""
     mesh = puzzle.start.mesh
     blocks = (
         paragraph(words("Find a plan that is as fast as par and needs no more memory.", strong=True)),
@@ -200,7 +218,6 @@ def puzzle_document(puzzle: Puzzle) -> Document:
 
 
 def _amounts(start: StepCost, par: StepCost, mine: Attempt | None = None) -> Table:
-    """Seconds and bytes: of the start, of the answer where there is one, and of par."""
     costs = {"to begin with": start} | ({} if mine is None else {"yours": mine.cost}) | {"par": par}
     amounts = (
         ("a step", lambda cost: seconds(cost.step.seconds)),
@@ -217,20 +234,20 @@ def _amounts(start: StepCost, par: StepCost, mine: Attempt | None = None) -> Tab
 
 @document.register
 def attempt_document(attempt: Attempt) -> Document:
-    """The stars, how far from par, what a wrong idea costs, and hints."""
+    """Return the stars, the distance from par, the cost of misconceptions, and hints."""
     stars = "★" * attempt.stars + "☆" * (STARS - attempt.stars)
     verdict = "under par" if attempt.under_par else "par is reached" if attempt.stars == STARS else "above par"
     verdict = verdict if attempt.fits else memory_words(attempt.cost.needs)
     tone = "good" if attempt.stars == STARS else "warn" if attempt.stars else "bad"
     hints = table(
-        attempt.hints[:_HINTS],
+        attempt.hints[:_MOST_HINTS],
         ("where", lambda hint: line(hint.source) if hint.source else hint.value),
         (wrapped("what"), lambda hint: " ".join(hint.text.split())),
         name="puzzle-hints",
     )
     blocks: list[Block] = [_amounts(attempt.start, attempt.par, attempt)]
-    blocks += [paragraph(idea, label="a common idea") for idea in attempt.ideas]
-    blocks += [section("Hints: findings about this plan", hints)] if hints.rows else []
+    blocks += [paragraph(hint, label="hint") for hint in (*attempt.ideas, *attempt.excess)]
+    blocks += [section("Findings about this plan that par's plan does not have", hints)] if hints.rows else []
     title = (
         words(stars, strong=True, tone=tone),
         words(verdict, strong=True),
@@ -242,7 +259,7 @@ def attempt_document(attempt: Attempt) -> Document:
 
 @document.register
 def solution_document(solution: Solution) -> Document:
-    """Par's plan as code, and what it changes."""
+    """Return par's plan as code, and its differences."""
     blocks = (
         Figure(of=Listing(solution.code), name="puzzle-solution"),
         section("From the start to par", amounts_table(solution.compared)),

@@ -1,7 +1,7 @@
-"""An explorer as a whole: above its cards, in brief, in a few lines of text, and what is left where nothing is live.
+"""A whole explorer: the heading above its cards, a text summary, a still for saved notebooks, and a page of all panes.
 
-A page to be kept has all of it, a saved notebook a short form. Both are made of what the explorer's panes are made of,
-so they say the same. The summary is the same on every run: for tests, diffs, terminals and screen readers.
+They use the builders of the panes, so that all say the same. The summary is equal on every run, for tests, diffs,
+terminals and screen readers.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from shardviz.view.document import (
     Listing,
     Section,
     document,
+    folded_axes,
     notes,
     paragraph,
     pieces,
@@ -52,19 +53,21 @@ from shardviz.view.verdict import verdict_document
 
 
 def headline_pane(now: Snapshot) -> Document:
-    """The program, its mesh and machine, and how many values the last edit has changed."""
+    """Return the program, its mesh and machine, and the number of values that the last edit changed."""
     report, changed = now.report, len(now.changed)
-    texts = [str(report.mesh), plural(report.mesh.size, "device")][not report.mesh.names :]
+    texts = [str(report.mesh.shown), plural(report.mesh.size, "device")][not report.mesh.names :]
     texts += [now.machine.target] if now.machine.target != "cpu" else []
     where = [piece for text in texts for piece in (words("·", quiet=True), words(text, quiet=True))][1:]
     link = words(f"{changed:,} of {len(values_of(report)):,} values", tip="show these values", selects=("changed", ""))
     blocks = (paragraph(link, label="last edit changed", quiet=True, name="kpi-changed"),) if changed else ()
-    return Document(title=(words(report.program, strong=True), *where), blocks=blocks, mesh=report.mesh)
+    title = words(report.program, strong=True), *where
+    return Document(title=title, lead=folded_axes(report.mesh), blocks=blocks, mesh=report.mesh)
 
 
 @document.register
 def summary(state: ExplorerState) -> Document:
-    """The still, the step, the memory and the last edit's error; no timings, so that runs can be compared."""
+    """Return the still, the step, the memory and the last edit's error, without measured times, so that runs can be
+    compared."""
     now = state.now
     shown, cost, plan = _brief(now), now.cost, now.report.memory
     if cost is not None:
@@ -87,7 +90,7 @@ _MOST_LINES, _MOST_VALUES, _MOST_FOUND = 6, 24, 8
 
 
 def still(now: Snapshot) -> Document:
-    """The verdict, the plan and its main numbers, short enough for a notebook: about 30 kB as HTML."""
+    """Return the verdict, the plan and its main numbers, short enough for a notebook: about 30 kB as HTML."""
     shown = _brief(now)
     verdict = () if now.cost is None else verdict_document(now.deck.now.results).blocks[-1:]
     return dataclasses.replace(shown, blocks=(*verdict, *shown.blocks))
@@ -111,7 +114,7 @@ def _brief(now: Snapshot) -> Document:
 
 
 def _whole(now: Snapshot, blocks: Iterable[Block]) -> Document:
-    """With the program as its title, below it the level of the numbers and their machine."""
+    """Return a document with the program as its title, and the level and machine of the numbers."""
     level, target = now.report.level, now.machine.target
     meaning = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
     machine = None if target == "cpu" else f", target {target}"
@@ -125,7 +128,6 @@ def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:
 
 
 def _plans(now: Snapshot) -> Iterator[Block]:
-    """The cards, and which of them the rest is about."""
     deck = now.deck
     yield from document(deck).blocks
     if len(deck.cards) > 1:
@@ -133,7 +135,6 @@ def _plans(now: Snapshot) -> Iterator[Block]:
 
 
 def _coded(code: Codes) -> Iterator[Block]:
-    """A plan's code in each form."""
     if code.why:
         yield paragraph(f"There is no code for JAX alone: {code.why}")
     for text, lines in code.parts:
@@ -142,14 +143,14 @@ def _coded(code: Codes) -> Iterator[Block]:
 
 
 def explored(now: Snapshot, codes: Mapping[str, Codes] = MappingProxyType({})) -> Document:
-    """All panes of an explorer, one below the other, and the code of each card's plan by its name."""
+    """Return all panes of an explorer; `codes` has the code of each card's plan by name."""
     report, cost = now.report, now.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
-    chosen = shard_map_pane(report, now.selection.name, now.selection.remark)
+    chosen = shard_map_pane(report, now.selection.name, now.selection.remark, cost)
     blocks: list[Block] = [
         verdict_document(now.deck.now.results).blocks[-1],
         *_plans(now),
-        _part("What costs you most", costs_documents(now.deck, now.remedies)[0], "open"),
+        _part("What costs you most", costs_documents(now.deck, now.tried_fixes)[0], "open"),
         _part("Findings", problems_pane(report, cost), "open"),
         _part("Source", source_pane(timed, cost), "open"),
         values_section("Arguments", report.arguments),

@@ -1,6 +1,6 @@
-"""The field's words, each with its meaning in a sentence: a word says itself on hovering, and the docs print the table.
+"""The field's words, each explained in a sentence: as tooltips, and as a table in the docs.
 
-A column whose head is here, and a `term` in a text, have a dotted underline and the sentence as their tip.
+A column head or `term` that is listed here has a dotted underline and the sentence as its tip.
 
 >>> GLOSSARY["replicated"]
 'Every device along the axis holds the same copy.'
@@ -55,13 +55,13 @@ GLOSSARY = {
     "final HLO": "The program after all passes of the target's compiler.",
     "chip-seconds": "The step's seconds times the number of chips.",
     "finding": "Something to look at, with its place, its numbers and what to try.",
-    "mend": "A change of the plan that was tried, with what it saves.",
+    "fix": "A change of the plan that was tried, with what it saves.",
     "preset": "A well-known plan, made for this program: data parallel, FSDP, tensor parallel, ...",
 }
-"""Word → what it means."""
+"""Word → meaning."""
 
 
 def markdown() -> str:
-    """The table for the docs."""
+    """Return the table for the docs."""
     rows = (f"| {word} | {meaning} |" for word, meaning in GLOSSARY.items())
     return "\n".join(("| word | meaning |", "| --- | --- |", *rows))

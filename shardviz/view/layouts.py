@@ -1,4 +1,4 @@
-"""What there is to say of layouts: of one in words, of many together, and of what a change moves.
+"""Words on layouts: on one, on many together, and on the data that a change moves.
 
 >>> from shardviz.layouts import layout
 >>> spec_words(layout((8, 6), ("data",), {"data": 2}))
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.layouts import Layout, Moves, TreeBytes, TreeLeaf, fallback, indivisible, itemsize, uneven
+from shardviz.layouts import Layout, Local, Moves, TreeBytes, TreeLeaf, fallback, indivisible, itemsize, uneven
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.records.amounts import format_bytes, format_number, format_shape, plural
@@ -42,14 +42,15 @@ from shardviz.view.document import (
 from shardviz.view.values import LONGEST_NAME
 
 MOST_LEAVES = 60
-"""Rows of a tree's table; of more arrays the heaviest are shown."""
+"""Maximum number of rows of a tree's table; larger trees show the heaviest arrays."""
 
 _MOST_AMOUNTS = 4
+_MOST_PROCESSES = 16
 _MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts share a row
 
 
 def spec_words(layout: Layout) -> str:
-    """The spec, or what stands for it: `P('data', None)`, `all on device 3`, `not a PartitionSpec`; with manual
+    """Return the spec or its replacement: `P('data', None)`, `all on device 3`, `not a PartitionSpec`; with manual
     axes."""
     if layout.maximal:
         return f"all on device {int(layout.device_ids[np.argmax(layout.holds)])}"
@@ -63,20 +64,23 @@ def _manual(layout: Layout) -> str:
 
 
 def spec_pieces(layout: Layout) -> tuple[Piece, ...]:
-    """The same as pieces."""
+    """Return `spec_words` as pieces."""
     if layout.maximal or layout.spec is None:
         return (words(spec_words(layout), quiet=True, tip=layout.why),)
     piece = replace(_as_given(layout.spec), tip=str(layout.spec))
     return (piece, *((words(_manual(layout)),) if layout.manual else ()))
 
 
-def _as_given(cut: Spec) -> Piece:
-    return Piece(text=str(cut), kind="spec", value=cut)
+def _as_given(layout: Spec) -> Piece:
+    return Piece(text=str(layout), kind="spec", value=layout)
 
 
 def uneven_words(layout: Layout, dtype: Any = None) -> str:
-    """What JAX does with a sharding that is not divisible, in bytes where the type is known (the map shows what XLA
-    would do, which pads); empty where it is divisible, or no PartitionSpec says it."""
+    """Return how JAX treats an uneven sharding, in bytes if the type is known; empty if it is even, or no
+    PartitionSpec.
+
+    The map shows XLA's treatment, which pads.
+    """
     dimensions = uneven(layout)
     if not dimensions or layout.spec is None:
         return ""
@@ -94,7 +98,7 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
             return plural(round(elements), "element")
         return format_bytes(elements * itemsize(dtype))
 
-    actual, asked = (size(math.prod(cut.shard_shape)) for cut in (padded, layout))
+    actual, asked = (size(math.prod(each.shard_shape)) for each in (padded, layout))
     copies = size(float((padded.elements - layout.elements).sum()))
     text += f" For a result it silently uses {padded.spec}: {actual} on each device instead of {asked}, {copies} of "
     stops = "; JAX 0.12 stops with an IndivisibleError instead" if indivisible(layout, padded) else ""
@@ -102,8 +106,8 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
 
 
 def all_axes(layouts: Iterable[Layout]) -> DeviceMesh:
-    """The mesh of the layouts; of several meshes, the axes of all, so that each name has one colour."""
-    meshes = list(dict.fromkeys(cut.mesh for cut in layouts))
+    """Return the mesh of the layouts; for several meshes all axes, so that each name has one colour."""
+    meshes = list(dict.fromkeys(each.mesh for each in layouts))
     if len(meshes) == 1:
         return meshes[0]
     names = tuple(dict.fromkeys(name for mesh in meshes for name in mesh.names))
@@ -111,26 +115,26 @@ def all_axes(layouts: Iterable[Layout]) -> DeviceMesh:
 
 
 @document.register
-def of_layout(cut: Layout) -> Document:
-    """An array and its sharding in a sentence; `show` draws it.
+def of_layout(layout: Layout) -> Document:
+    """Return an array and its sharding in a sentence; `show` draws it.
 
     >>> from shardviz.layouts import layout
     >>> layout((8, 4), ("data", None), {"data": 2, "model": 2})
     array [8, 4] sharded as P('data', None) on data=2,model=2: shard [4, 4]
     """
-    text = f"array {format_shape(cut.shape)} sharded as {spec_words(cut)} on {cut.mesh}: "
-    return Document(title=words(f"{text}shard {format_shape(cut.shard_shape)}"), mesh=cut.mesh)
+    text = f"array {format_shape(layout.shape)} sharded as {spec_words(layout)} on {layout.mesh}: "
+    return Document(title=words(f"{text}shard {format_shape(layout.shard_shape)}"), mesh=layout.mesh)
 
 
-def slice_text(cut: Layout, place: int) -> str:
-    """What the device at a place of the mesh holds: `[0:4, :]`, or `nothing`."""
-    index = zip(cut.index(int(cut.device_ids[place])), cut.shape, strict=True)
+def slice_text(layout: Layout, place: int) -> str:
+    """Return the slice on the device at a position of the mesh: `[0:4, :]`, or `nothing`."""
+    index = zip(layout.index(int(layout.device_ids[place])), layout.shape, strict=True)
     text = ", ".join(":" if part == slice(0, size) else f"{part.start}:{part.stop}" for part, size in index)
-    return f"[{text}]" if cut.holds[place] else "nothing"
+    return f"[{text}]" if layout.holds[place] else "nothing"
 
 
 def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, ...]:
-    """The arrays in a table, and their total, which names the leaves left out."""
+    """Return the arrays as a table, and their total, which names the omitted leaves."""
     leaves = list(tree.leaves)
     heaviest = sorted(range(len(leaves)), key=lambda i: (-leaves[i].per_device, i))[:MOST_LEAVES]
 
@@ -155,7 +159,7 @@ def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, .
 
 
 def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
-    """`2 arrays, 132 B in all; 36 B on each of 4 devices`, and which leaves were left out."""
+    """Return `2 arrays, 132 B in all; 36 B on each of 4 devices`, and the omitted leaves."""
     text = f"{plural(len(tree.leaves), 'array')}, {format_bytes(tree.array)} in all; {_per_device(tree)}"
     if tree.array:
         text += f" ({format_number(tree.total / tree.array)} copies of each byte on average)"
@@ -168,7 +172,6 @@ def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
 
 
 def _per_device(tree: TreeBytes) -> str:
-    """The bytes on each device; devices with equal amounts share an entry, where there are few."""
     amounts, group = np.unique(tree.per_device, return_inverse=True)
     count = len(tree.per_device)
     if len(amounts) == 1:
@@ -183,11 +186,52 @@ def _per_device(tree: TreeBytes) -> str:
     return ", ".join(parts)
 
 
+def process_blocks(layout: Layout, of: str = "") -> tuple[Block, ...]:
+    """Return the slices that each of several processes (hosts) loads; `of` names the array."""
+    if len(layout.processes) == 1:
+        return ()
+    listed = table(
+        map(layout.local, layout.processes[:_MOST_PROCESSES]),
+        (right("host"), lambda local: str(local.process)),
+        ("devices", lambda local: shorten(device_ranges(local.device_ids), 40)),
+        ("holds", _holds),
+        ("its own data", lambda local: shape(local.shape)),
+        (wrapped("part"), _part),
+        caption=f"{of}: what each host loads" if of else "what each host loads",
+        noun="host",
+        name="hosts",
+    )
+    listed = replace(listed, hidden=listed.hidden + max(0, len(layout.processes) - _MOST_PROCESSES))
+    if not layout.divides:
+        return (listed, *notes("no host can make this array: JAX refuses uneven shards"))
+    some = None in layout.local(layout.processes[0]).parts
+    more = f", global_shape={layout.shape}" if some else ""
+    return (listed, *notes(f"jax.make_array_from_process_local_data(sharding, its_own_data{more}) puts it together"))
+
+
+def _holds(local: Local) -> str:
+    box = f"[{', '.join(f'{part.start}:{part.stop}' for part in local.index)}]"
+    if not math.prod(local.shape):
+        return "nothing"
+    return box if local.contiguous else f"{box}, with gaps"
+
+
+def _part(local: Local) -> str:
+    """Return the part that a host loads: `1 of 2 along dimension 0` (counted from 0), or `all`."""
+    texts = []
+    for d, part in enumerate(local.parts):
+        if part is None:
+            texts.append(f"irregular along dimension {d}")
+        elif part[1] > 1:
+            texts.append(f"{part[0]} of {part[1]} along dimension {d}")
+    return "; ".join(texts) or "all"
+
+
 @document.register
 def of_moves(way: Moves) -> Document:
-    """What moves.
+    """Return the steps of a resharding, and the data that devices keep, receive and drop.
 
-    >>> from shardviz.program.resharding import moves
+    >>> from shardviz.stablehlo.resharding import moves
     >>> from shardviz.paint import text
     >>> print(text(moves((8, 8), ("data", None), (None, "data"), {"data": 4})))
     resharding, P('data', None) → P(None, 'data'): 1 collective
@@ -201,7 +245,7 @@ def of_moves(way: Moves) -> Document:
 
 
 def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
-    """The steps in order, then what devices keep, receive and drop: in bytes where the element type is known."""
+    """Return the steps in order, then what devices keep, receive and drop; in bytes if the element type is known."""
     steps = table(
         enumerate(way.steps, 1),
         (right(), lambda each: str(each[0])),
@@ -227,7 +271,7 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
 
 
 def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
-    """The same as sentences."""
+    """Yield sentences on what devices keep and receive."""
     yield f"resharding: {_collectives(way)}"
     for step in way.steps:
         received = f", at most {_amount(step.elements, dtype).text} received" if step.elements else ""
@@ -238,7 +282,6 @@ def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
 
 
 def _collectives(way: Moves) -> str:
-    """How many collectives it takes: `2 collectives`, `no collective, 1 local slice`, `nothing`."""
     if not way.steps:
         return "nothing" if way.free else "its steps are not known"
     slices = sum(step.kind == "slice" for step in way.steps)
@@ -252,7 +295,7 @@ def _collectives(way: Moves) -> str:
 
 
 def _groups(way: Moves) -> list[tuple[str, int, int, int]]:
-    """(devices, elements kept, received, dropped), the most received first; equal devices share a row."""
+    """Return (devices, elements kept, received, dropped), most received first; equal devices share a row."""
     counts = np.stack([way.keep, way.receive, way.drop], axis=1)
     kinds, inverse = np.unique(counts, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
@@ -265,6 +308,5 @@ def _groups(way: Moves) -> list[tuple[str, int, int, int]]:
 
 
 def _amount(elements: int, dtype: Any) -> Piece:
-    """Elements, as bytes where the element type is known."""
     count = plural(elements, "element")
     return words(count) if dtype is None else nbytes(elements * itemsize(dtype), tip=count)

@@ -1,9 +1,9 @@
-"""A machine's picture: chips in their torus, GPUs on their hosts, links and frames around, with the mesh on them; and
-over it one device's company along each mesh axis.
+"""A machine's picture: chips in their torus or GPUs on their hosts, with links, frames and the mesh; and a device's
+groups.
 
-Lengths are in pixels of a page. A torus of two axes lies flat, x to the right and y downwards; one of three is drawn as
-leaning planes, one below the other. GPUs stand on their hosts, those of one NVLink domain together. Of more chips than
-can be drawn a block of chips, or a host, stands for several.
+Lengths are in pixels. A torus of two axes lies flat, x to the right and y downwards. A torus of three axes is drawn as
+leaning planes, one below the other. GPUs are on their hosts, grouped by NVLink domain. If there are too many chips, a
+tile stands for a block of chips or a host.
 
 >>> placed = Placement.of("data=4,model=2", "tpu v5e:2x4")
 >>> stand = floor(placed)
@@ -30,33 +30,25 @@ from shardviz.costs.routes import torus_links
 from shardviz.notation import DeviceMesh
 from shardviz.records.amounts import plural
 from shardviz.view.document import device_ranges
-from shardviz.view.picture import (
-    Labels,
-    LegendKey,
-    Lines,
-    Picture,
-    Point,
-    Rects,
-    Role,
-    Shape,
-    dash_of,
-    group_along,
-)
+from shardviz.view.picture import Labels, LegendKey, Lines, Picture, Point, Rects, Role, Shape, dash_of, group_along
 
 MOST_NODES = 1024
 WIDE = 600.0
 MOST_PLANES = 8
 DENSE = 12.0
-"""Pixels between rows of a leaning plane below which chips are dots, and links that wrap are not drawn one by one."""
+"""Below this distance in pixels between rows of a leaning plane, chips are dots and wraparound links are not drawn."""
 MOST_CYCLED = 8
-"""Devices of a tile up to which clicking it again goes from one to the next."""
+"""Maximum devices of a tile that repeated clicks cycle through."""
 _WAYS, _TILES, _LIT, _NAMES = 1, 2, 3, 4  # layers
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What is drawn as one tile around x, y: a chip, a GPU, or a block of chips or a host that stands for several; the
-    places of the mesh on it, ascending, where it is, and its shade, 0 or 1, other than that of the hosts beside it."""
+    """A tile around x, y: a chip, a GPU, or a block of chips or a host.
+
+    It has the mesh positions on it, ascending, its location in words, and its shade, 0 or 1, which differs from
+    neighbouring hosts.
+    """
 
     x: float
     y: float
@@ -67,7 +59,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Border:
-    """An outline around tiles: a `plane` or a `slice` of a torus, a `host`, an NVLink `domain`; its text stands at the
+    """An outline around tiles: a `plane` or a `slice` of a torus, a `host`, or an NVLink `domain`, with its text at the
     first corner."""
 
     kind: str
@@ -77,19 +69,18 @@ class Border:
 
 @dataclass(frozen=True, kw_only=True)
 class FloorPlan:
-    """A machine with a mesh on it: what stands where.
+    """A machine with a mesh on it.
 
     Attributes:
-        width, height: of the whole.
+        width, height: size of the picture.
         tile: width and height of a tile.
         nodes: the tiles.
-        node_of: the node of each place of the mesh.
-        frames: outlines, the outer ones first.
-        links: mesh axis that steps along them (None: along no single one) → pairs of nodes; without those that wrap.
-        wraps: likewise the links that go round to the other side: (node, to which x, y its stub points); empty where
-            there are too many to draw.
-        switch: of a node's NVLink domain, the y of the bar that stands for its switch; empty for a torus.
-        grain: what a tile is, in words; empty where it is a chip or a GPU.
+        node_of: the node of each position of the mesh.
+        frames: outlines, outer ones first.
+        links: mesh axis along which they lead (None: several axes) → pairs of nodes, without wraparound links.
+        wraps: the same for wraparound links: (node, x, y of the stub's end); empty if there are too many to draw.
+        switch: node → y of the bar for its NVLink domain's switch; empty for a torus.
+        grain: the meaning of a tile in words; empty for a chip or a GPU.
     """
 
     width: float
@@ -105,19 +96,19 @@ class FloorPlan:
 
 
 def place_of(placed: Placement) -> np.ndarray:
-    """The place in the mesh of each device of the machine's list."""
+    """Return the mesh position of each device in the machine's list."""
     places = np.empty(placed.mesh.size, int)
     places[np.asarray(placed.order)] = np.arange(placed.mesh.size)
     return places
 
 
 def box(x: float, y: float, wide: float, high: float) -> tuple[tuple[float, float], ...]:
-    """The corners of a rectangle."""
+    """Return the corners of a rectangle."""
     return (x, y), (x + wide, y), (x + wide, y + high), (x, y + high)
 
 
 def axis_between(mesh: DeviceMesh, one: int, other: int) -> str | None:
-    """The mesh axis along which two places of the mesh differ; None where they differ along several."""
+    """Return the mesh axis along which two positions differ; None for several axes."""
     places = mesh.coordinates()
     different = np.flatnonzero(places[one] != places[other])
     return mesh.names[different[0]] if len(different) == 1 else None
@@ -125,12 +116,12 @@ def axis_between(mesh: DeviceMesh, one: int, other: int) -> str | None:
 
 @lru_cache(maxsize=8)
 def floor(placed: Placement) -> FloorPlan:
-    """The places of all chips, hosts and links of a machine with a mesh on it."""
+    """Return the floor plan of a machine with a mesh."""
     return _torus(placed) if placed.machine.chip.kind == "tpu" else _hosts(placed)
 
 
 def blocks(machine: Machine) -> tuple[int, int, int]:
-    """How many chips along x, y and z one tile stands for: 1, 1, 1 where all can be drawn, else hosts, or more."""
+    """Return how many chips along x, y and z a tile stands for: 1, 1, 1 if all can be drawn, else hosts or more."""
     shape, block = machine.shape, [1, 1, 1]
 
     def many() -> int:
@@ -178,9 +169,9 @@ def _torus(placed: Placement) -> FloorPlan:
     coords, slices, hosts = machine.coords()[order], machine.slices()[order], machine.processes()[order]
     cell = coords[:, :3] // np.asarray(block)
     node_of = ((slices * nz + cell[:, 2]) * ny + cell[:, 1]) * nx + cell[:, 0]
-    held: list[list[int]] = [[] for _ in range(machine.num_slices * nx * ny * nz)]
+    places_on: list[list[int]] = [[] for _ in range(machine.num_slices * nx * ny * nz)]
     for place, node in enumerate(node_of.tolist()):
-        held[node].append(place)
+        places_on[node].append(place)
     nodes, frames = [], []
     rank = len(machine.topology)
     for part in range(machine.num_slices):
@@ -196,11 +187,11 @@ def _torus(placed: Placement) -> FloorPlan:
                 frames.append(Border("plane", tuple((x + dx, y + dy) for (x, y), (dx, dy) in grown), layer))
             for y, x in itertools.product(range(ny), range(nx)):
                 number = ((part * nz + z) * ny + y) * nx + x
-                text = _where(machine, (x, y, z), block, rank, sorted({int(hosts[p]) for p in held[number]}))
+                text = _where(machine, (x, y, z), block, rank, sorted({int(hosts[p]) for p in places_on[number]}))
                 text += f", slice {part}" if titled else ""
                 chip = zip((x, y, z), block, machine.chip.host_bounds, strict=True)
                 shade = sum(i * b // bound for i, b, bound in chip) % 2
-                nodes.append(Tile(*at(part, x, y, z), tuple(held[number]), text, shade))
+                nodes.append(Tile(*at(part, x, y, z), tuple(places_on[number]), text, shade))
     links, wraps = _links(placed, block, (nx, ny, nz), lean, plane)
     wraps = {} if not flat and lean[1] < DENSE else wraps
     host = all(min(n, b) == k for n, b, k in zip(machine.shape, machine.chip.host_bounds, block, strict=True))
@@ -222,20 +213,15 @@ def _torus(placed: Placement) -> FloorPlan:
 
 
 def _where(machine: Machine, at: tuple[int, int, int], block: tuple[int, int, int], rank: int, hosts: list[int]) -> str:
-    """`chip (3, 0, 1), host 4`."""
     parts = [str(i * b) if b == 1 else f"{i * b}-{(i + 1) * b - 1}" for i, b in zip(at, block, strict=True)]
     chip = f"chip{'' if block == (1, 1, 1) else 's'} ({', '.join(parts[: max(2, rank)])})"
     return f"{chip}, host{'s' if len(hosts) > 1 else ''} {device_ranges(hosts)}"
 
 
 def _links(
-    placed: Placement,
-    block: tuple[int, int, int],
-    shape: tuple[int, int, int],
-    lean: tuple[float, float],
-    plane: float,
+    placed: Placement, block: tuple[int, int, int], shape: tuple[int, int, int], lean: tuple[float, float], plane: float
 ) -> tuple[dict[str | None, list[tuple[int, int]]], dict[str | None, list[tuple[int, float, float]]]]:
-    """The links between tiles, and the stubs of wraparound links, by the mesh axis that steps along them."""
+    """Return the links between tiles, and the stubs of wraparound links, by mesh axis."""
     machine = placed.machine
     where = place_of(placed)
     torus = np.empty((machine.num_slices, *machine.shape), int)
@@ -265,7 +251,7 @@ def _links(
 
 
 def _hosts(placed: Placement) -> FloorPlan:
-    """GPUs on their hosts, and these in their NVLink domains; where there are too many, a tile for each host."""
+    """Return the floor plan of GPUs on hosts in NVLink domains; with too many GPUs, a tile per host."""
     machine = placed.machine
     hosts, per_host = machine.topology
     whole, together = machine.size > MOST_NODES, hosts > machine.domains
@@ -321,8 +307,10 @@ def _hosts(placed: Placement) -> FloorPlan:
 
 
 def machine_picture(placed: Placement) -> Picture:
-    """A machine with a mesh on it; each tile selects its devices. A link has the colour and dash of the mesh axis that
-    steps along it; a stub with an open end is a link that goes round to the other side."""
+    """Return the picture of a machine with a mesh; each tile selects its devices.
+
+    A link has the colour and dash of its mesh axis. A stub with an open end is a wraparound link.
+    """
     stand, machine, names = floor(placed), placed.machine, placed.mesh.names
     tpu = machine.chip.kind == "tpu"
     wide, strong = (0.8, 0.4) if tpu and not stand.wraps and len(stand.nodes) > 128 else (1.2, 0.6)
@@ -347,7 +335,7 @@ def machine_picture(placed: Placement) -> Picture:
         shapes.append(_rects(stand, nodes, tip="{} · {}", told=told, keys=keys, **look))
     paths = [path for path in placed.paths if path.size > 1]
     look = lambda place: {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}  # noqa: E731
-    title = f"mesh {placed.mesh} on {machine.text}"
+    title = f"mesh {placed.mesh.shown} on {machine.text}"
     return Picture(
         width=stand.width,
         height=stand.height,
@@ -361,14 +349,13 @@ def machine_picture(placed: Placement) -> Picture:
 
 
 def company_picture(placed: Placement, place: int) -> Picture:
-    """The groups of a picked device, to be drawn over the machine's picture: their members, and the links between
-    them."""
+    """Return the groups of a picked device as an overlay on the machine's picture: members and links."""
     stand, names = floor(placed), placed.mesh.names
     shapes: list[Shape] = []
     own = int(stand.node_of[place])
 
     def lit(numbers: list[int], role: Role) -> Rects:
-        """The same tiles again, filled with a colour."""
+        """Return the tiles again, filled with a colour."""
         nodes = [stand.nodes[n] for n in numbers]
         return _rects(stand, nodes, fill=role, keys=tuple(node.places[:1] for node in nodes), layer=_LIT)
 
@@ -395,11 +382,12 @@ def company_picture(placed: Placement, place: int) -> Picture:
 
 
 def tile_words(placed: Placement, node: Tile) -> tuple[str, str]:
-    """The devices on a tile with their places along the mesh axes, and where in the machine it is."""
+    """Return a tile's devices with their mesh coordinates, and its location in the machine."""
     place, *others = node.places
     if floor(placed).grain or others:
         return f"devices {device_ranges(node.places)}", node.text
-    at = zip(placed.mesh.names, placed.mesh.coordinates()[place].tolist(), strict=True)
+    mesh = placed.mesh.shown
+    at = zip(mesh.names, mesh.coordinates()[place].tolist(), strict=True)
     return ": ".join(filter(None, (f"device {place}", ", ".join(f"{a} {i}" for a, i in at)))), node.text
 
 
@@ -409,7 +397,6 @@ def _ends(stand: FloorPlan, pair: tuple[int, int]) -> tuple[Point, Point]:
 
 
 def _frames(stand: FloorPlan) -> Iterator[Shape]:
-    """Outlines, each with its name."""
     outer: dict[str, Any] = {"stroke": "muted", "dash": 1}
     looks: dict[str, tuple[dict[str, Any], float, float]] = {
         "plane": ({"stroke": None, "fill": "ink", "strength": 0.045}, -4, 6),
@@ -426,7 +413,7 @@ def _frames(stand: FloorPlan) -> Iterator[Shape]:
 
 
 def _stub_lines(stand: FloorPlan, stubs: list[tuple[int, float, float]]) -> list[tuple[Point, Point]]:
-    """Wraparound links: short lines with open ends."""
+    """Return wraparound links as short lines with open ends."""
     wide, high = stand.tile
     stub = max(wide, high) / 2 + 7
     lines = []
@@ -438,7 +425,6 @@ def _stub_lines(stand: FloorPlan, stubs: list[tuple[int, float, float]]) -> list
 
 
 def _rects(stand: FloorPlan, nodes: Sequence[Tile], **look: Any) -> Rects:
-    """Tiles, with the numbers of their devices where there is room for them."""
     wide, high = stand.tile
     texts = (" ".join(map(str, node.places)) if len(node.places) <= 2 else "" for node in nodes)
     return Rects(
@@ -453,7 +439,6 @@ def _rects(stand: FloorPlan, nodes: Sequence[Tile], **look: Any) -> Rects:
 
 
 def _notes(placed: Placement, stand: FloorPlan) -> Iterator[str]:
-    """What the picture's signs mean."""
     if stand.grain:
         yield stand.grain
     if placed.machine.chip.kind == "gpu":
@@ -470,7 +455,7 @@ def _notes(placed: Placement, stand: FloorPlan) -> Iterator[str]:
 
 
 class AxisGroup(NamedTuple):
-    """The group of a device along a mesh axis: its members in order, and what joins them in words."""
+    """A device's group along a mesh axis: its members in order, and their connection in words."""
 
     axis: str
     members: tuple[int, ...]
@@ -478,7 +463,7 @@ class AxisGroup(NamedTuple):
 
 
 def company(placed: Placement, place: int) -> tuple[AxisGroup, ...]:
-    """The groups of the device at a place of the mesh, one for each mesh axis of more than one device."""
+    """Return the groups of a device along each mesh axis of size above 1."""
     groups = ((name, group_along(placed.mesh, place, axis)) for axis, name in enumerate(placed.mesh.names))
     return tuple(
         AxisGroup(name, tuple(members), f"{device_ranges(members)}: {placed.route((name,))}")

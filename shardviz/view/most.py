@@ -1,10 +1,10 @@
-"""What costs you most: one ranked list of what a step spends, each row with its cause and its own mend.
+"""The largest costs of a step: one ranked list, each row with its cause and its fix.
 
-A row is ranked by what the step would lose if it took no time, so that what other work hides sinks; compared with
-another card, each row has its difference. A finding of memory is ranked by its share of what a device needs, as if that
-were its share of the step, where it costs less time than that. A finding about the same line and axes gives the row its
-words; any other finding has a row of its own, a note only if a mend of it helps. A mend stands beside its finding, or
-beside the collectives that it lessens; what mends no row stands apart. A source line has its own rows.
+Rows are ranked by the seconds that the step would lose if the row took no time, so hidden work ranks low. With another
+card, each row has its difference. A finding about memory is ranked by its share of a device's memory, if that exceeds
+its share of the step. A finding about the same line and axes gives a row its words. Other findings have their own rows,
+notes only if a fix helps. A fix is shown beside its finding, or beside the collectives that it reduces. Other fixes are
+listed separately. Each source line also has its own rows.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 
 from shardviz.caching import cached_property
 from shardviz.costs.spending import Spending, spendings
-from shardviz.costs.step_cost import StepCost
+from shardviz.costs.step_cost import COMBINED, StepCost
 from shardviz.explorer.cards import Deck, Results, equal_level
-from shardviz.explorer.snapshot import Remedies
+from shardviz.explorer.snapshot import TriedFixes
 from shardviz.notation.spec import axis_name
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
 from shardviz.records.findings import Finding
 from shardviz.records.sums import sum_collectives
-from shardviz.study.mends import Mend
+from shardviz.study.fixes import Fix
 from shardviz.view.document import (
     Block,
     Document,
@@ -67,22 +67,22 @@ _WHERE = {"compute": "on the matrix unit", "memory": "in HBM", "collective": "on
 
 @dataclass(frozen=True)
 class _Entry:
-    """A row: what is spent, what was found there, and what mends it; at least one of the three."""
+    """A row: a cost, its finding and its fix; at least one of the three."""
 
     spent: Spending | None = None
     finding: Finding | None = None
-    mend: Mend | None = None
+    fix: Fix | None = None
 
     @property
     def finding_seconds(self) -> float:
-        """What the finding costs; where it has no seconds, what its mend saves."""
+        """The finding's seconds; if it has none, its fix's saving."""
         own = self.finding.numbers.get("seconds", 0.0) if self.finding is not None else 0.0
-        return own or max(0.0, (self.mend and self.mend.seconds) or 0.0)
+        return own or max(0.0, (self.fix and self.fix.seconds) or 0.0)
 
 
 @dataclass(frozen=True)
 class _ComparedStep:
-    """The open card's step, and the one that it is compared with: at one level, or None."""
+    """The open card's step, and the step it is compared with at the same level, or None."""
 
     results: Results
     cost: StepCost | None
@@ -98,31 +98,31 @@ class _ComparedStep:
         alike = deck.other is not deck.now and equal_level(results, other) == results.level
         return cls(results, results.cost(), other.cost(results.level) if alike else None)
 
-    def entries(self, remedies: Remedies, plan: object) -> tuple[list[_Entry], list[_Entry]]:
-        """The rows, and the mends that belong to no row: each mend goes to the first row that it helps."""
-        mends = remedies.mends if remedies.of == plan else None
+    def entries(self, tried_fixes: TriedFixes, plan: object) -> tuple[list[_Entry], list[_Entry]]:
+        """Return the rows, and the fixes that belong to no row: each fix goes to the first row that it helps."""
+        fixes = tried_fixes.fixes if tried_fixes.of == plan else None
         findings = self.results.findings
         entries = self._entries([finding for finding in findings if finding.severity != "note"])
-        if mends is None:
+        if fixes is None:
             return entries, []
-        left = {mend.action: mend for mend in mends}
+        left = {fix.action: fix for fix in fixes}
         for place, entry in enumerate(entries):
-            own = mends.of(entry.finding) if entry.finding is not None else left.values()
-            alone = entry.finding is None  # then only what no finding suggests can be its mend
+            own = fixes.of(entry.finding) if entry.finding is not None else left.values()
+            alone = entry.finding is None  # then only what no finding suggests can be its fix
             helps = (m for m in own if m.action in left and not (alone and (m.finding or not _lessens(m, entry.spent))))
-            if (mend := next(helps, None)) is not None:
-                entries[place] = replace(entry, mend=left.pop(mend.action))
+            if (fix := next(helps, None)) is not None:
+                entries[place] = replace(entry, fix=left.pop(fix.action))
         notes = {finding.id: finding for finding in findings}
         for entry in entries:
             notes.pop(entry.finding.id if entry.finding is not None else "", None)
-        for mend in [*left.values()]:
-            finding = next((notes.pop(each.id) for each in mend.findings if each.id in notes), None)
+        for fix in [*left.values()]:
+            finding = next((notes.pop(each.id) for each in fix.findings if each.id in notes), None)
             if finding is not None:
-                entries.append(_Entry(finding=finding, mend=left.pop(mend.action)))
-        return sorted(entries, key=self._order), [_Entry(mend=mend) for mend in left.values()]
+                entries.append(_Entry(finding=finding, fix=left.pop(fix.action)))
+        return sorted(entries, key=self._order), [_Entry(fix=fix) for fix in left.values()]
 
     def _entries(self, findings: list[Finding]) -> list[_Entry]:
-        """What is spent, each with its finding, and the other findings."""
+        """Return the costs with their findings, and the other findings."""
         rows, least = [], _LEAST * self._seconds
         for each in _by_bytes(self.results) if self.cost is None else spendings(self.cost, self.before):
             if self.cost is None or abs(each.difference) >= least or each.seconds >= least:
@@ -132,7 +132,6 @@ class _ComparedStep:
         return sorted((*rows, *(_Entry(finding=finding) for finding in findings)), key=self._order)
 
     def _order(self, entry: _Entry) -> tuple[bool, float, float]:
-        """Errors first, then what costs most."""
         spent, finding = entry.spent, entry.finding
         if spent is not None:
             return True, -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
@@ -145,27 +144,30 @@ class _ComparedStep:
         return 0.0 if self.cost is None else self.cost.seconds or self.cost.lower
 
     def held_seconds(self, finding: Finding | None) -> float:
-        """Seconds that rank a finding's unneeded bytes: the step's, times their share of what a device needs."""
+        """Return seconds to rank a finding's unneeded bytes: the step times their share of a device's memory."""
         if finding is None or self.cost is None or not self.cost.needs.total:
             return 0.0
         return min(1.0, finding.numbers.get("saved_bytes", 0.0) / self.cost.needs.total) * self._seconds
 
     def lines(self, entry: _Entry) -> set[str]:
-        """The source lines that a row is about."""
+        """Return the source lines of a row."""
         frames: list[Frame | None] = [each.source for each in (entry.spent, entry.finding) if each is not None]
         if entry.spent is not None:
             frames += map(self.frames.get, entry.spent.lines)
-        elif entry.finding is None and entry.mend is not None:
-            frames += entry.mend.lines
+        elif entry.finding is None and entry.fix is not None:
+            frames += entry.fix.lines
         return {frame.short for frame in frames if frame is not None}
 
 
-def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str, Document]]:
-    """What the open card's step spends most on, compared with another card, with the mends of that card's plan; and for
-    each source line (`model.py:20`) with a cost or a finding its own. What was tried and belongs to no row stands below
-    the rows, or above them where it saves more than a mend of theirs."""
+def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[Document, dict[str, Document]]:
+    """Return the largest costs of the open card, and a Document for each source line (`model.py:20`) with a cost or
+    finding.
+
+    Differences are to the compared card. Fixes without a row are listed below the rows, or above them if they save
+    more.
+    """
     step = _ComparedStep.of(deck)
-    entries, apart = step.entries(remedies, deck.now.plan)
+    entries, apart = step.entries(tried_fixes, deck.now.plan)
     mesh = step.results.bound.mesh
     lines: dict[str, list[_Entry]] = {}
     for entry in (*entries, *apart):
@@ -181,20 +183,20 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
     elif step.cost is not None:
         blocks.append(paragraph("No costs are known.", quiet=True))
     if apart:
-        most = lambda some: max(((each.mend and each.mend.seconds) or 0.0 for each in some), default=0.0)  # noqa: E731
+        most = lambda some: max(((each.fix and each.fix.seconds) or 0.0 for each in some), default=0.0)  # noqa: E731
         also = section("Also tried", _table(step, apart, "most-apart"))
         blocks.insert(0 if most(apart) > most(entries) else len(blocks), also)
-    lead = (words(_compared(deck), quiet=True), *_progress(remedies, deck))
+    lead = (words(_compared(deck), quiet=True), *_progress(tried_fixes, deck))
     return Document.of(blocks, title=words("What costs you most", strong=True), lead=(lead,), mesh=mesh), by_line
 
 
 def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str, at: str = "") -> Table:
-    """The rows; those of one line without the column of lines."""
+    """Return the rows as a table; for a single line without the column of lines."""
     tried = any(piece for entry in entries for piece in _try(entry))
     return table(
         entries,
         ("costs", lambda entry: _amount(entry, step, at)),
-        None if step.before is None else ("difference", lambda entry: _difference(entry.spent, step)),
+        None if step.before is None else ("difference", lambda entry: _difference(entry.spent, step, at)),
         None if at else ("line", lambda entry: _place(entry, step)),
         (wrapped("what, and why"), lambda entry: _sentence(entry, step, at)),
         (wrapped("try this"), _try) if tried else None,
@@ -217,25 +219,24 @@ def _compared(deck: Deck) -> str:
     return f"{card.name}, {at}; no comparison: {other.name} has not reached this level"
 
 
-def _progress(remedies: Remedies, deck: Deck) -> Iterator[Piece]:
-    """How many mends were tried."""
-    mends = remedies.mends
-    if remedies.of != deck.now.plan:
+def _progress(tried_fixes: TriedFixes, deck: Deck) -> Iterator[Piece]:
+    fixes = tried_fixes.fixes
+    if tried_fixes.of != deck.now.plan:
         return
-    if not remedies.busy and remedies.trouble:
-        yield words("· mends could not be tried", tone="warn", tip=remedies.trouble)
-    elif remedies.busy and mends is not None and mends.candidates:
-        text = f"· {mends.tried} of {mends.candidates} changes tried"
-        yield words(text, quiet=True, tip="mends are tried while the explorer is idle")
+    if not tried_fixes.busy and tried_fixes.trouble:
+        yield words("· fixes could not be tried", tone="warn", tip=tried_fixes.trouble)
+    elif tried_fixes.busy and fixes is not None and fixes.candidates:
+        text = f"· {fixes.tried} of {fixes.candidates} changes tried"
+        yield words(text, quiet=True, tip="fixes are tried while the explorer is idle")
 
 
-def _lessens(mend: Mend, spent: Spending | None) -> bool:
-    """Whether a mend reduces the collectives of a row."""
+def _lessens(fix: Fix, spent: Spending | None) -> bool:
+    """Whether a fix reduces the collectives of a row."""
     if spent is None or spent.what != "collective" or spent.source is None:
         return False
     names = {axis_name(a) for a in spent.axes or ()}
     more = 0.0
-    for change in mend.difference.collectives:
+    for change in fix.difference.collectives:
         for sign, total in ((-1.0, change.before), (1.0, change.after)):
             for one in total.collectives if total else ():
                 same = one.kind == spent.kind and {axis_name(a) for a in one.axes or ()} == names
@@ -245,7 +246,7 @@ def _lessens(mend: Mend, spent: Spending | None) -> bool:
 
 
 def _about(finding: Finding, spent: Spending) -> bool:
-    """Whether a finding is about what is spent: the same line and axes, and a collective."""
+    """Whether a finding is about a cost: the same line and axes, and a collective."""
     if spent.what != "collective" or finding.source is None or spent.source is None or not finding.axes:
         return False
     same = (finding.source.file, finding.source.line) == (spent.source.file, spent.source.line)
@@ -253,7 +254,6 @@ def _about(finding: Finding, spent: Spending) -> bool:
 
 
 def _by_bytes(results: Results) -> Sequence[Spending]:
-    """Without a machine: by the bytes that each device sends."""
     rows = [
         Spending(
             what="collective",
@@ -279,7 +279,6 @@ def _place(entry: _Entry, step: _ComparedStep) -> tuple[Piece, ...]:
 
 
 def _detail(finding: Finding | None) -> tuple[Block, ...]:
-    """The whole text of a finding that its row shortens, and its cause."""
     if finding is None:
         return ()
     whole = None if _brief(finding.text) == finding.text else paragraph(finding.text)
@@ -287,47 +286,48 @@ def _detail(finding: Finding | None) -> tuple[Block, ...]:
 
 
 def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> Piece:
-    """`0.28 s`; without a time its bytes."""
-    spent, finding, mend = entry.spent, entry.finding, entry.mend
+    """Return `0.28 s`; the bytes without a time."""
+    spent, finding, fix = entry.spent, entry.finding, entry.fix
     if spent is not None:
-        text, tip = format_seconds(spent.weight), "in a step, on each device"
+        own = _own(spent, step, at)
+        text, tip = format_seconds(own.weight), "in a step, on each device"
         if not spent.seconds and not spent.difference:
             text, tip = format_bytes(spent.bytes), "sent by each device in a step"
-        elif (own := _own(spent, step, at)) is not None:
-            text, tip = format_seconds(own), "of this line in a step, on each device"
+        elif own is not spent:
+            tip = "of this line in a step, on each device"
         elif spent.loss is not None:
             tip = "the step would be this much shorter if this took no time"
         return words(text, strong=True, tip=tip)
     if finding is None:
-        assert mend is not None
-        return _saved(mend)[0]
+        assert fix is not None
+        return _saved(fix)[0]
     seconds, size = entry.finding_seconds, finding.numbers.get("bytes")
-    tip = "what the mend saves in a step" if seconds and not finding.numbers.get("seconds") else ""
+    tip = "what the fix saves in a step" if seconds and not finding.numbers.get("seconds") else ""
     if step.held_seconds(finding) > seconds:
         seconds, size, tip = 0.0, finding.numbers["saved_bytes"], "more than is needed, on each device"
     text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
     return words(text, strong=True, tone=TONES.get(finding.severity, ""), tip=tip)
 
 
-def _own(spent: Spending, step: _ComparedStep, at: str) -> float | None:
-    """The compute of one line, where that is asked for."""
-    if not at or not spent.lines:
-        return None
-    return sum(spent.lines[place] for place in spent.lines if place in step.frames and step.frames[place].short == at)
+def _own(spent: Spending, step: _ComparedStep, at: str) -> Spending:
+    """Return a row's cost; for compute only that of the requested line."""
+    line = next((place for place in spent.lines if place in step.frames and step.frames[place].short == at), None)
+    return spent if line is None else spent.of_line(line)
 
 
-def _difference(spent: Spending | None, step: _ComparedStep) -> tuple[Piece, ...]:
-    """`+17.4 s` where it takes that much longer than on the other card; in chip-seconds where the chips differ."""
+def _difference(spent: Spending | None, step: _ComparedStep, at: str) -> tuple[Piece, ...]:
+    """Yield `+17.4 s` relative to the other card; chip-seconds if the chips differ in number."""
     cost, other = step.cost, step.before
     if spent is None or spent.before is None or cost is None or other is None:
         return ()
-    here, before, form = comparable(cost, other, spent.weight, spent.weight_before)
+    own = _own(spent, step, at)
+    here, before, form = comparable(cost, other, own.weight, own.weight_before)
     more = here - before
     return (difference(more, form, tip=f"{form(before)} there"),) * (abs(more) > 0.02 * max(here, before))
 
 
 def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[Piece]:
-    """What a row says: what is spent and why, the finding, or what a mend alone brings."""
+    """Yield a row's text: the cost and its cause, the finding, or a fix's effect."""
     spent, finding = entry.spent, entry.finding
     if spent is not None:
         yield from _spent(spent, step, at)
@@ -342,16 +342,17 @@ def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[Piece]:
             tip=finding.text if text != finding.text else "",
             selects=("value", finding.value) if finding.value else None,
         )
-    if spent is None and finding is None and (mend := entry.mend) is not None:
-        if mend.for_memory:
+    if spent is None and finding is None and (fix := entry.fix) is not None:
+        if fix.for_memory:
             yield words("frees memory", strong=True)
-        elif mend.seconds and mend.seconds > 0 and mend.step:
-            yield words(f"saves {pair(format_seconds(mend.seconds), format_seconds(mend.step), ' of ')}", strong=True)
-        yield words(", ".join(mend.effects if mend.for_memory else mend.collectives), quiet=True)
+        elif fix.seconds and fix.seconds > 0 and fix.step:
+            yield words(f"saves {pair(format_seconds(fix.seconds), format_seconds(fix.step), ' of ')}", strong=True)
+        yield words(", ".join(fix.effects if fix.for_memory else fix.collectives), quiet=True)
 
 
 def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[Piece]:
-    """`all-reduce data: partial sums are added across devices · 2.10 s on the link, 1.49 s of it hidden · 80 runs`."""
+    """Yield `all-reduce data: partial sums are added across devices · 2.10 s on the link, 1.49 s of it hidden · 80
+    runs`."""
     cost, own = step.cost, _own(spent, step, at)
     if spent.what == "collective":
         yield moved(spent.kind, spent.axes, spent.source)
@@ -365,8 +366,9 @@ def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[Piece]:
         yield from _cause(spent, step)
     else:
         yield term("matrix products" if spent.what == "compute" else "HBM-bound", strong=True)
-    if own is not None and cost is not None:
-        yield words(f"· {own / spent.seconds:.0%} of the step's {format_seconds(spent.seconds)} of matrix products")
+    if own is not spent and cost is not None:
+        share = f"{own.seconds / spent.seconds:.0%} of the step's {format_seconds(spent.seconds)}"
+        yield words(f"· {share} of matrix products")
         return
     yield from _loss(spent, cost)
     yield words("·", quiet=True)
@@ -387,14 +389,14 @@ def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[Piece]:
 
 
 def _loss(spent: Spending, cost: StepCost | None) -> Iterator[Piece]:
-    """`· 2.10 s on the link, 1.49 s of it hidden, 8% of the step`."""
+    """Yield `· 2.10 s on the link, 1.49 s of it hidden, 8% of the step`."""
     loss, where = spent.loss, _WHERE[spent.what]
-    if cost is None or not spent.seconds:
+    if cost is not None and loss is not None and not loss.busy:
+        yield words(f"· {COMBINED}")
+    elif cost is None or not spent.seconds:
         yield words(f"· {format_bytes(spent.bytes)} sent by each device")
     elif loss is None or not cost.seconds:
         yield words(f"· {format_seconds(spent.seconds)} {where}")
-    elif not loss.busy:
-        yield words("· no time of its own: the schedule combines it with another")
     else:
         hidden = f"{format_seconds(loss.hidden)} of it" if loss.hidden > 0.01 * loss.busy else "none"
         share = f"{loss.lost / cost.seconds:.0%} of the step"
@@ -402,7 +404,7 @@ def _loss(spent: Spending, cost: StepCost | None) -> Iterator[Piece]:
 
 
 def _cause(spent: Spending, step: _ComparedStep) -> Iterator[Piece]:
-    """Why a collective is there: the array that it gathers, where that has a name, else what its kind is for."""
+    """Yield a collective's cause: the array that it gathers, if named, else the purpose of its kind."""
     arguments = {v.name for v in step.results.report.arguments}
     names = [*dict.fromkeys(c.operand for c in spent.collectives if c.operand in arguments)]
     if not names or spent.kind != "all-gather":
@@ -418,41 +420,41 @@ def _cause(spent: Spending, step: _ComparedStep) -> Iterator[Piece]:
 
 
 def _brief(text: str) -> str:
-    """A finding's first sentence; its row, opened, has the whole text."""
+    """Return a finding's first sentence; the opened row has the full text."""
     if len(text) <= _LONGEST:
         return text
     return shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
 
 
 def _try(entry: _Entry) -> Iterator[Piece]:
-    """The mend that was tried and helps, with what it saves; else what a person can write."""
-    mend = entry.mend
-    if mend is not None:
+    """Yield the fix with its saving; else a suggestion for the user."""
+    fix = entry.fix
+    if fix is not None:
         does = "click to change the plan; undo takes it back"
-        if mend.write:
-            does = f"click to open a card whose program has it; undo takes it back; in your program write {mend.write}"
-        tip = f"{mend.text} (tried at level {mend.level}); {does}"
-        yield words(mend.action, tip=tip, selects=("remedy", mend.action))
+        if fix.write:
+            does = f"click to open a card whose program has it; undo takes it back; in your program write {fix.write}"
+        tip = f"{fix.text} (tried at level {fix.level}); {does}"
+        yield words(fix.action, tip=tip, selects=("fix", fix.action))
         yield words("→")
-        yield from _saved(mend, tip)
+        yield from _saved(fix, tip)
         return
-    by_hand = (m for m in (entry.finding.mends if entry.finding is not None else ()) if m.kind == "code")
+    by_hand = (m for m in (entry.finding.suggestions if entry.finding is not None else ()) if m.kind == "code")
     for suggestion in list(by_hand)[:1]:  # what a plan can say is tried, and stands here if it helps
         yield words(suggestion.words, quiet=True, tip="not tried: only a person can write it")
 
 
-def _saved(mend: Mend, tip: str = "") -> list[Piece]:
-    """`−17.4 s` `+2 GB memory`, without a time `−41 GB of communication`; what the mend is for comes first."""
+def _saved(fix: Fix, tip: str = "") -> list[Piece]:
+    """Return `−17.4 s` `+2 GB memory`, without a time `−41 GB of communication`; the fix's purpose comes first."""
     amounts, look = [], {"worse": "warn", "strong": True, "tip": tip}
-    if mend.seconds and abs(mend.seconds) >= SAME * (mend.step or 0.0):
-        amounts.append(difference(-mend.seconds, format_seconds, **look))
-    elif mend.bytes and not mend.seconds:
-        amounts.append(difference(-mend.bytes, lambda n: f"{format_bytes(n)} of communication", **look))
-    if amounts and mend.levels:
-        amounts.append(words(mend.levels, quiet=True, tip=tip))
-    if abs(mend.memory) >= 0.5e6:
-        look |= {"strong": mend.for_memory}
-        look["tip"] = "" if mend.level == "compiled" else "predicted, before a compiler plans it"
-        more = difference(mend.memory, lambda n: f"{format_bytes(n)} memory", **look)
-        amounts.insert(0 if mend.for_memory else len(amounts), more)
+    if fix.seconds and abs(fix.seconds) >= SAME * (fix.step or 0.0):
+        amounts.append(difference(-fix.seconds, format_seconds, **look))
+    elif fix.bytes and not fix.seconds:
+        amounts.append(difference(-fix.bytes, lambda n: f"{format_bytes(n)} of communication", **look))
+    if amounts and fix.levels:
+        amounts.append(words(fix.levels, quiet=True, tip=tip))
+    if abs(fix.memory) >= 0.5e6:
+        look |= {"strong": fix.for_memory}
+        look["tip"] = "" if fix.level == "compiled" else "predicted, before a compiler plans it"
+        more = difference(fix.memory, lambda n: f"{format_bytes(n)} memory", **look)
+        amounts.insert(0 if fix.for_memory else len(amounts), more)
     return amounts or [words("no change", quiet=True, tip=tip)]

@@ -1,37 +1,43 @@
-"""The explorer's panes: the Document of each, from what is known of the state, and from what the person asks to see.
+"""The Documents of the explorer's panes, from the state and the user's queries.
 
-They say what a report's and a cost's own documents say, by the same builders; a pane has more of what a person looks
-through: filters, bars by four keys.
+They use the builders of reports and costs. A pane adds filters and bars by four keys.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
+
+import numpy as np
 
 from shardviz.costs.step_cost import StepCost, memory_parts
 from shardviz.errors import ShardvizError
 from shardviz.explorer.snapshot import Snapshot
 from shardviz.judge.report import Report
 from shardviz.layouts import layout
-from shardviz.program.bind import RulesTable
+from shardviz.plan.bind import RulesTable
 from shardviz.records import Alive, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape, plural
 from shardviz.records.report import host_bytes, values_of
+from shardviz.records.stages import Stage, StageLine
 from shardviz.records.sums import total_of
 from shardviz.records.values import on_device, unused_bytes
-from shardviz.view.collectives import collectives_table, runs_section, sums_table
+from shardviz.view.collectives import collectives_table, runs_section, sums_table, weight
 from shardviz.view.document import (
     Beside,
     Block,
+    Column,
     Document,
     Figure,
+    Piece,
+    Row,
+    Table,
     code,
     notes,
     paragraph,
     pieces,
+    row,
     section,
     shape,
     value_spec,
@@ -41,13 +47,7 @@ from shardviz.view.document import (
 from shardviz.view.picture import LETTERS
 from shardviz.view.placement import CHOOSE, without_machine
 from shardviz.view.program import of_rules
-from shardviz.view.report import (
-    CPU_CAUTION,
-    CPU_DETAIL,
-    alive_table,
-    differences_section,
-    findings_table,
-)
+from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, alive_table, differences_section, findings_table
 from shardviz.view.rosetta import sharding_of
 from shardviz.view.shard_map import held_words, shard_map
 from shardviz.view.show import Shown
@@ -64,7 +64,7 @@ from shardviz.view.step_cost import (
 from shardviz.view.values import beside_words, found_value, roles, total_bytes, values_table
 
 PAGE = 200
-"""Rows of a long table that a pane shows."""
+"""Maximum number of rows of a long table in a pane."""
 
 _MOST_ALIVE = 30
 _MOST_SUMS = 8
@@ -73,14 +73,16 @@ Query = Mapping[str, Any]
 
 
 def found_values(report: Report, changed: Collection[str], query: Query) -> list[tuple[str, Value]]:
-    """The role and the record of each value that has all words of the query's `text` (in its name, label, operation,
-    source or spec), that the last change resharded (`changed`), of a `line`, in the order of `sort` (`program` or
-    `bytes`)."""
+    """Return the role and the value of each match of a query.
+
+    `text` must match in name, label, operation, source or spec; `changed` selects values resharded by the last change;
+    `line` a source line; `sort` is `program` or `bytes`.
+    """
     asked, line = str(query.get("text") or "").lower().split(), query.get("line") or ""
 
     def searched(role: str, v: Value) -> str:
-        told = v.spec.brackets() if v.spec is not None else "", v.source.short if v.source else ""
-        return " ".join((role, v.name, v.label, v.op, v.dtype, *told)).lower()
+        places = v.spec.brackets() if v.spec is not None else "", v.source.short if v.source else ""
+        return " ".join((role, v.name, v.label, v.op, v.dtype, *places)).lower()
 
     matches = [
         (role, v)
@@ -95,14 +97,14 @@ def found_values(report: Report, changed: Collection[str], query: Query) -> list
 
 
 def found_words(matches: int, total: int) -> str:
-    """`showing 200 of 1,200 found in 4,000`, `12 of 4,000`, or `4,000 values`."""
+    """Return `showing 200 of 1,200 found in 4,000`, `12 of 4,000`, or `4,000 values`."""
     if matches > PAGE:
         return f"showing {PAGE} of {matches:,}" + (f" found in {total:,}" if matches < total else "")
     return f"{matches:,} of {total:,}" if matches < total else f"{total:,} values"
 
 
 def values_pane(report: Report, matches: Sequence[tuple[str, Value]], changed: Collection[str]) -> Document:
-    """The values that were found, in one table."""
+    """Return the matching values in one table."""
     shown = matches[:PAGE]
     roles = {value.name: role for role, value in shown}
     table = values_table([v for _, v in shown], roles=roles, changed=changed, most=PAGE, name="values-table")
@@ -110,9 +112,10 @@ def values_pane(report: Report, matches: Sequence[tuple[str, Value]], changed: C
 
 
 def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Document:
-    """The collectives, the longest first (without a cost: the most bytes), and their sums as bars; of a source line
-    alone where the query has one (`line`). The report's have their seconds where there is a cost
-    (`StepCost.partitioned`)."""
+    """Return the collectives, longest first (without a cost: most bytes), and their sums as bars.
+
+    With `line` in the query, only those of a source line. With a cost, the report must be its `StepCost.partitioned`.
+    """
     if not report.collectives:
         predicted = "Shardy's propagation needs no collective; waiting for XLA's partitioner."
         none = predicted if report.level == "propagated" else "No communication between devices."
@@ -131,15 +134,9 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
         sums_table(report.collectives, key, lines=report.source, timed=cost is not None, brief=True, most=_MOST_SUMS)
         for key in ("axes", "phase", "kind", "source")
     ]
-    weigh = attrgetter("assumed_bytes" if cost is None else "assumed_seconds")
     shown = [c for c in report.collectives if not line or (c.source is not None and c.source.short == line)]
     table = collectives_table(
-        sorted(shown, key=lambda c: (-weigh(c), -c.assumed_bytes, c.kind, c.name)),
-        lines=report.source,
-        compact=True,
-        asks=True,
-        most=PAGE,
-        name="collectives-table",
+        sorted(shown, key=weight), lines=report.source, compact=True, asks=True, most=PAGE, name="collectives-table"
     )
     timed = {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {}
     return Document.of(
@@ -152,20 +149,20 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
 
 
 def memory_pane(now: Snapshot) -> Document:
-    """What a device must hold and what it has, and the heaviest values."""
+    """Return a device's required and available memory, and the largest values."""
     report, needs = now.report, None if now.cost is None else now.cost.needs
     plan = report.memory
     parts = memory_parts(report) if needs is None else needs.parts
     complete = plan is not None if needs is None else needs.complete
     fits, usable = (None, None) if needs is None else (needs.fits, needs.usable)
-    verdict, how = ("", unpriced_words(now)) if needs is None else fit_words(needs)
+    verdict, needed = ("", unpriced_words(now)) if needs is None else fit_words(needs)
     on = () if now.machine.target == "cpu" else (words("on each device of"), code(now.machine.target))
     choose = (words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
     blocks: list[Block] = [
         paragraph(
             words(verdict or "not known whether it fits", strong=True, tone=FIT_TONES[fits]),
             *on,
-            words(f": {how}"),
+            words(f": {needed}"),
             *choose,
             name="memory-verdict",
         )
@@ -190,7 +187,7 @@ def memory_pane(now: Snapshot) -> Document:
 
 
 def unpriced_words(now: Snapshot) -> str:
-    """What a device must hold where no machine has a price: so much, and why it is not known whether it fits."""
+    """Return a device's required memory without a machine, and why it is unknown whether it fits."""
     text = ("" if now.report.memory else "about ") + format_bytes(sum(memory_parts(now.report).values()))
     if now.machine.trouble:
         return f"{text}; {now.machine.trouble}"
@@ -201,12 +198,13 @@ def unpriced_words(now: Snapshot) -> str:
 
 
 def _alive(report: Report) -> Sequence[Alive]:
-    """What is live at the peak by the compiler's plan; without one, arguments and residuals, the largest first."""
+    """Return the values live at the peak of the compiler's plan; without a plan, arguments and residuals, largest
+    first."""
     if report.memory is not None:
         return report.memory.alive_at_peak
-    held = [(v, "argument", v.name) for v in on_device(report.arguments)]
+    rows_of = [(v, "argument", v.name) for v in on_device(report.arguments)]
     residuals = [r.value for r in report.residuals if r.takes_memory]
-    held += [(v, "kept for the backward pass", v.label or v.name) for v in residuals]
+    rows_of += [(v, "kept for the backward pass", v.label or v.name) for v in residuals]
     alive = (
         Alive(
             name=name,
@@ -216,13 +214,13 @@ def _alive(report: Report) -> Sequence[Alive]:
             shape=v.shard_shape or (),
             source=v.source,
         )
-        for v, kind, name in held
+        for v, kind, name in rows_of
     )
     return sorted(alive, key=lambda a: (-a.bytes, a.name))
 
 
 def cost_pane(cost: StepCost | None, trouble: str = "") -> Document:
-    """All that a cost says; where there is none, why."""
+    """Return everything about a cost; without a cost, the reason."""
     if cost is None:
         return without_machine(trouble, "speed", "cost-why")
     blocks: list[Block] = [step_section(cost)]
@@ -242,16 +240,26 @@ _MOST_NAMES = 60
 
 
 def rules_pane(rules: RulesTable) -> Document:
-    """What each rule matches and wins, and what no rule matches."""
+    """Return what each rule matches and wins, and the arrays without a rule."""
     return dataclasses.replace(of_rules(rules, _MOST_NAMES), lead=(words(_RULES, quiet=True),))
 
 
 def shard_map_pane(
-    report: Report, name: str, remark: str = "", room: tuple[float, float] | None = None, device: int = -1
+    report: Report,
+    name: str,
+    remark: str = "",
+    cost: StepCost | None = None,
+    room: tuple[float, float] | None = None,
+    device: int = -1,
 ) -> Document:
-    """Which device holds which slice of a value, along which axes there are copies, and what a picked device holds (its
-    place in the mesh; below 0 for none). `remark`: which value this is, or why there is none. `room`: pixels for the
-    picture, across and down; None for as much as it needs."""
+    """Return the shard map of a value, and the part of a picked device.
+
+    Args:
+        remark: which value this is, or why there is none.
+        cost: the step on the machine whose hosts are outlined.
+        room: width and height in pixels; None for as much as needed.
+        device: a position in the mesh; below 0 for none.
+    """
     value = found_value(report, name)[1]
     if value is None:
         missing = f"{name} does not occur at this level; select another value."
@@ -266,21 +274,25 @@ def shard_map_pane(
     ask = why(value.name, tip="why it is sharded so, for every mesh axis (key w)")
     lead = (ask, words("·", quiet=True), link, *([words(f"· {remark}", quiet=True)] if remark else ()))
     try:
-        cut = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
+        sharded = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
     except ShardvizError:  # a manual or unknown sharding of which the report knows the text only
         texts = "; ".join(f"{kind}: {text}" for kind, text in value.sharding.items())
         unknown = paragraph(texts or "its sharding is not known at this level", quiet=True)
         return Document(title=title, lead=(lead,), blocks=(unknown,), mesh=report.mesh)
-    size = words(f"→ {format_shape(cut.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True)
-    drawn = shard_map(Shown(cut, name, value.dtype), room and room[0])
+    if cost is not None:
+        sharded = dataclasses.replace(sharded, process_ids=np.asarray(cost.placement.processes()))
+    size = words(
+        f"→ {format_shape(sharded.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True
+    )
+    drawn = shard_map(Shown(sharded, name, value.dtype), room and room[0])
     if room is not None:
         drawn = drawn.within((room[0], 2 * room[1]), LETTERS)
-    blocks = (Figure(of=drawn, name="cells"), *held_words(cut, device))
+    blocks = (Figure(of=drawn, name="cells"), *held_words(sharded, device))
     return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
 
 
 def problems_pane(report: Report, cost: StepCost | None = None) -> Document:
-    """The report's findings, the gravest first, with the cost's seconds where there is one."""
+    """Return the report's findings, gravest first, with the cost's seconds if there is one."""
     findings, differences = report.findings_on(cost), report.level_differences
     none = paragraph("Nothing to report at this level.", quiet=True, name="problems-none")
     return Document.of(
@@ -288,3 +300,51 @@ def problems_pane(report: Report, cost: StepCost | None = None) -> Document:
         differences_section(differences) if differences else None,
         mesh=report.mesh,
     )
+
+
+MOST_LINES = 160
+"""Maximum number of lines of a stage's text on the page."""
+_LONGEST_LINE = 420
+_STAGE_COLUMNS = (Column("", right=True), Column("program", wrap=True), Column("line"))
+
+
+def stages_shown(
+    stages: Sequence[Stage], query: Mapping[str, Any], *, waits: str = "", trouble: str = ""
+) -> tuple[Document, dict[str, Any]]:
+    """Return the Document of one stage text, and fields for the page's controls.
+
+    The query has `stage` (a name), `find` (words of a line), `line` (`model.py:20`) and `at` (the first row). The
+    fields are the text's `name`, all `names` with titles and languages, the number of rows `found`, and the first row
+    `at`.
+    """
+    blocks: list[Block] = [paragraph(words(trouble, tone="warn"), name="stages-trouble")] if trouble else []
+    blocks += [paragraph(waits, quiet=True, name="stages-busy")] if waits else []
+    if not stages:
+        facts = {"name": "", "names": (), "at": 0, "found": 0}
+        return Document(blocks=tuple(blocks) or notes("There is no program text yet.")), facts
+    stage = next((s for s in stages if s.name == query.get("stage")), stages[-1])
+    matching = [(place, line) for place, line in enumerate(stage.lines, 1) if _matches(line, query)]
+    at = max(0, min(int(query.get("at") or 0), (max(0, len(matching) - 1) // MOST_LINES) * MOST_LINES))
+    rows = tuple(_row(*each) for each in matching[at : at + MOST_LINES])
+    if not rows:
+        blocks.append(paragraph("No line matches.", quiet=True, name="stages-none"))
+    else:
+        look: dict[str, Any] = {"first": 24, "most": MOST_LINES, "noun": "line", "folds": "never", "name": "stage"}
+        blocks.insert(0, Table(columns=_STAGE_COLUMNS, rows=rows, **look))
+    title = (words(stage.title, strong=True), words(stage.told, quiet=True))
+    names = tuple((s.name, s.title, s.kind) for s in stages)
+    facts = {"name": stage.name, "names": names, "at": at, "found": len(matching)}
+    return Document(title=title, blocks=tuple(blocks)), facts
+
+
+def _matches(line: StageLine, query: Mapping[str, Any]) -> bool:
+    """Whether a line comes from the requested source line and has all words."""
+    asked, at = str(query.get("find") or "").lower().split(), query.get("line") or ""
+    return (not at or line.at == at) and all(word in f"{line.text} {line.at}".lower() for word in asked)
+
+
+def _row(place: int, line: StageLine) -> Row:
+    at, text = line.at, line.text if len(line.text) <= _LONGEST_LINE else f"{line.text[: _LONGEST_LINE - 1]}…"
+    where = Piece(text=at, kind="line", value="", quiet=True, selects=("line", at)) if at else words("")
+    tip = line.text.strip()[:1200] if text != line.text else ""
+    return row(words(f"{place:,}", quiet=True), code(text, tip=tip), where)

@@ -1,8 +1,8 @@
-"""A picture as plain geometry: shapes whose looks are roles, to be painted by any medium.
+"""A picture as plain geometry: shapes with roles as looks, for any medium to paint.
 
-A role is a number, the place of a mesh axis in its mesh (each axis has one colour everywhere), or a word: `ink`,
-`quiet`, `line`, `ground`, `tile`, `shade` (a tile of another host), `muted` (what belongs to no axis), a phase of the
-step. A painter knows colours and fonts; a builder knows neither. Lengths are pixels of a page, y runs downwards.
+A role is the position of a mesh axis in its mesh (each axis has one colour everywhere) or a word: `ink`, `quiet`,
+`line`, `ground`, `tile`, `shade` (a tile of another host), `muted` (no axis), or a phase of the step. Painters know
+colours and fonts; builders do not. Lengths are pixels, y runs downwards.
 
 >>> tiles = Rects(x=(0, 20), y=(0, 0), wide=16, high=16, fill=0, hatch=0, labels=("0", "1"), tip="device {}",
 ...               told=(("0",), ("1",)), select="device", keys=((0,), (1,)))
@@ -34,17 +34,17 @@ Role = int | str
 Point = tuple[float, float]
 
 DASHES = ((), (5, 2.5), (1.5, 2.5), (8, 2.5, 1.5, 2.5), (2.5, 5), (11, 4))
-"""Pixels drawn and left out, of the lines of the first mesh axis, the second and so on: the second cue."""
+"""Dash patterns (pixels drawn, pixels left out) by mesh axis: a cue besides colour."""
 
 HATCHES = ("M0 6L6 0", "M0 0L6 6", "M3 1V2M3 4V5", "M0 0L6 6M0 6L6 0", "M3 0V6", "M0 3H6", "M3 0V6M0 3H6", "M1 3H5")
-"""Strokes, as SVG's `d` in a square of 6 pixels, over the fill of the first mesh axis, the second and so on."""
+"""Hatch patterns by mesh axis, as SVG's `d` in a square of 6 pixels."""
 
 SIZES = {"small": 9.5, "normal": 11.5, "head": 14.5}
-"""Pixels of letters."""
+"""Font sizes in pixels."""
 
 
 def dash_of(place: int | None) -> int | None:
-    """The dash of a mesh axis by its place in the mesh; None, a full line, for None."""
+    """Return the dash of a mesh axis by its position; None, a solid line, for None."""
     return None if place is None else place % len(DASHES)
 
 
@@ -53,30 +53,30 @@ def pixels(size: str | float) -> float:
 
 
 def text_wide(text: str, size: str = "normal") -> float:
-    """About how many pixels a text takes."""
+    """Return the approximate width of a text in pixels."""
     return len(text) * SIZES[size] * 0.62
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rects:
-    """Equal or like rectangles: chips, cells, bars.
+    """Rectangles of the same look: chips, cells, bars.
 
     Attributes:
-        x, y: their left upper corners.
-        wide, high: of all, or of each.
-        fill: what they are filled with; None for nothing.
-        strength: how strong the fill is, 0 to 1.
-        stroke: their outline; None for none.
-        hatch: the number of the strokes over the fill, the second cue; None for none. Without a fill they are quiet.
-        dash: the number of the outline's dash.
-        corner: the radius of their corners.
-        labels: what stands in the middle of each; empty for nothing in any.
-        tip: what is said of each when it is pointed at, with `{}` for each of its parts; empty for nothing.
-        told: the parts, for each.
-        select: what clicking selects, such as `device`; empty for nothing.
-        keys: which, for each; of several the next one with every click.
+        x, y: their upper left corners.
+        wide, high: size of all, or of each.
+        fill: fill role; None for no fill.
+        strength: strength of the fill, 0 to 1.
+        stroke: role of the outline; None for none.
+        hatch: number of the hatch pattern, the second cue; None for none. Without a fill the hatch is quiet.
+        dash: number of the outline's dash.
+        corner: radius of the corners.
+        labels: text in the middle of each; empty for none.
+        tip: tooltip with `{}` for each of its parts; empty for none.
+        told: the parts of each tooltip.
+        select: what a click selects, such as `device`; empty for nothing.
+        keys: the keys selected by each; repeated clicks cycle through them.
         selects: what a click on each does, as `Piece.selects`; empty for nothing.
-        layer: shapes of higher layers lie over those of lower ones.
+        layer: higher layers cover lower ones.
     """
 
     x: tuple[float, ...]
@@ -105,7 +105,7 @@ class Rects:
         return zip(self.x, self.y, wide, high, strict=True)
 
     def only(self, numbers: list[int]) -> Rects:
-        """Some of them."""
+        """Return some of the rectangles."""
         each = {
             field.name: tuple(value[n] for n in numbers)
             for field in dataclasses.fields(self)
@@ -115,7 +115,7 @@ class Rects:
 
     @property
     def tips(self) -> list[str]:
-        """What is said of each."""
+        """The tooltip of each."""
         return [self.tip.format(*parts) for parts in self.told]
 
 
@@ -125,14 +125,14 @@ class Lines:
 
     Attributes:
         lines: the points of each.
-        stroke: their colour.
-        strength: how strong it is, 0 to 1.
-        width: pixels.
-        dash: the number of its dash; None for a full line.
-        closed: whether the end is joined to the start.
-        fill: what closed ones are filled with.
-        tip: what is said when one is pointed at.
-        layer: as of `Rects`.
+        stroke: colour role.
+        strength: strength of the colour, 0 to 1.
+        width: width in pixels.
+        dash: number of the dash; None for a solid line.
+        closed: whether the end joins the start.
+        fill: fill role of closed lines.
+        tip: tooltip.
+        layer: as in `Rects`.
     """
 
     lines: tuple[tuple[Point, ...], ...]
@@ -151,15 +151,15 @@ class Labels:
     """Texts.
 
     Attributes:
-        at: where each begins, has its middle or ends, on the height of its middle.
-        texts: what they say.
+        at: the anchor of each: its start, middle or end, at half its height.
+        texts: the texts.
         align: `start`, `middle` or `end`.
         size: `small`, `normal` or `head`, or pixels.
-        ink: their colour.
-        bold, mono: the sort of letters.
+        ink: colour role.
+        bold, mono: font style.
         turned: whether they read upwards.
-        halo: whether the ground shows around the letters, where they stand over lines.
-        layer: as of `Rects`.
+        halo: whether a ground-coloured outline separates them from lines.
+        layer: as in `Rects`.
     """
 
     at: tuple[Point, ...]
@@ -176,8 +176,8 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """A band along a side of a `Grid`, the coordinates of a mesh axis: what each stretch says, and along how many cells
-    it runs; its fill and hatch (`role`)."""
+    """A band along a side of a `Grid` with the coordinates of a mesh axis: the text and number of cells of each
+    stretch, and its fill and hatch (`role`)."""
 
     spans: tuple[tuple[str, int], ...]
     role: int
@@ -185,35 +185,37 @@ class Head:
 
     @property
     def wide(self) -> float:
-        """Pixels that it takes beside a grid, where its texts stand upright."""
+        """Width in pixels beside a grid, with horizontal texts."""
         return max(_BAR, 6.2 * max(len(text) for text, _ in self.spans))
 
 
 _BAR, _GAP = 19.0, 5.0  # the thickness of a head, and the space beside it
 SMALLEST = 7.4
-"""Pixels of the smallest letters in cells that can be read."""
+"""Smallest readable font size in cells, in pixels."""
 LETTERS = 12.0
-"""Pixels of the smallest letters on the explorer's page."""
+"""Smallest font size on the explorer's page, in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Cells in rows and columns, with heads above and beside them: a table where a medium has tables.
+    """Cells in rows and columns with heads above and beside them: a table in media with tables.
 
     Attributes:
-        texts: what each cell says, row by row.
-        wide, high: of a cell.
-        x, y: the left upper corner of the first cell.
-        size: pixels of the letters in cells.
+        texts: cell texts, row by row.
+        wide, high: size of a cell.
+        x, y: upper left corner of the first cell.
+        size: font size of cells in pixels.
         stroke, dash: the cells' outlines.
-        cards: what the cells behind each cell are filled with, which show beyond its right and lower edge.
-        copies: how many cells stand in the place of each, where more than one.
-        above, beside: the heads, from the outermost to the innermost.
-        columns, rows: the names of the columns and rows, which drawings leave to the tips; may be empty.
+        cards: fills of the cards behind each cell, which show at its right and lower edge.
+        copies: number of cells stacked in the place of each, if more than one.
+        above, beside: the heads, outermost first.
+        columns, rows: names of columns and rows, which drawings show in tips only; may be empty.
         across, down: what runs along the columns, and along the rows; may be empty.
-        caption: what the whole is; may be empty.
-        past: the share of each column, and of each row, that lies beyond the end of things and is hatched.
-        tip, told, select, keys: as of `Rects`, row by row; the first of the parts says most.
+        caption: the subject; may be empty.
+        past: hatched share of each column, and of each row, beyond the array's end.
+        edges: cells (row, column) with a thick line below, and cells with a thick line at the right.
+        marks: cells with a few letters at their left, drawn if there is room.
+        tip, told, select, keys: as in `Rects`, row by row; the first part is the most important.
     """
 
     texts: tuple[tuple[str, ...], ...]
@@ -234,6 +236,8 @@ class Grid:
     down: str = ""
     caption: str = ""
     past: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    edges: tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]] = (frozenset(), frozenset())
+    marks: tuple[tuple[tuple[int, int], str], ...] = ()
     tip: str = ""
     told: tuple[tuple[str, ...], ...] = ()
     select: str = ""
@@ -242,12 +246,12 @@ class Grid:
 
     @property
     def left(self) -> float:
-        """Pixels that the heads beside the cells take."""
+        """Width in pixels of the heads beside the cells."""
         return 26.0 * bool(self.down) + sum(head.wide + _GAP for head in self.beside)
 
     @property
     def top(self) -> float:
-        """Pixels that the heads above the cells take."""
+        """Height in pixels of the heads above the cells."""
         return 24.0 * bool(self.across) + (_BAR + _GAP) * len(self.above)
 
     @property
@@ -257,23 +261,23 @@ class Grid:
 
     @property
     def tips(self) -> list[str]:
-        """What is said of each cell."""
+        """The tooltip of each cell."""
         return [self.tip.format(*parts) for parts in self.told]
 
     @property
     def card(self) -> float:
-        """Pixels by which each card shows beyond the one before it."""
+        """Pixels by which each card shows beyond the previous one."""
         return min(5.0, 0.2 * min(self.wide, self.high) / len(self.cards)) if self.cards else 0.0
 
     @property
     def inner(self) -> tuple[float, float]:
-        """Width and height of a cell without the room for its cards and between them."""
+        """Width and height of a cell without its cards and gaps."""
         spare = self.card * (len(self.cards) + 1) if self.cards else 0.0
         return self.wide - spare, self.high - spare
 
     @property
     def parts(self) -> Iterator[Rects | Lines | Labels]:
-        """The same in rectangles, lines and texts, for a medium that draws."""
+        """Yield the grid as rectangles, lines and texts, for a drawing medium."""
         for number, role in reversed(list(enumerate(self.cards, 1))):
             strength = 0.75 if isinstance(role, int) else 1.0
             yield dataclasses.replace(self._rects(number * self.card), fill=role, strength=strength)
@@ -281,6 +285,7 @@ class Grid:
         yield dataclasses.replace(self._rects(), fill="tile", **shared)
         yield from self._hatched()
         yield from self._texts()
+        yield from self._edges()
         yield from self._heads(self.above, len(self.texts[0]), self.wide, self.across, upright=False)
         yield from self._heads(self.beside, len(self.texts), self.high, self.down, upright=True)
         if self.caption:
@@ -288,13 +293,12 @@ class Grid:
             yield Labels(at=(at,), texts=(self.caption,), align="middle", ink="quiet")
 
     def _rects(self, off: float = 0.0) -> Rects:
-        """The cells' outlines, so many pixels further right and down."""
+        """Return the cells' outlines, offset by so many pixels."""
         x, y = zip(*((self.x + c * self.wide + off, self.y + r * self.high + off) for r, c in self.cells), strict=True)
         wide, high = self.inner
         return Rects(x=x, y=y, wide=wide, high=high, stroke=self.stroke, dash=self.dash, layer=self.layer)
 
     def _hatched(self) -> Iterator[Rects]:
-        """Hatches over what of the cells lies beyond the end."""
         (wide, high), across, down = self.inner, len(self.texts[0]), len(self.texts)
         look: dict[str, Any] = {"hatch": 0, "layer": self.layer + 1}
         for column, share in enumerate(self.past[0]):
@@ -307,7 +311,6 @@ class Grid:
                 yield Rects(x=tuple(x), y=(y,) * across, wide=wide, high=share * high, **look)
 
     def _texts(self) -> Iterator[Labels]:
-        """What the cells say."""
         (wide, high), kinds = self.inner, {}
         for r, c in self.cells:
             hatched = any(share[n] for share, n in zip(self.past, (c, r), strict=True) if share)
@@ -318,10 +321,25 @@ class Grid:
             look = {"halo": hatched, "layer": self.layer + 2}
             yield Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, **look)
 
+    def _edges(self) -> Iterator[Lines | Labels]:
+        w, h, x, y = self.wide, self.high, self.x, self.y
+        lines = [((x + c * w, y + (r + 1) * h), (x + (c + 1) * w, y + (r + 1) * h)) for r, c in sorted(self.edges[0])]
+        lines += [((x + (c + 1) * w, y + r * h), (x + (c + 1) * w, y + (r + 1) * h)) for r, c in sorted(self.edges[1])]
+        if lines:
+            yield Lines(lines=tuple(lines), stroke="ink", width=2.5, layer=self.layer + 3)
+        (wide, high), letters = self.inner, max((len(text) for _, text in self.marks), default=0) * SIZES["small"]
+        above = high > 2.2 * (self.size + SIZES["small"]) and wide > letters
+        text_size = max(len(text) for row in self.texts for text in row) * self.size
+        if self.marks and (above or wide > 0.62 * (2 * letters + text_size) + 6):  # 0.62: a letter's width in heights
+            off = 9.0 if above else high / 2
+            at = tuple((x + c * w + 3, y + r * h + off) for (r, c), _ in self.marks)
+            texts = tuple(text for _, text in self.marks)
+            yield Labels(at=at, texts=texts, size="small", ink="quiet", layer=self.layer + 3)
+
     def _heads(
         self, heads: Sequence[Head], count: int, cell: float, name: str, *, upright: bool
     ) -> Iterator[Rects | Labels]:
-        """Heads along a side of so many cells, the innermost nearest to them, and the side's name."""
+        """Yield the heads along a side of `count` cells, innermost next to the cells, and the side's name."""
         off, (x, y) = 0.0, (self.x, self.y)
         for head in reversed(heads):
             thick = head.wide if upright else _BAR
@@ -343,13 +361,13 @@ class Grid:
 
 
 Drawn = Rects | Lines | Labels
-"""What a medium that draws knows."""
+"""The shapes that a drawing medium supports."""
 Shape = Drawn | Grid
 
 
 @dataclass(frozen=True, kw_only=True)
 class LegendKey:
-    """A line of the legend: a sample, a patch (`fill`, `hatch`) or a line (`stroke`, `dash`), and what it is."""
+    """A legend entry: a sample, a patch (`fill`, `hatch`) or a line (`stroke`, `dash`), and its meaning."""
 
     text: str
     fill: Role | None = None
@@ -360,17 +378,17 @@ class LegendKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """Shapes, with a title, a legend and notes, which every painter sets in its own way.
+    """Shapes with a title, a legend and notes, which each painter lays out.
 
     Attributes:
-        width, height: of the room that the shapes take.
-        shapes: from the lowest to the highest of each layer.
-        title: what it shows.
+        width, height: size of the shapes.
+        shapes: from lowest to highest within each layer.
+        title: the subject.
         alt: the picture in words.
-        axes: the names of the mesh axes, which roles count.
+        axes: names of the mesh axes that roles count.
         keys: the legend.
         notes: sentences below.
-        coarser: what gives the same with at most so many rows, columns and grids, where there is a `Grid` in it.
+        coarser: returns the picture with at most so many rows, columns and grids, if it has a `Grid`.
     """
 
     width: float
@@ -382,13 +400,15 @@ class Picture:
     keys: tuple[LegendKey, ...] = ()
     notes: tuple[str, ...] = ()
     coarser: Callable[[int, int, int], Picture] | None = dataclasses.field(default=None, compare=False, repr=False)
+    cells: Callable[[int, int, int], int] | None = dataclasses.field(default=None, compare=False, repr=False)
+    """The number of cells of `coarser` with these limits, without drawing it."""
 
     @property
     def grids(self) -> list[Grid]:
         return [shape for shape in self.shapes if isinstance(shape, Grid)]
 
     def fitted(self, fits: Callable[[Picture], bool]) -> Picture:
-        """The finest of what `coarser` gives that fits; the coarsest where none does."""
+        """Return the finest picture of `coarser` that fits; the coarsest if none does."""
         drawn = self
         for limits in LIMITS if self.coarser is not None else ():
             if fits(drawn):
@@ -396,8 +416,15 @@ class Picture:
             drawn = self.coarser(*limits)  # type: ignore[misc]
         return drawn
 
+    def with_cells(self, most: int) -> Picture:
+        """Return the finest picture of `coarser` with at most so many cells; the coarsest if none has so few."""
+        if self.coarser is None or self.cells is None or sum(len(grid.cells) for grid in self.grids) <= most:
+            return self
+        limits = (each for each in LIMITS if self.cells(*each) <= most)  # type: ignore[misc]
+        return self.coarser(*next(limits, LIMITS[-1]))
+
     def within(self, room: tuple[float, float], letters: float = SMALLEST) -> Picture:
-        """The finest whose cells have such letters at least where it is made to fit so many pixels across and down."""
+        """Return the finest picture whose cells have at least this font size when scaled into a room."""
 
         def reads(drawn: Picture) -> bool:
             scale = min(1.0, room[0] / drawn.width, room[1] / drawn.height)
@@ -406,8 +433,8 @@ class Picture:
         return self.fitted(reads)
 
     def over(self, other: Picture) -> Picture:
-        """This picture with the shapes, keys and notes of another on it, layer by layer; of rectangles with the same
-        key the last one stays."""
+        """Return this picture with another's shapes, keys and notes on top, layer by layer; of rectangles with equal
+        keys the last stays."""
         seen: set[int] = set()
         shapes: list[Shape] = []
         for shape in reversed((*self.shapes, *other.shapes)):
@@ -417,20 +444,17 @@ class Picture:
                 shape = shape.only(shown)
             shapes.append(shape)
         return dataclasses.replace(
-            self,
-            shapes=tuple(reversed(shapes)),
-            keys=(*self.keys, *other.keys),
-            notes=(*self.notes, *other.notes),
+            self, shapes=tuple(reversed(shapes)), keys=(*self.keys, *other.keys), notes=(*self.notes, *other.notes)
         )
 
     @cached_property
     def ordered(self) -> tuple[Drawn, ...]:
-        """The shapes in the order in which they are drawn, grids in their parts."""
+        """The shapes in drawing order, grids as their parts."""
         shapes = (part for shape in self.shapes for part in (shape.parts if isinstance(shape, Grid) else (shape,)))
         return tuple(sorted(shapes, key=lambda shape: shape.layer))
 
     def to_json(self) -> Json:
-        """What the page paints: fields that are as by default left out, tips as numbers of words."""
+        """Return JSON for the page: default fields are omitted, tooltips are numbers into a list of words."""
         return {
             "width": _short(self.width),
             "height": _short(self.height),
@@ -451,18 +475,18 @@ LIMITS = tuple(
         *((16, 1), (8, 1), (4, 2), (4, 1), (2, 1), (1, 1)),
     )
 )
-"""Rows, columns and grids, from many to few, that `Picture.coarser` is tried with."""
+"""Limits of rows, columns and grids to try with `Picture.coarser`, from many to few."""
 
 
 def group_along(mesh: DeviceMesh, place: int, axis: int) -> list[int]:
-    """The places of a mesh that differ from this one along one axis only, and it."""
+    """Return the mesh positions that differ from this one along one axis only, including it."""
     at: list[Any] = list(np.unravel_index(place, mesh.sizes))
     at[axis] = slice(None)
     return np.arange(mesh.size).reshape(mesh.sizes)[tuple(at)].tolist()
 
 
 def shifted(shape: Shape, dx: float, dy: float) -> Shape:
-    """A shape so much further to the right and down."""
+    """Return a shape moved right and down."""
     if isinstance(shape, Rects):
         return dataclasses.replace(shape, x=tuple(x + dx for x in shape.x), y=tuple(y + dy for y in shape.y))
     if isinstance(shape, Grid):
@@ -475,13 +499,11 @@ def shifted(shape: Shape, dx: float, dy: float) -> Shape:
 
 @singledispatch
 def picture(subject: Any) -> Picture:
-    """The Picture of a subject, by the builder that is registered for its type; a `ShardvizError` where there is
-    none."""
+    """Return the Picture of a subject from the registered builder. Raises ShardvizError if there is none."""
     raise ShardvizError(f"shardviz cannot draw a {type(subject).__name__}")
 
 
 def _fields(shape: Drawn | LegendKey) -> Json:
-    """The fields of a shape that are not as by default; its dash and its hatch as what is drawn."""
     fields: Json = {"kind": type(shape).__name__.lower()}
     for field in dataclasses.fields(shape):
         value = getattr(shape, field.name)
@@ -503,7 +525,7 @@ def _fields(shape: Drawn | LegendKey) -> Json:
 
 
 def _short(value: Any) -> Any:
-    """Numbers with one decimal, if any; all else as it is."""
+    """Return numbers with at most one decimal, anything else unchanged."""
     if isinstance(value, float):
         rounded = round(value, 1) if abs(value) > 1 else round(value, 3)
         return int(rounded) if rounded == int(rounded) else rounded

@@ -1,4 +1,4 @@
-"""A mesh on a machine in words: the links of each axis, one device and its groups, and what another order would take.
+"""A mesh on a machine in words: the links of each axis, a device and its groups, and other device orders.
 
 >>> from shardviz.view.document import plain
 >>> table = axes_section(Placement.of("data=4,model=8", "tpu v5e:8x4")).blocks[0]
@@ -48,7 +48,7 @@ from shardviz.view.values import found_value
 
 MAY_DIFFER = "with another order the compiler may run other collectives"
 CHOOSE = words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))
-_SAMPLE = 1e9  # bytes of the gather that an axis' formula is shown with
+_SAMPLE = 1e9  # bytes of the all-gather in an axis' formula
 _RIDES = "Links of each mesh axis"
 _SIMULATED = "simulated devices have no links between them"
 _NAMES = {
@@ -60,7 +60,7 @@ _NAMES = {
 
 @document.register
 def placement_document(placed: Placement) -> Document:
-    """The machine, and what each mesh axis rides on."""
+    """Return the machine, and the links of each mesh axis."""
     title = (words(placed.mesh.text, strong=True), words(f"on {placed.machine}"))
     lead = (words(placed_words(placed)),)
     return Document(title=title, lead=(lead,), blocks=(axes_section(placed),), mesh=placed.mesh)
@@ -68,37 +68,37 @@ def placement_document(placed: Placement) -> Document:
 
 @picture.register
 def machine_figure(cost: StepCost) -> Picture:
-    """The mesh on its machine, with the first device's company."""
+    """Return the mesh on its machine, with the groups of the first device."""
     drawn = machine_picture(cost.placement)
     drawn = replace(drawn, notes=(*drawn.notes, placed_words(cost.placement)))
     return drawn.over(company_picture(cost.placement, 0))
 
 
 def machine_pane(cost: StepCost) -> Document:
-    """The machine and the links of each mesh axis; the page has the orders beside the picture."""
+    """Return the machine and the links of each mesh axis; the page shows the orders beside the picture."""
     blocks = (axes_section(cost.placement),)
     return Document(title=words(str(cost.machine), strong=True), blocks=blocks, mesh=cost.mesh)
 
 
 def no_times(trouble: str, then: str) -> tuple[Piece, Piece]:
-    """Why there are no times: what is wrong with the machine, or that one is to be chosen, and what it is for."""
+    """Return why there are no times: the machine's problem, or that a machine must be chosen, and what for."""
     return (words("No times:", strong=True, tone="warn"), words(trouble)) if trouble else (CHOOSE, words(then))
 
 
 def without_machine(why: str, missing: str, name: str) -> Document:
-    """What to do where there is no machine; `why` there is none, and what simulated devices lack (`missing`)."""
+    """Return what to do without a machine; `missing` is what simulated devices lack."""
     none = why or f"No machine is chosen: the devices are simulated, with no {missing}."
     such = words(", such as tpu v5p:4x4x4 or gpu h100:8x8", quiet=True)
     return Document(blocks=(paragraph(none, name=name), paragraph(CHOOSE, such)))
 
 
 def placed_words(placed: Placement) -> str:
-    """Who chose the order of the devices."""
+    """Return who chose the device order."""
     return "device order: the mesh's own" if placed.chosen else "device order: as JAX's mesh_utils chooses"
 
 
 def axes_section(placed: Placement) -> Section:
-    """What each mesh axis rides on, how fast a device gathers along it, and the arithmetic."""
+    """Return the links of each mesh axis, a device's gather bandwidth along it, and the arithmetic."""
     if placed.machine.chip.kind == "cpu":
         return section(_RIDES, *notes(f"None: {_SIMULATED}."))
     rows = [_axis(placed, path) for path in placed.paths if path.size > 1]
@@ -118,7 +118,6 @@ def _axis(placed: Placement, path: AxisPath) -> Row:
 
 
 def _remarks(placed: Placement, path: AxisPath) -> Iterator[Piece]:
-    """What its route means: rings, neighbours, hosts."""
     route = path.route
     if placed.machine.chip.kind == "tpu":
         rings = [leg.axis for leg in route.legs if leg.ring]
@@ -134,32 +133,31 @@ def _remarks(placed: Placement, path: AxisPath) -> Iterator[Piece]:
 
 @document.register
 def device_document(device: PlacedDevice) -> Document:
-    """Where a device is, and its group along each mesh axis."""
+    """Return a device's place, and its group along each mesh axis."""
     return _device(device, ())
 
 
 def device_pane(cost: StepCost, place: int, report: Report, selected: str) -> Document:
-    """A device of a mesh, and what it holds of the selected value."""
+    """Return a device of a mesh, and its part of the selected value."""
     device, value = cost.placement.device(place), found_value(report, selected)[1]
-    held = () if value is None else _holds(device, value, report)
+    part = () if value is None else _holds(device, value, report)
     if not selected:
-        held = notes("select a value to see which slice this device holds")
-    return _device(device, held)
+        part = notes("select a value to see which slice this device holds")
+    return _device(device, part)
 
 
-def _device(device: PlacedDevice, held: tuple[Block, ...]) -> Document:
+def _device(device: PlacedDevice, part: tuple[Block, ...]) -> Document:
     placed, place = device.placement, device.place
     mesh = placed.mesh
     title = f"device {place}" if not mesh.device_ids else f"place {place}"
     at: list[Piece] = []
-    for name, index in zip(mesh.names, device.coordinates, strict=True):
+    for name, index in zip(mesh.shown.names, mesh.shown.coordinates()[place].tolist(), strict=True):
         at += [*([words(",")] if at else []), axes((name,)), words(str(index))]
-    blocks = (paragraph(_where(device), label="location", name="device-where"), *held, *_groups(device))
+    blocks = (paragraph(_where(device), label="location", name="device-where"), *part, *_groups(device))
     return Document(title=words(title, strong=True), lead=(tuple(at),) if at else (), blocks=blocks, mesh=mesh)
 
 
 def _where(device: PlacedDevice) -> str:
-    """`chip (2, 1, 2), host 9; JAX's id 38`."""
     if device.placement.machine.chip.kind == "cpu":
         return f"the CPU; {_SIMULATED}"
     stand = floor(device.placement)
@@ -169,7 +167,6 @@ def _where(device: PlacedDevice) -> str:
 
 
 def _groups(device: PlacedDevice) -> tuple[Table, ...]:
-    """Its group along each mesh axis of more than one device."""
     if device.placement.machine.chip.kind == "cpu":
         return ()
     groups = company(device.placement, device.place)
@@ -178,17 +175,17 @@ def _groups(device: PlacedDevice) -> tuple[Table, ...]:
 
 
 def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[Paragraph, ...]:
-    """`x[0:4, :]`; nothing for a sharding of which the report knows the text only."""
+    """Return `x[0:4, :]`; empty for a sharding that the report knows only as text."""
     try:
-        cut = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
+        own_layout = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
     except ShardvizError:
         return ()
-    held = code(f"{value.label or value.name}{slice_text(cut, device.place)}")
-    return (paragraph(held, words("shard map", selects=("tab", "shards")), label="holds", name="device-holds"),)
+    part = code(f"{value.label or value.name}{slice_text(own_layout, device.place)}")
+    return (paragraph(part, words("shard map", selects=("tab", "shards")), label="holds", name="device-holds"),)
 
 
 def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Section:
-    """The orders that the devices can have, and the collectives' time in each."""
+    """Return the possible device orders, and the time of collectives in each."""
     options = orders(cost) if options is None else options
     heads = (Column("order", wrap=True), Column("collectives in a step", right=True), Column(""))
     rows = tuple(_order(option, options[0]) for option in options)
@@ -198,7 +195,7 @@ def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Se
 
 
 def orders_pane(cost: StepCost, options: Sequence[Order]) -> Document:
-    """The orders for the page, where one can be chosen."""
+    """Return the device orders for the page, where one can be chosen."""
     return Document(blocks=(orders_section(cost, options),), mesh=cost.mesh)
 
 

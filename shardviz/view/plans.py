@@ -1,6 +1,6 @@
-"""What several plans of one program say together: costs side by side, presets, a sweep, a search's answer, mends.
+"""Documents about several plans: costs side by side, presets, a sweep, a search's result, fixes.
 
-Step time against memory of a sweep's plans is a picture: a square each, the front joined by a line.
+A sweep also has a picture of step time against memory: a square per plan, the Pareto front joined by a line.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import partial
 from shardviz.ask.presets import Preset, Presets
 from shardviz.costs.step_cost import StepCost
 from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, format_times, plural
-from shardviz.study.answer import Floor, Found, Search, WhyNot
+from shardviz.study.answer import Finalist, Floor, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
-from shardviz.study.mends import Mend, Mends
+from shardviz.study.fixes import Fix, Fixes
 from shardviz.study.sweep import Sweep, SweepRow, value_text
 from shardviz.view.comparison import difference_text
 from shardviz.view.document import (
@@ -22,6 +22,7 @@ from shardviz.view.document import (
     Document,
     Inline,
     Piece,
+    Section,
     Table,
     code,
     document,
@@ -43,7 +44,7 @@ _STEP_TIMES = "step times are predicted from the schedule"
 
 
 def memory_text(cost: StepCost) -> str:
-    """`about 12.8 GB of 103 GB`, with `out of memory`, likely or known, or where that is known `fits`."""
+    """Return `about 12.8 GB of 103 GB`, with `out of memory` (likely or known), or `fits` if known."""
     needs = cost.needs
     if needs.usable is None:
         return needs.text
@@ -58,7 +59,7 @@ def memory_text(cost: StepCost) -> str:
 # column → its head, and what it says of a cost
 _COSTS: dict[str, tuple[str, Callable[[StepCost], str]]] = {
     "target": ("machine", lambda c: c.machine.text),
-    "mesh": ("mesh", lambda c: str(c.mesh)),
+    "mesh": ("mesh", lambda c: str(c.mesh.shown)),
     "level": ("level", lambda c: c.basis),
     "runs": ("runs", lambda c: format_count(None if c.total.unknown else int(c.total.runs))),
     "bytes": ("communication", lambda c: format_bytes(None if c.total.unknown else float(c.total.bytes))),
@@ -70,12 +71,12 @@ _COSTS: dict[str, tuple[str, Callable[[StepCost], str]]] = {
 }
 _NUMBERS = ("runs", "bytes", "seconds", "memory", "mfu", "tokens")
 _SAME = {"target": "machine", "mesh": "mesh", "level": "level", "runs": "runs of collectives"}
-"""Columns that stand above the table where all rows have the same, and what they are called there."""
+"""Columns that move above the table if all rows agree → their names there."""
 
 
 @document.register
 def cost_table_document(compared: CostTable) -> Document:
-    """A row for each plan or machine; what all rows share stands above the table."""
+    """Return a row per plan or machine; common values are above the table."""
     costs = list(compared.costs.values())
     texts = {
         name: {key: say(cost) for key, (_, say) in _COSTS.items() if key not in ("target", "mesh") or say(cost) != name}
@@ -114,13 +115,13 @@ def cost_table_document(compared: CostTable) -> Document:
 
 
 def _priced(cell: Callable[[StepCost], Cell]) -> Callable[[Preset | SweepRow], Cell]:
-    """A column of what a cost says; empty where there is no cost."""
+    """Return a column about the cost; empty without a cost."""
     return lambda each: "" if each.cost is None else cell(each.cost)
 
 
 @document.register
 def presets_document(presets: Presets) -> Document:
-    """A row for each preset: what it shards, and its costs by Shardy and the cost model."""
+    """Return a row per preset: its sharding, and its costs by Shardy and the cost model."""
     timed = any(each.cost is not None for each in presets.rows)
 
     def memory(cost: StepCost) -> Piece:
@@ -131,7 +132,7 @@ def presets_document(presets: Presets) -> Document:
         ("preset", lambda each: code(each.name, strong=True)),
         (wrapped("what it does"), lambda each: words(each.words, tip=each.cut)),
         (right("arguments"), lambda each: format_bytes(total_bytes(each.report.arguments)[0]) if each.report else ""),
-        (right("communication"), _moved),
+        (right("communication"), _bytes_moved),
         (right("memory"), _priced(memory)) if timed else None,
         (right("step"), _priced(step_words)) if timed else None,
         ("level", _confirmed) if timed else None,
@@ -148,7 +149,7 @@ def presets_document(presets: Presets) -> Document:
 
 
 def _confirmed(each: Preset) -> Piece:
-    """Who gives the step's cost; where the partitioner does, also what was predicted before."""
+    """Return the level of the step's cost, and the prediction if the partitioner corrected it."""
     if each.report is None or each.cost is None:
         return words("")
     if each.predicted is None:
@@ -158,24 +159,21 @@ def _confirmed(each: Preset) -> Piece:
     return words(f"{each.report.level}{more}", tone="warn" * bool(more))
 
 
-def _moved(each: Preset | SweepRow) -> str:
+def _bytes_moved(each: Preset | SweepRow) -> str:
     return "" if each.report is None else format_bytes(sum(c.assumed_bytes for c in each.report.collectives))
 
 
 @document.register
 def sweep_document(sweep: Sweep) -> Document:
-    """A row for each point that was evaluated."""
+    """Return a row per evaluated point."""
     front, best = sweep.pareto, sweep.best
     rows = table(
         sweep.rows,
         *((name, lambda each, name=name: code(value_text(each.point[name]))) for name in sweep.over),
         (right("step"), _priced(step_words)),
         (right("memory"), _priced(lambda cost: words(cost.needs.text, tip=cost.needs.verdict))),
-        (right("communication"), lambda each: format_bytes(each.cost.total.bytes) if each.cost else _moved(each)),
-        (
-            right("tokens/s"),
-            _priced(lambda c: "" if c.tokens_per_s is None else format_number(c.tokens_per_s)),
-        ),
+        (right("communication"), lambda each: format_bytes(each.cost.total.bytes) if each.cost else _bytes_moved(each)),
+        (right("tokens/s"), _priced(lambda c: "" if c.tokens_per_s is None else format_number(c.tokens_per_s))),
         (wrapped(), lambda each: _verdict(each, each in front, each is best)),
         marked=lambda each: each is best,
         noun="point",
@@ -202,94 +200,87 @@ _MOST_BY_HAND = 3
 
 
 @document.register
-def mends_document(mends: Mends) -> Document:
-    """The changes that help, the one that saves most first; below them what else was tried."""
-    title = (words(f"Mends of {mends.program}", strong=True), code("" if mends.target == "cpu" else mends.target))
-    timed = any(mend.seconds is not None for mend in mends.mends)
+def fixes_document(fixes: Fixes) -> Document:
+    """Return the fixes, largest saving first; below them the changes that do not help."""
+    title = (words(f"Fixes of {fixes.program}", strong=True), code("" if fixes.target == "cpu" else fixes.target))
+    timed = any(fix.seconds is not None for fix in fixes.fixes)
     listed = table(
-        mends.mends,
+        fixes.fixes,
         (wrapped("change"), _change),
         (
             right("step saved"),
-            lambda mend: words(
-                format_seconds(mend.seconds) if mend.seconds else "the same",
-                tone="good" if (mend.seconds or 0.0) > 0 else "",
+            lambda fix: words(
+                format_seconds(fix.seconds) if fix.seconds else "the same",
+                tone="good" if (fix.seconds or 0.0) > 0 else "",
             ),
         )
         if timed
         else None,
-        (right("communication"), lambda mend: difference_text(mend.difference.amount("operand bytes"))),
+        (right("communication"), lambda fix: difference_text(fix.difference.amount("operand bytes"))),
         (right("memory, about"), _memory_more),
-        ("where", lambda mend: tuple(map(line, mend.lines[:_MOST_LINES])) or ""),
-        (wrapped("level"), lambda mend: mend.levels if mend.is_unsure else mend.level),
-        noun="mend",
+        ("where", lambda fix: tuple(map(line, fix.lines[:_MOST_LINES])) or ""),
+        (wrapped("level"), lambda fix: fix.levels if fix.is_unsure else fix.level),
+        noun="fix",
     )
     single = "Each was tried alone: two together may save less than their sum."
     none = "Nothing to try: no finding suggests a change, and no logical dimension can be sharded another way."
-    none = f"None of the {plural(mends.tried, 'change')} tried makes it better." if mends.candidates else none
-    blocks: list[Block] = [listed, *notes(single)] if mends.mends else [*notes(none)]
-    if mends.by_hand:
-        left = len(mends.by_hand) - _MOST_BY_HAND
+    none = f"None of the {plural(fixes.tried, 'change')} tried makes it better." if fixes.tried else none
+    none = none if fixes.tried or fixes.finished else "The time was over before a change was tried."
+    blocks: list[Block] = [listed, *notes(single)] if fixes.fixes else [*notes(none)]
+    if fixes.by_hand:
+        left = len(fixes.by_hand) - _MOST_BY_HAND
         more = f"; and {plural(left, 'other')}" if left > 0 else ""
-        changes = "; ".join(mends.by_hand[:_MOST_BY_HAND])
+        changes = "; ".join(fixes.by_hand[:_MOST_BY_HAND])
         blocks += notes(f"Not tried, because only a person can write it: {changes}{more}.")
-    if mends.not_offered:
+    if fixes.not_offered:
         refused = table(
-            mends.not_offered,
+            fixes.not_offered,
             (wrapped("change"), lambda refused: refused.action),
             (wrapped("why it is not offered"), lambda refused: refused.why),
             most=48,
             noun="change",
         )
-        lead = plural(len(mends.not_offered), "change")
-        blocks.append(section("Tried, and no better", refused, lead=lead, fold="closed", brief=True))
-    tried = f"{mends.tried} of {plural(mends.candidates, 'change')} tried, {len(mends.mends)} worth making"
-    tried += "" if mends.finished else "; not finished"
-    step = next((mend.step for mend in mends.mends if mend.step), None)
+        lead = plural(len(fixes.not_offered), "change")
+        blocks.append(section("Not offered", refused, lead=lead, fold="closed", brief=True))
+    tried = f"{fixes.tried} of {plural(fixes.candidates, 'change')} tried, {len(fixes.fixes)} worth making"
+    tried += "" if fixes.finished else "; not finished"
+    step = next((fix.step for fix in fixes.fixes if fix.step), None)
     tried += f"; the step now takes {format_seconds(step)}" if step else ""
     return Document(title=title, lead=(words(tried),), blocks=tuple(blocks))
 
 
-def _change(mend: Mend) -> Inline:
-    against = mend.finding and words(f"mends {mend.finding.rule}", quiet=True, tip=mend.finding.text)
+def _change(fix: Fix) -> Inline:
+    against = fix.finding and words(f"fixes {fix.finding.rule}", quiet=True, tip=fix.finding.text)
     return (
-        words(f"{mend.action}:", strong=True),
+        words(f"{fix.action}:", strong=True),
         *((against,) if against else ()),
-        words("; ".join(mend.collectives) or "no other collectives", quiet=True),
-        *((words("· write", quiet=True), code(mend.write)) if mend.write else ()),
+        words("; ".join(fix.collectives) or "no other collectives", quiet=True),
+        *((words("· write", quiet=True), code(fix.write)) if fix.write else ()),
     )
 
 
-def _memory_more(mend: Mend) -> Inline:
-    more = signed_text(mend.memory, format_bytes) if abs(mend.memory) >= 0.5e6 else "the same"
-    predicted = mend.for_memory and mend.level != "compiled"
+def _memory_more(fix: Fix) -> Inline:
+    more = signed_text(fix.memory, format_bytes) if abs(fix.memory) >= 0.5e6 else "the same"
+    predicted = fix.for_memory and fix.level != "compiled"
     return (
         words(f"{more}, predicted" if predicted else more),
-        *((words(f"still {format_bytes(mend.over)} too large", tone="warn"),) if mend.over else ()),
+        *((words(f"still {format_bytes(fix.over)} too large", tone="warn"),) if fix.over else ()),
     )
 
 
 _MOST_FRONT, _MOST_REASONS = 8, 8
+_SCORED = "propagated"
+"""The level of all candidates' scores."""
+_PREDICTED = f"all as predicted at level {_SCORED}"
 
 
 @document.register
 def search_document(search: Search) -> Document:
-    """The offers as a table, then why this plan, the front and what was dropped."""
+    """Return the offered plans as a table, the alternatives, the front, and the rejected candidates."""
     best = search.best
     counts = f"{plural(len(search.tried), 'candidate')} tried in {format_seconds(search.seconds)}"
     counts += f", {len(search.fallen)} dropped" if search.fallen else ""
     title = (words(search.program, strong=True), words(f"on {search.target}: {counts}", quiet=True))
-    front = table(
-        search.front,
-        (wrapped("plan"), lambda each: each.text),
-        (right("step"), lambda each: format_seconds(each.score.seconds)),
-        (
-            right("memory, about"),
-            lambda each: format_bytes(each.score.needs.total) + " (too much)" * (each.score.needs.fits is False),
-        ),
-        first=_MOST_FRONT,
-        noun="plan",
-    )
     fallen = table(
         sorted(search.reasons.items(), key=lambda item: -item[1]),
         (right("how many"), lambda item: str(item[1])),
@@ -304,8 +295,8 @@ def search_document(search: Search) -> Document:
         notes(_nothing(search) if best is None else _headline(search, best)),
         None if best is None else _offers(search),
         notes("" if best is None or search.floor is None else _floor(search.floor, best), search.note),
-        section("Why this plan", *_why_nots(search.why_not)) if search.why_not else None,
-        section("Faster or smaller: the front", front) if len(search.front) > 1 else None,
+        section("Why this plan", *_why_nots(search.why_not), lead=_PREDICTED) if search.why_not else None,
+        _front(search) if len(search.front) > 1 else None,
         notes(left_out if large else ""),
         section("What was dropped", fallen) if search.fallen else None,
         title=title,
@@ -314,7 +305,6 @@ def search_document(search: Search) -> Document:
 
 
 def _nothing(search: Search) -> str:
-    """Why no plan is offered, and the best one by its estimate."""
     leading = search.leading
     if leading is None:
         return "No plan was found."
@@ -324,21 +314,25 @@ def _nothing(search: Search) -> str:
     )
 
 
-def _headline(search: Search, best: Found) -> str:
+def _headline(search: Search, best: Finalist) -> str:
     text = f"Best: {best.text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
-    if search.given is not None and search.given is not best.tried and best.score.seconds:
-        times = search.given.score.seconds / best.score.seconds
-        text += f" The starting plan is predicted to take {format_times(times)} as long."
-    return text
+    start = search.given
+    if start is None or start is best.tried or not best.score.seconds:
+        return text
+    compared = search.offer_of(start)
+    if compared is not None:
+        return f"{text} The starting plan takes {format_times(compared.seconds / best.seconds)} as long."
+    times, level = (
+        start.score.seconds / best.score.seconds,
+        "" if best.report.level == _SCORED else f" at level {_SCORED}",
+    )
+    return f"{text} The starting plan is predicted to take {format_times(times)} as long{level}."
 
 
 def _offers(search: Search) -> Table:
-    def memory(each: Found) -> Piece:
-        if each.report.memory is not None:
-            return words(format_bytes(each.report.memory.takes))
-        return words(f"about {format_bytes(each.score.needs.total)}", tip=each.verdict)
+    predicted = search.level != _SCORED
 
-    def accepted(each: Found) -> Piece:
+    def accepted(each: Finalist) -> Piece:
         return words("yes" if each.accepted else "not asked", tone="good" if each.accepted else "bad", tip=each.verdict)
 
     return table(
@@ -346,15 +340,43 @@ def _offers(search: Search) -> Table:
         ("", lambda each: words("★ best" if each is search.best else "", tone="good")),
         (wrapped("plan"), lambda each: each.text),
         (right("step"), lambda each: step_words(each.cost)),
-        (right("memory"), memory),
+        (right("memory"), lambda each: words(each.cost.needs.text, tip=each.verdict)),
         ("level", lambda each: each.report.level),
+        (right("step predicted"), lambda each: format_seconds(each.score.seconds)) if predicted else None,
         ("accepted", accepted),
         marked=lambda each: each is search.best,
         noun="plan",
     )
 
 
-def _floor(floor: Floor, best: Found) -> str:
+def _front(search: Search) -> Section:
+    best, predicted = search.best, search.level != _SCORED
+    rows = sorted({id(each): each for each in (*search.front, *((best.tried,) if best else ()))}.values(), key=_scored)
+
+    def above(each: Tried) -> str:
+        offer = search.offer_of(each)
+        return "not asked" if offer is None else f"{step_words(offer.cost)}, {offer.cost.needs.text}"
+
+    front = table(
+        rows,
+        ("", lambda each: words("★ best" if best is not None and each is best.tried else "", tone="good")),
+        (wrapped("plan"), lambda each: each.text),
+        (right("step predicted" if predicted else "step"), lambda each: format_seconds(each.score.seconds)),
+        (right("memory predicted" if predicted else "memory"), lambda each: each.score.needs.text),
+        (right(search.level), above) if predicted else None,
+        marked=lambda each: best is not None and each is best.tried,
+        first=_MOST_FRONT,
+        noun="plan",
+    )
+    lead = f"as predicted at level {_SCORED}; what is {search.level} has its numbers beside them" if predicted else ""
+    return section("Faster or smaller: the front", front, lead=lead)
+
+
+def _scored(each: Tried) -> tuple[float, float]:
+    return each.score.seconds, each.score.needs.total
+
+
+def _floor(floor: Floor, best: Finalist) -> str:
     text = f"No plan is faster than {format_seconds(floor.seconds)}: compute at peak {format_seconds(floor.compute)}, "
     text += f"memory read and written once {format_seconds(floor.memory)}."
     if floor.seconds:
@@ -363,7 +385,7 @@ def _floor(floor: Floor, best: Found) -> str:
 
 
 def _why_nots(rows: Sequence[WhyNot]) -> tuple[Block, ...]:
-    """Decisions that would change the result as a table; those that would not in a sentence below it."""
+    """Return a table of decisions that would change the result; those that would not are listed below."""
     same = [f"{each.other} instead of {each.chosen}" for each in rows if not each.seconds and not each.bytes]
     other = table(
         sorted((each for each in rows if each.seconds or each.bytes), key=lambda each: each.seconds),
@@ -383,7 +405,7 @@ _WIDE, _HIGH, _LEFT, _TOP = 420.0, 240.0, 70.0, 10.0
 
 @picture.register
 def sweep_picture(sweep: Sweep) -> Picture:
-    """Step time against memory: a square a row; the front is dark, named and joined by a line."""
+    """Return step time against memory: a square per row; the front is dark, named and joined by a line."""
     rows = [each for each in sweep.rows if each.time is not None and each.memory is not None]
     longest, most = max((r.time or 0.0 for r in rows), default=1.0), max((r.memory or 0.0 for r in rows), default=1.0)
 

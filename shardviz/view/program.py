@@ -1,6 +1,6 @@
-"""What there is to say of how a program is given its specs and called: its rules, its calls, an exported file.
+"""Documents about a program's specs and calls: dimensions, rules, calls and an exported file.
 
->>> from shardviz.program.bind import RuleRow, RulesTable
+>>> from shardviz.plan.bind import RuleRow, RulesTable
 >>> rule = RuleRow(rule="'*kernel'", spec=Spec.of(("data",)), wins=("a.kernel",), loses=(("b.kernel", 2),))
 >>> RulesTable((rule,), ())
 rule  filter     spec       matches  wins
@@ -17,11 +17,12 @@ from itertools import groupby
 
 from shardviz.compat.export_files import LoadedExport
 from shardviz.notation import Spec
-from shardviz.program.bind import RuleRow as Rule
-from shardviz.program.bind import RulesTable
-from shardviz.program.dimensions import Dimension, Dimensions
-from shardviz.program.exports import ExportedArray, ExportRecord
+from shardviz.plan.bind import RuleRow as Rule
+from shardviz.plan.bind import RulesTable
+from shardviz.propagate.dimensions import Dimension, Dimensions
 from shardviz.records.amounts import format_bytes, plural
+from shardviz.runs.run import Run
+from shardviz.tracing.exports import ExportedArray, ExportRecord
 from shardviz.view.document import (
     Block,
     Document,
@@ -39,6 +40,7 @@ from shardviz.view.document import (
     words,
     wrapped,
 )
+from shardviz.view.run import of_run
 from shardviz.view.values import LONGEST_NAME
 
 _MOST_TREE = 400
@@ -46,10 +48,11 @@ _MOST_TREE = 400
 
 @document.register
 def of_dimensions(dimensions: Dimensions) -> Document:
-    """A row for each dimension: its name, the size that must divide, how many array dimensions it has, and which."""
+    """Return a row per dimension: its name, the size that must divide, the number of array dimensions, and their
+    names."""
 
     def members(each: Dimension) -> Piece:
-        """The first few, arguments first, each array's leaf once."""
+        """Return the first members, arguments first, each leaf once."""
         names = list(map(str, each.members))
         text = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
         return words(f"{text} (stacked, a scan runs over it)" if each.stacked else text, tip=", ".join(names))
@@ -69,7 +72,6 @@ def of_dimensions(dimensions: Dimensions) -> Document:
 
 
 def _conflicts(of: Dimension) -> str:
-    """Which arrays have the dimension several times; empty where none has."""
     if not of.conflicts:
         return ""
     first = list(of.conflicts.items())[:4]
@@ -79,9 +81,13 @@ def _conflicts(of: Dimension) -> str:
 
 
 @document.register
+def _of_run(run: Run) -> Document:
+    return of_run(run.record)
+
+
+@document.register
 def of_rules(caught: RulesTable, most: int = 4) -> Document:
-    """A row for each rule; below it what it wins, what other rules win, and what does not fit; at most so many names of
-    each."""
+    """Return a row per rule, with the arrays that it wins, loses and does not fit, at most `most` names of each."""
     rules = table(
         enumerate(caught.rows, 1),
         (right("rule"), lambda each: str(each[0])),
@@ -96,7 +102,7 @@ def of_rules(caught: RulesTable, most: int = 4) -> Document:
     left: list[Piece] = [words("Every array has a rule.")]
     if caught.uncaught:
         left = [words(f"No rule matches {plural(len(caught.uncaught), 'array')}:")]
-        left += _names([name for name, _ in caught.uncaught], most, [cut for _, cut in caught.uncaught])
+        left += _names([name for name, _ in caught.uncaught], most, [shown_spec for _, shown_spec in caught.uncaught])
     return Document(blocks=(rules, paragraph(*left, name="rules-left")) if caught.rows else (paragraph("No rules."),))
 
 
@@ -115,7 +121,6 @@ def _does(rule: Rule, most: int) -> Iterator[list[Piece]]:
 
 
 def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -> Iterator[Piece]:
-    """Names that can be selected, each with its spec where they are given."""
     for place, name in enumerate(names[:most]):
         if place:
             yield words(",")
@@ -145,7 +150,7 @@ def _arrays(title: str, arrays: Sequence[ExportedArray]) -> Block:
     if not arrays:
         return paragraph(f"{title}: none")
 
-    def cut(array: ExportedArray) -> Piece:
+    def shown_spec(array: ExportedArray) -> Piece:
         if array.kept and array.spec is not None:
             return spec(array.spec)
         return words(shorten(array.sharding, 60) or "not stated" if array.kept else "not used", quiet=True)
@@ -154,13 +159,13 @@ def _arrays(title: str, arrays: Sequence[ExportedArray]) -> Block:
         arrays,
         ("name", lambda array: words(shorten(array.name, LONGEST_NAME), tip=array.name)),
         ("type and shape", lambda array: code(f"{array.dtype} [{', '.join(array.shape)}]")),
-        ("spec", cut),
+        ("spec", shown_spec),
     )
     return section(f"{title}: {len(arrays)}", rows)
 
 
 def _facts(record: ExportRecord) -> Iterator[tuple[str, str]]:
-    """(what, in words) of an export, without its arrays and mesh."""
+    """Yield (subject, words) for an export, without its arrays and mesh."""
     yield "devices", f"{record.devices:,}"
     yield "platforms", ", ".join(record.platforms) or "none"
     if record.symbols:

@@ -1,9 +1,8 @@
-"""A Report: values, collectives, residuals, memory, cost and findings, as far as it has them.
+"""The Document of a Report: values, collectives, residuals, memory, cost and findings, as far as known.
 
-Findings come first, the gravest first: a sentence, its place, its cause, and what to try. Work is told by phase, by
-source line and by module: `forward 4.91 PFLOP, rematerialised 3.61 PFLOP, backward 9.81 PFLOP, update 35.3 GFLOP`; the
-update is the optimizer's part. Loops are multiplied in; XLA's `cost_analysis()` says less, and why is said with its
-numbers.
+Findings come first, gravest first: a sentence, its place, its cause, and changes to try. Work is shown by phase, source
+line and module: `forward 4.91 PFLOP, rematerialised 3.61 PFLOP, backward 9.81 PFLOP, update 35.3 GFLOP`. The update is
+the optimizer's part. Loops are multiplied by their trips. XLA's `cost_analysis()` reports less; the document says why.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
+from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
 from shardviz.records import Alive, Cost, Finding, Findings, Frame, LevelDifference, Memory, Suggestion
 from shardviz.records.amounts import format_bytes, format_flops, format_times, plural
@@ -33,6 +33,7 @@ from shardviz.view.document import (
     bar,
     code,
     document,
+    folded_axes,
     line,
     mesh_axes,
     nbytes,
@@ -59,12 +60,17 @@ _MOST_ALIVE, _KEPT = 8, 2000
 
 CPU_CAUTION = "A TPU's or GPU's compiler makes another plan."
 CPU_DETAIL = "The CPU compiler keeps some bf16 temporaries in f32, which doubles their bytes."
-"""What to know of a memory plan of the CPU's compiler."""
+"""Remark on the memory plan of the CPU's compiler."""
 
 
 @document.register
 def report_document(report: Report) -> Document:
-    """All that a report says. The same report always gives the same document; no timings stand in it."""
+    """Return everything about a report; equal reports give equal documents without measured times."""
+    return full_report(report, None)
+
+
+def full_report(report: Report, cost: StepCost | None) -> Document:
+    """Return everything about a report, its collectives with a cost's seconds, or its own target's."""
     level = LEVEL_WORDS.get(report.level, "")
     lead = (
         *((words("mesh"), mesh_axes(report.mesh)) if report.mesh.names else ()),
@@ -78,8 +84,9 @@ def report_document(report: Report) -> Document:
         blocks.append(section("Findings", findings_table(report.findings), lead=counted(report.findings)))
     blocks += [values_section("Arguments", report.arguments), values_section("Outputs", report.outputs)]
     blocks += [constraints_section(report.plan.constraints)] if report.plan.constraints else []
-    blocks.append(collectives_section(report))
-    blocks += [residuals_section(report.residuals)] if report.residuals else []
+    blocks.append(collectives_section(report, cost))
+    planned = None if report.memory is None else float(report.memory.temporaries)
+    blocks += [residuals_section(report.residuals, planned)] if report.residuals else []
     blocks += [memory_section(report, report.memory)] if report.memory is not None else []
     blocks += [cost_section(report, report.cost)] if report.cost is not None else []
     blocks += [differences_section(report.level_differences)] if report.level_differences else []
@@ -87,11 +94,11 @@ def report_document(report: Report) -> Document:
         inside, many = values_table(report.intermediates, kept=_KEPT), plural(len(report.intermediates), "value")
         blocks.append(section("Intermediates", inside, lead=many, fold="closed", brief=True))
     title = (words(report.program, strong=True), term(report.level), words(f"({level})" if level else "", quiet=True))
-    return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=report.mesh)
+    return Document(title=title, lead=(lead, *folded_axes(report.mesh)), blocks=tuple(blocks), mesh=report.mesh)
 
 
 def constraints_section(constraints: Sequence[Constrained]) -> Section:
-    """The values inside the function that the plan constrains, which the function itself does not."""
+    """Return the plan's constraints on values inside the function."""
 
     def name(c: Constrained) -> Inline:
         return (
@@ -111,7 +118,7 @@ def constraints_section(constraints: Sequence[Constrained]) -> Section:
 
 
 def differences_section(differences: Sequence[LevelDifference]) -> Section:
-    """Where Shardy's prediction and what XLA's partitioner made are not the same."""
+    """Return the differences between Shardy's prediction and XLA's partitioned program."""
     rows = table(
         differences,
         ("", lambda d: d.what),
@@ -142,21 +149,21 @@ def findings_document(findings: Findings) -> Document:
 
 @document.register
 def finding_document(finding: Finding) -> Document:
-    """A finding with all that could be tried."""
+    """Return a finding with its suggestions."""
     title = (_severity(finding), words(finding.text, strong=True))
     lead = ((code(finding.rule, quiet=True), *_where(finding, ())),)
-    return Document(title=title, lead=lead, blocks=_detail(finding, most=len(finding.mends)))
+    return Document(title=title, lead=lead, blocks=_detail(finding, most=len(finding.suggestions)))
 
 
 def counted(findings: Iterable[Finding]) -> str:
-    """`1 error, 2 warnings, 6 notes`."""
+    """Return `1 error, 2 warnings, 6 notes`."""
     many = Counter(finding.severity for finding in findings)
     return ", ".join(plural(many[severity], severity) for severity in _MARKS if many[severity])
 
 
 def findings_table(findings: Sequence[Finding], values: Collection[str] = ()) -> Table:
-    """A row for each: severity, place and sentence; below it why, and what to try. `values` are the names that can be
-    selected."""
+    """Return a row per finding: severity, place and sentence; below it the cause and suggestions. `values` are
+    selectable names."""
     return table(
         findings,
         ("severity", _severity),
@@ -174,7 +181,6 @@ def _severity(finding: Finding) -> Piece:
 
 
 def _where(finding: Finding, values: Collection[str]) -> tuple[Piece, ...]:
-    """The value, the axes and the line of a finding, where it has them."""
     value = finding.value
     place = [words(value, selects=("value", value) if value in values else None)] if value else []
     place += [axes(finding.axes)] if finding.axes else []
@@ -183,26 +189,29 @@ def _where(finding: Finding, values: Collection[str]) -> tuple[Piece, ...]:
 
 
 def _detail(finding: Finding, most: int = _MOST_TRIED) -> tuple[Paragraph, ...]:
-    tries = _tries(finding.mends)
-    also = f"; and {plural(len(tries) - most, 'other')}" if len(tries) > most else ""
-    texts = {"why": " ".join(finding.why.split()), "to try": "; ".join(tries[:most]) + also}
+    texts = {"why": " ".join(finding.why.split())}
+    for label, by_hand in (("to try", False), ("by hand, not tried", True)):
+        tries = _tries([fix for fix in finding.suggestions if (fix.kind == "code") == by_hand])
+        also = f"; and {plural(len(tries) - most, 'other')}" if len(tries) > most else ""
+        texts[label] = "; ".join(tries[:most]) + also
     return tuple(paragraph(text, label=label) for label, text in texts.items() if text)
 
 
-def _tries(mends: Sequence[Suggestion]) -> list[str]:
-    """Each suggestion in words; arrays of one argument to be donated are one, since a whole argument is donated."""
-    of = Counter(segments(mend.target)[0] for mend in mends if mend.kind == "donate")
+def _tries(fixes: Sequence[Suggestion]) -> list[str]:
+    """Return the suggestions in words; donations of one argument's arrays are merged, because JAX donates whole
+    arguments."""
+    of = Counter(segments(fix.target)[0] for fix in fixes if fix.kind == "donate")
     tries = dict.fromkeys(
         f"donate {head} ({plural(of[head], 'array')} of it)"
-        if mend.kind == "donate" and of[head := segments(mend.target)[0]] > 1
-        else mend.words
-        for mend in mends
+        if fix.kind == "donate" and of[head := segments(fix.target)[0]] > 1
+        else fix.words
+        for fix in fixes
     )
     return list(tries)
 
 
 def fit_text(memory: Memory) -> str:
-    """`it fits: 60.3 GB of 103 GB, 42.5 GB to spare`; empty where the machine's memory is not known."""
+    """Return `it fits: 60.3 GB of 103 GB, 42.5 GB to spare`; empty if the machine's memory is unknown."""
     if memory.hbm is None or memory.headroom is None:
         return ""
     of = f"{format_bytes(memory.takes)} of {format_bytes(memory.hbm)}"
@@ -212,17 +221,14 @@ def fit_text(memory: Memory) -> str:
 
 
 def memory_section(report: Report, memory: Memory) -> Section:
-    """The memory plan, what is alive at the peak, how the target runs collectives."""
+    """Return the memory plan, the values alive at the peak, and how the target runs collectives."""
     fits = f"; {text}" if (text := fit_text(memory)) else ""
     parts = (
         f"arguments {format_bytes(memory.arguments)}, outputs {format_bytes(memory.outputs)}, of which "
         f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; peak of "
         f"live memory {format_bytes(memory.peak)}"
     )
-    blocks: list[Block] = [
-        paragraph(parts),
-        *notes(*beside_words(host_bytes(report), unused_bytes(report.arguments))),
-    ]
+    blocks: list[Block] = [paragraph(parts), *notes(*beside_words(host_bytes(report), unused_bytes(report.arguments)))]
     if memory.hbm is not None and memory.alive_at_peak:
         alive = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
         blocks.append(section("Largest values at the peak", alive, fold="closed"))
@@ -231,7 +237,7 @@ def memory_section(report: Report, memory: Memory) -> Section:
 
 
 def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, name: str = "") -> Table:
-    """What takes memory, in the order given, with a column of bars if asked for."""
+    """Return the values that take memory, in the given order, optionally with bars."""
     names, most = {v.name for v in values_of(report)}, max((a.bytes for a in alive), default=0) or 1
 
     def named(a: Alive) -> Piece:
@@ -257,7 +263,7 @@ _MOST_WORK = 12
 
 
 def cost_section(report: Report, cost: Cost) -> Section:
-    """FLOPs and memory traffic, by phase, line and module."""
+    """Return FLOPs and memory traffic by phase, line and module."""
     memory = "HBM" if report.target.startswith(("tpu", "gpu")) else "main memory"
     facts = {"FLOPs": phase_words(cost), f"{memory} traffic": traffic_words(cost)}
     more = work_blocks(cost, memory, report.source)
@@ -267,7 +273,6 @@ def cost_section(report: Report, cost: Cost) -> Section:
 
 
 def _cost_text(cost: Cost, memory: str) -> str:
-    """FLOPs and memory traffic in a step, loops multiplied in, and loops that could not be counted."""
     text = f"{cost.at_least}{format_flops(cost.dot_flops)} of matrix products in a step"
     if cost.other_flops:
         text += f" and {format_flops(cost.other_flops)} of other operations"
@@ -280,22 +285,21 @@ def _cost_text(cost: Cost, memory: str) -> str:
 
 
 def _by_phase(cost: Cost) -> list[WorkTotal]:
-    """The sums by phase, in the order in which a step runs."""
     return sorted(cost.by("phase"), key=lambda t: PHASES.index(str(t.key)) if t.key in PHASES else len(PHASES))
 
 
 def phase_words(cost: Cost) -> str:
-    """`forward 4.91 PFLOP, backward 9.81 PFLOP`; empty where nothing tells."""
+    """Return `forward 4.91 PFLOP, backward 9.81 PFLOP`; empty if unknown."""
     return ", ".join(f"{t.key} {t.at_least}{format_flops(t.flops)}" for t in _by_phase(cost) if t.flops or t.at_least)
 
 
 def traffic_words(cost: Cost) -> str:
-    """`forward 6.28 TB, backward 10.6 TB`; empty where the level does not tell."""
+    """Return `forward 6.28 TB, backward 10.6 TB`; empty if unknown."""
     return ", ".join(f"{t.key} {format_bytes(t.hbm_bytes)}" for t in _by_phase(cost) if t.hbm_bytes)
 
 
 def _analysis_words(cost: Cost) -> str:
-    """What XLA's `cost_analysis()` says and why it says less; empty where the level does not tell."""
+    """Return what XLA's `cost_analysis()` reports and why it is less; empty if unknown."""
     if not cost.once_flops:
         return ""
     text = f"cost_analysis() counts each loop's body once: {format_flops(cost.once_flops)}"
@@ -308,7 +312,7 @@ def _analysis_words(cost: Cost) -> str:
 
 
 def work_blocks(cost: Cost, memory: str, source: SourceText) -> tuple[Block, ...]:
-    """Why `cost_analysis()` differs, and a table each by phase, line and module, as far as the report has them."""
+    """Return why `cost_analysis()` differs, and a table each by phase, line and module."""
     lines, modules = list(cost.by("source")), [t for t in cost.by("module") if t.key]
     sums = {"phase": _by_phase(cost), "line": lines, "module": modules if len(modules) > 1 else []}
     counted = any(t.flops or t.at_least for t in lines)

@@ -1,4 +1,4 @@
-"""One sharding in every notation, side by side, with what each piece means and, where one cannot say it, why.
+"""One sharding in every notation, side by side, with the meaning of each part, or why a notation cannot express it.
 
 >>> shown = rosetta("{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "data=2,model=4")
 >>> for line in shown.text(72).splitlines()[:4]:
@@ -58,13 +58,13 @@ NAMES = {
     "sdy": ("Shardy", "in lowered StableHLO"),
     "pmap": ("pmap's ShardingSpec", "in old pmap programs"),
 }
-"""What people call the notations, and where they meet them."""
+"""The notations' names, and where users meet them."""
 
 MOST_CHARACTERS = 320
-"""Characters of a sharding's text that are shown; longer ones (device lists) say how much is left."""
+"""Maximum number of characters shown of a sharding; longer texts (device lists) say how much is omitted."""
 
 MOST_ON_PAGE = 20_000
-"""The same on the explorer's page, where it can be copied."""
+"""The maximum on the explorer's page, where the text can be copied."""
 
 _MOST_PIECE, _LONGEST = 60, 200
 _MOST_MARKED = 4000  # characters of a text whose pieces are marked on the page
@@ -72,7 +72,7 @@ _MOST_MARKED = 4000  # characters of a text whose pieces are marked on the page
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShownRosetta(Displayed):
-    """A sharding in every notation, as a table that shows itself."""
+    """A sharding in every notation, as a displayed table."""
 
     _width: ClassVar[int | None] = 80
 
@@ -85,16 +85,16 @@ class ShownRosetta(Displayed):
 
 
 def rosetta(anything: Any, mesh: Any = None, rank: int | None = None) -> ShownRosetta:
-    """A sharding in every notation, with what each letter means and, where a notation cannot say it, why.
+    """Show a sharding in every notation, with the meaning of each part, or why a notation cannot express it.
 
     Args:
-        anything: a sharding in any notation that `shardviz.sharding` reads, or whatever has one: a `jax.Array`, a
-            `jax.ShapeDtypeStruct`, a value of a report (whose mesh is `report.mesh`).
-        mesh: a mesh in any form that `DeviceMesh.of` reads; None where the sharding brings its own.
-        rank: the array's number of dimensions, where the sharding does not say it.
+        anything: a sharding in any notation that `shardviz.sharding` reads, or an object with a sharding: a
+            `jax.Array`, a `jax.ShapeDtypeStruct`, or a value of a report (with `report.mesh`).
+        mesh: a mesh in any form that `DeviceMesh.of` reads; None if the sharding has its own.
+        rank: the array's number of dimensions, if the sharding does not determine it.
 
     Raises:
-        ShardvizError: as `shardviz.sharding` does.
+        ShardvizError: as `shardviz.sharding`.
 
     Examples:
         >>> import shardviz as sv
@@ -105,7 +105,7 @@ def rosetta(anything: Any, mesh: Any = None, rank: int | None = None) -> ShownRo
 
 
 def sharding_of(value: Value, mesh: Any) -> Sharding:
-    """How a value of a report is sharded on the report's mesh; a `SpecError` where the report does not say."""
+    """Return the sharding of a report's value on the report's mesh. Raises SpecError if it is unknown."""
     if value.manual:
         mesh = DeviceMesh.of(mesh)
         return Sharding.from_spec(value.spec or Spec(), mesh, len(value.shape), manual=value.manual)
@@ -116,9 +116,9 @@ def sharding_of(value: Value, mesh: Any) -> Sharding:
 
 
 @document.register
-def told(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> Document:
-    """The sharding, and a row for each notation with its pieces below it."""
-    cut, mesh = shown.sharding, shown.sharding.mesh
+def rosetta_document(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> Document:
+    """Return the sharding, and a row per notation with its parts."""
+    subject, mesh = shown.sharding, shown.sharding.mesh
     where = "the mesh" if mesh.names else "one device" if mesh.size == 1 else "a mesh with no axes"
     over = (mesh_axes(mesh),) if mesh.names else ()
     rows = table(
@@ -131,18 +131,18 @@ def told(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> Document:
         folds="never",
         name="rosetta",
     )
-    title = (_cut(cut), words(f"on {where}"), *over, words(", in every notation"))
+    title = (_title_piece(subject), words(f"on {where}"), *over, words(", in every notation"))
     return Document(title=title, blocks=(rows,), mesh=mesh)
 
 
-def _cut(cut: Sharding) -> Piece:
-    plain = cut.spec is None or cut.manual or any(cut.open) or cut.reduced
-    text = shorten(str(cut), _LONGEST)
-    return code(text, tip=str(cut)) if plain else Piece(text=text, kind="spec", value=cut.spec)
+def _title_piece(subject: Sharding) -> Piece:
+    plain = subject.spec is None or subject.manual or any(subject.open) or subject.reduced
+    text = shorten(str(subject), _LONGEST)
+    return code(text, tip=str(subject)) if plain else Piece(text=text, kind="spec", value=subject.spec)
 
 
 def _written(each: Said, most: int, names: Sequence[str]) -> Inline:
-    """The sharding in a notation, at most so many characters of it; or why the notation cannot say it."""
+    """Return the sharding in a notation, shortened to `most` characters, or why it cannot be expressed."""
     if each.text is None:
         return words("not possible:", strong=True, quiet=True), words(each.why, quiet=True)
     left = len(each.text) - most
@@ -153,7 +153,7 @@ def _written(each: Said, most: int, names: Sequence[str]) -> Inline:
 
 
 def _marks(each: Said, names: Sequence[str]) -> tuple[tuple[str, int, str], ...]:
-    """The stretches of the text: of each the letter's number, below 0 for none, and the axis that it names."""
+    """Return the stretches of the text, each with its letter's number (below 0 for none) and its axis."""
     place = {letter: n for n, letter in enumerate(each.letters)}
     return tuple(
         (piece, -1, "") if isinstance(piece, str) else (piece.piece, place[piece], _axis_of(piece.piece, each, names))
@@ -162,7 +162,7 @@ def _marks(each: Said, names: Sequence[str]) -> tuple[tuple[str, int, str], ...]
 
 
 def _axis_of(piece: str, each: Said, names: Sequence[str]) -> str:
-    """The axis that a piece names and nothing else: 'data', "data", data, I_data, or a part of it."""
+    """Return the axis if a part only names an axis: 'data', "data", data, I_data, or a sub-axis."""
     bare = re.sub(r":\(\d+\)\d+$", "", piece)
     bare = bare[1:-1] if bare[:1] in ("'", '"') and bare[-1:] == bare[:1] else bare
     bare = bare[2:] if each.notation == "book" and bare[:1].isupper() and bare[1:2] == "_" else bare
@@ -170,7 +170,6 @@ def _axis_of(piece: str, each: Said, names: Sequence[str]) -> str:
 
 
 def _letters(each: Said) -> tuple[Block, ...]:
-    """What each piece of the text means."""
     place = {letter: n for n, letter in enumerate(each.letters)}
     pieces = table(
         each.letters,
@@ -184,14 +183,14 @@ def _letters(each: Said) -> tuple[Block, ...]:
 
 
 def value_rosetta(report: Report, name: str, remark: str = "") -> Document:
-    """A value's sharding in every notation, or why there is none to show; `remark` is about which value it is."""
+    """Return a value's sharding in every notation, or why there is none; `remark` says which value it is."""
     value = found_value(report, name)[1]
     if value is None:
         none = remark or "Select a value to see its sharding in every notation, or paste one above."
         return Document(blocks=(paragraph(none, quiet=True),))
     what = (code(value.label or value.name, strong=True), shape(value.shape, dtype=value.dtype))
     try:
-        shown = told(ShownRosetta(sharding_of(value, report.mesh)), MOST_ON_PAGE)
+        shown = rosetta_document(ShownRosetta(sharding_of(value, report.mesh)), MOST_ON_PAGE)
     except ShardvizError as error:
         return Document(title=what, blocks=(paragraph(str(error), quiet=True),))
     title = (shown.title,) if isinstance(shown.title, Piece) else shown.title
@@ -200,9 +199,15 @@ def value_rosetta(report: Report, name: str, remark: str = "") -> Document:
 
 @dataclass(frozen=True, kw_only=True)
 class PastedSharding:
-    """What a pasted text was read as: the answer (what it is on the mesh, what a device then holds of the value,
-    whether the value has it, or why it cannot), it in every notation, the PartitionSpec that gives it to the value
-    (`apply`), or the error."""
+    """A pasted sharding.
+
+    Attributes:
+        answer: its meaning on the mesh, a device's part of the value, and whether the value has it; or why it cannot
+            have it.
+        document: the sharding in every notation.
+        apply: the PartitionSpec that gives it to the value.
+        error: why the text cannot be read.
+    """
 
     answer: Document
     document: Document | None = None
@@ -212,11 +217,11 @@ class PastedSharding:
 
 
 def read_rosetta(report: Report, name: str, text: str) -> PastedSharding:
-    """What a text in any notation is on the report's mesh, and what it would do to the value with this name."""
+    """Read a pasted sharding in any notation on the report's mesh, for the value with this name."""
     role, value = found_value(report, name)
     try:
         check_size(text, MOST_PASTED, "this text", "characters")
-        cut = sharding(text, report.mesh)
+        subject = sharding(text, report.mesh)
     except ShardvizError as error:
         return PastedSharding(answer=Document(), error=str(error))
     name, holds, same, apply = "", "", False, ""
@@ -224,43 +229,41 @@ def read_rosetta(report: Report, name: str, text: str) -> PastedSharding:
     if value is not None:
         name = value.label or value.name
         try:
-            cut = cut.with_rank(len(value.shape))
-            holds = _holds(layout(value.shape, cut, report.mesh), value)
+            subject = subject.with_rank(len(value.shape))
+            holds = _holds(layout(value.shape, subject, report.mesh), value)
             with suppress(ShardvizError):  # nothing says how it is sharded
-                same = cut.same_as(sharding_of(value, report.mesh))
-            apply = "" if same else _spec_for(cut, role, value)
+                same = subject.same_as(sharding_of(value, report.mesh))
+            apply = "" if same else _spec_for(subject, role, value)
         except ShardvizError as error:
             why = str(error)
     what = code(name, strong=True)
-    on = words(f"on {report.mesh}" if report.mesh.names else "on a mesh with no axes", quiet=True)
-    held = (words("·", quiet=True), what, words(f": {holds}", quiet=True)) if holds else ()
+    on = words(f"on {report.mesh.shown}" if report.mesh.names else "on a mesh with no axes", quiet=True)
+    holds_words = (words("·", quiet=True), what, words(f": {holds}", quiet=True)) if holds else ()
     has = words("✓", tone="good"), what, words("has this sharding", tone="good")
     answer = Document.of(
-        paragraph(_cut(cut), on, held, name="read-is"),
+        paragraph(_title_piece(subject), on, holds_words, name="read-is"),
         paragraph(has, name="read-same") if same else None,
         None if same or apply else paragraph(f"It cannot be applied: {why}.", quiet=True, name="read-cannot"),
         mesh=report.mesh,
     )
     title = (words("What was read,", strong=True), words("in every notation"))
-    shown = replace(told(ShownRosetta(cut), MOST_ON_PAGE), title=title)
+    shown = replace(rosetta_document(ShownRosetta(subject), MOST_ON_PAGE), title=title)
     return PastedSharding(answer=answer, document=shown, same=same, apply=apply)
 
 
-def _holds(cut: Layout, value: Value) -> str:
-    """What each device would hold of the value."""
-    each, size = format_shape(cut.shard_shape), format_bytes(cut.bytes_per_device(value.dtype))
-    if not cut.holds.all():
-        return f"{size} on {plural(int(cut.holds.sum()), 'device')}, nothing on the others"
+def _holds(subject: Layout, value: Value) -> str:
+    each, size = format_shape(subject.shard_shape), format_bytes(subject.bytes_per_device(value.dtype))
+    if not subject.holds.all():
+        return f"{size} on {plural(int(subject.holds.sum()), 'device')}, nothing on the others"
     parts = [f"shard {each}", f"{size} per device"]
-    parts += [f"{cut.replicas} copies"] if cut.replicas > 1 else []
-    parts += [f"{cut.partial_sums} partial {KINDS[cut.unreduced_kind]}"] if cut.partial_sums > 1 else []
-    parts += ["manual, so each device's own"] if cut.manual_ways > 1 else []
-    return ", ".join([*parts, *(["padded, because a dimension is not divisible"] if cut.padding.any() else [])])
+    parts += [f"{subject.replicas} copies"] if subject.replicas > 1 else []
+    parts += [f"{subject.partial_sums} partial {KINDS[subject.unreduced_kind]}"] if subject.partial_sums > 1 else []
+    parts += ["manual, so each device's own"] if subject.manual_ways > 1 else []
+    return ", ".join([*parts, *(["padded, because a dimension is not divisible"] if subject.padding.any() else [])])
 
 
-def _spec_for(cut: Sharding, role: str, value: Value) -> str:
-    """The PartitionSpec that gives an argument or output this sharding; raises where none does."""
-    written = next(each for each in notation.rosetta(cut) if each.notation == "pspec")
+def _spec_for(subject: Sharding, role: str, value: Value) -> str:
+    written = next(each for each in notation.rosetta(subject) if each.notation == "pspec")
     if written.text is None:
         raise SpecError(written.why)
     if role == "intermediate":
@@ -268,9 +271,9 @@ def _spec_for(cut: Sharding, role: str, value: Value) -> str:
             f"{value.label or value.name} is an intermediate, whose sharding follows from the arguments'; select an "
             "argument or an output to apply this to"
         )
-    if any(cut.open):
+    if any(subject.open):
         raise SpecError("it leaves a dimension to the compiler, which an argument's or output's spec cannot")
-    if cut.unreduced or cut.reduced or cut.spec is None:
-        raise SpecError(f"{cut}: an {role} cannot be given partial sums here")
-    check_spec(value.name, value.shape, cut.spec, cut.mesh)
+    if subject.unreduced or subject.reduced or subject.spec is None:
+        raise SpecError(f"{subject}: an {role} cannot be given partial sums here")
+    check_spec(value.name, value.shape, subject.spec, subject.mesh)
     return written.text

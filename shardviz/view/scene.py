@@ -1,8 +1,8 @@
-"""Which devices stand in which cell of which grid: a shard map before it is a picture.
+"""The grid of a shard map: which devices are in which cell.
 
-An array of any rank becomes panels of rows x columns. The last two dimensions that are sharded are the rows and
-columns, those before them number the panels, and dimensions that are not sharded are folded away. Cells are numbered
-row by row, panel by panel.
+An array of any rank becomes panels of rows x columns. The last two sharded dimensions are the rows and columns, earlier
+sharded dimensions number the panels, and unsharded dimensions are folded away. Cells are numbered row by row, panel by
+panel.
 
 >>> from shardviz.layouts import layout
 >>> scene = build_scene(layout((8, 6), ("data", None), {"data": 4, "model": 2}))
@@ -24,22 +24,25 @@ import numpy as np
 
 from shardviz.caching import cached_property
 from shardviz.layouts import Layout
-from shardviz.notation import Axis, DeviceMesh, axis_name
+from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import KINDS, axis_size, axis_text
 from shardviz.records.amounts import format_shape, plural
 from shardviz.view.document import device_ranges
 
 MOST_LETTERS, MOST_LISTED = 40, 64
-"""Letters of a cell's devices, of which more are only counted: where the cell is several tiles, or the devices many."""
+"""Maximum letters of a cell's device list, for cells of several tiles, and maximum devices listed."""
 SHORT = 24
-"""Letters; partial sums or manual arrays that need more to be told apart are only marked by their sign."""
+"""Maximum letters to tell partial sums or manual arrays apart; longer lists only have their sign."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One dimension of the array (None where it has none for this side: a vector has no rows) as a side of the grid:
-    its elements, those of one tile with padding (`shard`), its mesh axes, major to minor, with their sizes, and how
-    many neighbouring tiles each cell stands for (`merged`)."""
+    """One dimension of the array as a side of the grid; None if the array has none for this side, like a vector's rows.
+
+    Attributes:
+        shard: elements of a tile, with padding.
+        merged: number of neighbouring tiles per cell.
+    """
 
     dimension: int | None = None
     size: int = 1
@@ -50,21 +53,21 @@ class Side:
 
     @property
     def ways(self) -> int:
-        """The number of tiles along this side."""
+        """Number of tiles along this side."""
         return self.cells * self.merged
 
     @cached_property
     def bounds(self) -> list[int]:
-        """Where the cells begin, and where the last one ends, padding left out."""
+        """Start of each cell, and the end of the last, without padding."""
         return [min(k * self.merged * self.shard, self.size) for k in range(self.cells + 1)]
 
     def padding(self, cell: int) -> int:
-        """Elements of this cell that lie beyond the array's end."""
+        """Return the elements of a cell beyond the array's end."""
         return self.shard * self.merged - (self.bounds[cell + 1] - self.bounds[cell])
 
     @property
     def padded(self) -> bool:
-        """Whether the last tiles hold padding."""
+        """Whether the last tiles have padding."""
         return self.shard * self.ways > self.size
 
     @cached_property
@@ -74,17 +77,17 @@ class Side:
 
     @property
     def texts(self) -> list[str]:
-        """The slice of each cell; `:` where there is one."""
+        """The slice of each cell; `:` if there is only one."""
         return self.slices if self.ways > 1 else [":"]
 
     @property
     def padding_texts(self) -> list[str]:
-        """For each cell `2 of dimension 0`, or nothing."""
+        """`2 of dimension 0`, or empty, for each cell."""
         sizes = map(self.padding, range(self.cells)) if self.padded else [0] * self.cells
         return [f"{n} of dimension {self.dimension}" if n else "" for n in sizes]
 
     def coordinates(self) -> list[tuple[Axis, list[tuple[str, int]]]]:
-        """For every axis, major to minor, its coordinates along the side as (text, number of cells that share it)."""
+        """Return each axis, major to minor, with its coordinates as (text, number of cells)."""
         bars, inner = [], self.ways
         for axis, size in self.axes:
             inner //= size
@@ -103,12 +106,15 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A shard map before it is painted: its sides, of which the last two are the rows and columns of each panel, and
-    the ids that hold each cell: integers, an axis for each side, then devices."""
+    """The grid of a shard map.
+
+    Its last two sides are the rows and columns of each panel. The device ids are an integer array with a dimension per
+    side, then devices.
+    """
 
     layout: Layout
     sides: tuple[Side, ...]
-    held: np.ndarray
+    ids: np.ndarray
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -116,7 +122,7 @@ class Scene:
 
     @property
     def depth(self) -> tuple[Side, ...]:
-        """The sharded dimensions before rows and columns; panels run over them in row-major order."""
+        """The sharded dimensions before rows and columns; panels enumerate them in row-major order."""
         return self.sides[:-2]
 
     @property
@@ -129,45 +135,63 @@ class Scene:
 
     @property
     def devices(self) -> np.ndarray:
-        """The ids that hold each cell: panel x row x column x device."""
-        return self.held.reshape(-1, *self.held.shape[-3:])
+        """The device ids by panel, row, column and device."""
+        return self.ids.reshape(-1, *self.ids.shape[-3:])
 
     @property
     def cells(self) -> int:
-        """The number of cells in all panels."""
+        """Number of cells in all panels."""
         return math.prod(side.cells for side in self.sides)
 
     @property
     def merged(self) -> int:
-        """How many tiles one cell stands for; 1 where every tile is drawn."""
+        """Number of tiles per cell; 1 if every tile is drawn."""
         return math.prod(side.merged for side in self.sides)
 
     @property
     def folded(self) -> list[int]:
-        """Dimensions that are not sharded and not drawn."""
+        """Unsharded dimensions, which are not drawn."""
         drawn = {side.dimension for side in self.sides}
         return [d for d in range(len(self.layout.shape)) if d not in drawn]
 
     @property
     def stacked(self) -> bool:
-        """Whether every cell is one tile that several devices hold alike: a stack of equal cards."""
+        """Whether every cell is one tile replicated on several devices, drawn as a stack of cards."""
         alike = self.layout.partial_sums == self.layout.manual_ways == 1
         return alike and self.merged == 1 and self.layout.replicas > 1
 
+    @cached_property
+    def hosts(self) -> list[tuple[int, ...]]:
+        """The processes (hosts) of each cell; empty if one host has all devices."""
+        if len(self.layout.processes) == 1:
+            return []
+        process_of = np.zeros(int(self.layout.device_ids.max()) + 1, int)
+        process_of[self.layout.device_ids] = self.layout.process_ids
+        return [tuple(sorted(set(each))) for each in process_of[self.ids].reshape(self.cells, -1).tolist()]
+
+    def edges(self, panel: int) -> tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]:
+        """Return two sets of cells (row, column): the lower neighbour is on other hosts; the right neighbour is on
+        other hosts."""
+        rows, columns = self.devices.shape[1:3]
+        at = lambda r, c: self.hosts[(panel * rows + r) * columns + c]  # noqa: E731
+        every = list(itertools.product(range(rows), range(columns))) if self.hosts else []
+        below = frozenset((r, c) for r, c in every if r + 1 < rows and at(r, c) != at(r + 1, c))
+        return below, frozenset((r, c) for r, c in every if c + 1 < columns and at(r, c) != at(r, c + 1))
+
     @property
     def aspect(self) -> float:
-        """Height over width of a panel, compressed so that 1 x 1,000,000 still reads: between 1/4 and 4."""
+        """Height over width of a panel, compressed to between 1/4 and 4."""
         if self.rows.dimension is None or not self.rows.size or not self.columns.size:
             return 0.25
         return float(np.clip((self.rows.size / self.columns.size) ** 0.35, 0.25, 4.0))
 
     @cached_property
     def labels(self) -> list[str]:
-        """The device numbers of each cell, `0-7,16-23`; `0 + 1` where they hold partial sums, `0 / 1` where manual."""
-        return list(map(self.label, self.held.reshape(self.cells, -1).tolist()))
+        """The device numbers of each cell: `0-7,16-23`; `0 + 1` for partial sums, `0 / 1` for manual arrays."""
+        return list(map(self.label, self.ids.reshape(self.cells, -1).tolist()))
 
     def label(self, ids: list[int]) -> str:
-        """Device numbers; in a cell of one tile they are sorted by manual array, then by partial sum, then by copy."""
+        """Return device numbers; in a cell of one tile sorted by manual array, then partial sum, then copy."""
         if len(ids) == 1:
             return str(ids[0])
         sums, arrays = self.layout.partial_sums, self.layout.manual_ways
@@ -186,7 +210,7 @@ class Scene:
 
     @cached_property
     def slices(self) -> list[str]:
-        """The slice of the array that each cell is, `[0:2, :, 3:6]`; empty brackets for a scalar."""
+        """The array's slice in each cell, `[0:2, :, 3:6]`; empty brackets for a scalar."""
         texts, parts = [], [":"] * len(self.layout.shape)
         for cell in itertools.product(*(side.texts for side in self.sides)):
             for side, text in zip(self.sides, cell, strict=True):
@@ -197,51 +221,52 @@ class Scene:
 
     @property
     def paddings(self) -> list[str]:
-        """What of each cell is padding, `2 of dimension 0`; empty where nothing is."""
+        """The padding of each cell, `2 of dimension 0`; empty if there is none."""
         if not any(side.padded for side in self.sides):
             return [""] * self.cells
         return [" and ".join(filter(None, cell)) for cell in itertools.product(*(s.padding_texts for s in self.sides))]
 
     def panel_text(self, panel: int) -> str:
-        """Which part of the dimensions before its rows a panel is: `dimension 0, 2:4`; empty where there is one."""
+        """Return a panel's part of the dimensions before its rows: `dimension 0, 2:4`; empty if there is only one
+        panel."""
         places = zip(self.depth, self.place(panel), strict=True)
         return "; ".join(f"dimension {side.dimension}, {side.slices[cell]}" for side, cell in places)
 
     def place(self, panel: int) -> tuple[int, ...]:
-        """The cell of each side of `depth` that a panel is."""
+        """Return a panel's cell along each side of `depth`."""
         return tuple(map(int, np.unravel_index(panel, tuple(side.cells for side in self.depth)))) if self.depth else ()
 
 
 def build_scene(layout: Layout) -> Scene:
-    """The grid of an array's distinct tiles, one cell a tile, and the devices in each; `coarsen` gives fewer cells."""
+    """Return the grid of an array's distinct tiles, one cell per tile; `coarsen` merges cells."""
     rank, ways = len(layout.shape), layout.ways
-    cut = [d for d in range(rank) if ways[d] > 1]
-    if len(cut) >= 2:
-        drawn = cut
+    sharded = [d for d in range(rank) if ways[d] > 1]
+    if len(sharded) >= 2:
+        drawn = sharded
     elif rank < 2:
         drawn = [None, rank - 1 if rank else None]
     else:
-        drawn = [cut[0] if cut and cut[0] < rank - 1 else rank - 2, rank - 1]
+        drawn = [sharded[0] if sharded and sharded[0] < rank - 1 else rank - 2, rank - 1]
     flat = np.zeros(layout.mesh.size, np.int64)
     for d in drawn:
         flat = flat if d is None else flat * ways[d] + layout.tiles[:, d]
     flat = (flat * layout.manual_ways + layout.manual_ids) * layout.partial_sums + layout.partial_ids
     order = np.argsort(flat[layout.holds], kind="stable")
     sides = tuple(_side(layout, d) for d in drawn)
-    held = layout.device_ids[layout.holds][order].reshape(*(side.cells for side in sides), -1)
-    return Scene(layout, sides, held)
+    ids = layout.device_ids[layout.holds][order].reshape(*(side.cells for side in sides), -1)
+    return Scene(layout, sides, ids)
 
 
-def _side(cut: Layout, d: int | None) -> Side:
+def _side(layout: Layout, d: int | None) -> Side:
     if d is None:
         return Side()
-    axes = () if cut.spec is None else tuple((axis, axis_size(axis, cut.mesh)) for axis in cut.spec.dims[d])
+    axes = () if layout.spec is None else tuple((axis, axis_size(axis, layout.mesh)) for axis in layout.spec.dims[d])
     axes = tuple((axis, size) for axis, size in axes if size > 1)
-    return Side(dimension=d, size=cut.shape[d], shard=cut.shard_shape[d], axes=axes, cells=cut.ways[d])
+    return Side(dimension=d, size=layout.shape[d], shard=layout.shard_shape[d], axes=axes, cells=layout.ways[d])
 
 
 def coarsen(scene: Scene, rows: int, columns: int, panels: int) -> Scene:
-    """A scene with at most so many cells each way: neighbouring tiles are merged where there are more."""
+    """Return a scene with at most so many rows, columns and panels; neighbouring tiles are merged."""
     counts = [side.cells for side in scene.sides]
     by = [1] * len(scene.depth)
     for place in reversed(range(len(by))):  # the innermost first, so that what is merged lies close together
@@ -251,41 +276,45 @@ def coarsen(scene: Scene, rows: int, columns: int, panels: int) -> Scene:
     if all(k == 1 for k in by):
         return scene
     few, rank = [n // k for n, k in zip(counts, by, strict=True)], len(counts)
-    blocks = scene.held.reshape(*itertools.chain(*zip(few, by, strict=True)), -1)
-    held = blocks.transpose(*range(0, 2 * rank, 2), *range(1, 2 * rank, 2), 2 * rank).reshape(*few, -1)
+    blocks = scene.ids.reshape(*itertools.chain(*zip(few, by, strict=True)), -1)
+    ids = blocks.transpose(*range(0, 2 * rank, 2), *range(1, 2 * rank, 2), 2 * rank).reshape(*few, -1)
     sides = (dataclasses.replace(side, cells=n, merged=k) for side, n, k in zip(scene.sides, few, by, strict=True))
-    return dataclasses.replace(scene, sides=tuple(sides), held=held)
+    return dataclasses.replace(scene, sides=tuple(sides), ids=ids)
 
 
 def _factor(count: int, limit: int) -> int:
     return next(k for k in range(1, count + 1) if count % k == 0 and count // k <= limit)
 
 
-def copies_along(cut: Layout) -> tuple[str, ...]:
-    """The mesh axes along which devices hold the same data."""
-    told_apart = {axis_name(a) for a in (*cut.unreduced, *cut.manual)}
-    starts = np.asarray(cut.starts).reshape(*cut.mesh.sizes, -1)
-    return tuple(
-        name
-        for place, (name, size) in enumerate(cut.mesh.shape.items())
-        if size > 1 and name not in told_apart and not cut.maximal
-        if (starts == np.take(starts, [0], axis=place)).all()
-    )
+def copies_along(layout: Layout) -> tuple[str, ...]:
+    """Return the mesh axes along which the array is replicated."""
+    return tuple(name for name, copies in layout.copies.items() if copies == layout.mesh.shape[name])
+
+
+def _copies_words(layout: Layout) -> str:
+    """Return `, along model and 2 of 4 along data`; empty if copies follow no mesh axes."""
+    copies = layout.copies
+    if math.prod(copies.values()) != layout.replicas:
+        return ""
+    sizes = layout.mesh.shape
+    parts = [f"{many} of {sizes[name]} along {name}" for name, many in copies.items() if many < sizes[name]]
+    whole = [f"along {' and '.join(axes)}"] if (axes := copies_along(layout)) else []
+    return f", {' and '.join([*whole, *parts])}"
 
 
 def describe(scene: Scene) -> str:
-    """How an array is sharded, in a sentence: the alt text of every picture of it; who holds what is in `notes`.
+    """Return an array's sharding in a sentence: the alt text of its pictures. `notes` has the devices.
 
     >>> from shardviz.layouts import layout
     >>> print(describe(build_scene(layout((8, 6), ("x",), {"x": 2, "y": 2}))).split(": ", 1)[1])
     sharded 2 ways into shards of [4, 6] (dimension 0 along x).
     """
-    layout, cuts = scene.layout, [s for s in scene.sides if s.ways > 1]
-    mesh = f"mesh {layout.mesh}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "one device"
-    along = (f" along {' and '.join(axis_text(a) for a, _ in s.axes)}" if s.axes else f" {s.ways} ways" for s in cuts)
-    by = ", ".join(f"dimension {s.dimension}{how}" for s, how in zip(cuts, along, strict=True))
-    shards = f"sharded {' x '.join(str(s.ways) for s in cuts)} ways into shards of {format_shape(layout.shard_shape)}"
-    return f"Array {format_shape(layout.shape)} on {mesh}: {f'{shards} ({by})' if cuts else 'not sharded'}."
+    layout, sides = scene.layout, [s for s in scene.sides if s.ways > 1]
+    mesh = f"mesh {layout.mesh.shown}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "one device"
+    along = (f" along {' and '.join(axis_text(a) for a, _ in s.axes)}" if s.axes else f" {s.ways} ways" for s in sides)
+    by = ", ".join(f"dimension {s.dimension}{words}" for s, words in zip(sides, along, strict=True))
+    shards = f"sharded {' x '.join(str(s.ways) for s in sides)} ways into shards of {format_shape(layout.shard_shape)}"
+    return f"Array {format_shape(layout.shape)} on {mesh}: {f'{shards} ({by})' if sides else 'not sharded'}."
 
 
 def _names(axes: tuple[Axis, ...]) -> str:
@@ -298,7 +327,7 @@ def _dimensions(which: Iterable[object]) -> str:
 
 
 def notes(scene: Scene) -> list[str]:
-    """What the grid itself does not show: folded dimensions, padding, replicas, merged cells, partial sums."""
+    """Return what the grid does not show: folded dimensions, padding, replicas, merged cells, partial sums."""
     layout, lines = scene.layout, []
     if layout.why and not layout.maximal:
         lines.append(f"no PartitionSpec: {layout.why}")
@@ -318,8 +347,7 @@ def notes(scene: Scene) -> list[str]:
     if layout.replicas > 1:
         what = "array's slice" if layout.manual_ways > 1 else "slice"
         what = f"partial {layout.unreduced_kind}" if layout.partial_sums > 1 else what
-        along = f", along {' and '.join(axes)}" if (axes := copies_along(layout)) else ""
-        lines.append(f"each {what} is on {layout.replicas} devices{along}")
+        lines.append(f"each {what} is on {layout.replicas} devices{_copies_words(layout)}")
     if layout.partial_sums > 1:
         lines.append(
             f"unreduced: devices along {_names(layout.unreduced)} hold partial {KINDS[layout.unreduced_kind]} of a "
@@ -330,6 +358,12 @@ def notes(scene: Scene) -> list[str]:
     if any(layout.open):
         which = _dimensions(d for d, opened in enumerate(layout.open) if opened)
         lines.append(f"open: the compiler may shard {which} further than is drawn")
+    if scene.hosts:
+        each = np.unique(np.unique(layout.process_ids, return_counts=True)[1]).tolist()
+        devices = plural(each[0], "device") if len(each) == 1 else f"{each[0]} to {each[-1]} devices"
+        first, *_, last = layout.processes
+        hosts = f"{len(layout.processes)} hosts (h{first} to h{last}), each a process of {devices}"
+        lines.append(f"{hosts}; thick lines separate them")
     if scene.merged > 1:
         lines.append(f"each cell stands for {scene.merged} neighbouring shards")
     return lines

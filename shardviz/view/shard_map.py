@@ -1,6 +1,6 @@
 """Shard maps: an array's cells and their devices, and a change of its sharding.
 
-A cell is a slice; where there are too many to be read, it is several neighbouring ones. Each panel is a `Grid`.
+A cell is a slice, or several neighbouring slices if there are too many to read. Each panel is a `Grid`.
 
 >>> from shardviz.layouts import layout
 >>> drawn = picture(Shown(layout((8, 6), ("data",), {"data": 2})))
@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +31,7 @@ from shardviz.view.document import (
     Piece,
     axes,
     code,
+    device_ranges,
     document,
     mesh_axes,
     paragraph,
@@ -42,6 +43,7 @@ from shardviz.view.layouts import (
     all_axes,
     kept_and_moved,
     move_blocks,
+    process_blocks,
     slice_text,
     spec_pieces,
     spec_words,
@@ -66,7 +68,7 @@ from shardviz.view.scene import Scene, Side, build_scene, coarsen, copies_along,
 from shardviz.view.show import Shown, ShownChange, ShownTree
 
 MOST = 1280.0
-"""Pixels of a map each way."""
+"""Maximum width and height of a map in pixels."""
 _LETTER = 0.66  # the width of a monospace character, as a share of its size
 _LEAST, _LARGEST = 9.0, 13.3  # pixels of letters in cells
 _BRIEF = 5  # letters of a cell that are kept where the room is given
@@ -76,43 +78,46 @@ _BETWEEN, _GAP, _FOOT, _CARD = 70.0, 28.0, 38.0, 5.0  # pixels
 
 
 def shard_map(shown: Shown, room: float | None = None) -> Picture:
-    """Which device holds which slice, untitled: the finest picture within 1,280 pixels each way; its `coarser` gives
-    those with fewer cells. With so many pixels of `room` across the letters are larger: a cell of many devices names
-    the first, its tip all."""
+    """Return the untitled map, the finest within 1,280 pixels each way; `coarser` gives maps with fewer cells.
+
+    With `room` the letters are larger: a cell of many devices names the first, and its tip all.
+    """
     fine = build_scene(shown.layout)
     pictures: dict[tuple[int, ...], Picture] = {}  # many limits give the same cells
 
     def coarser(*limits: int) -> Picture:
         few = coarsen(fine, *limits)
-        if few.held.shape not in pictures:
-            pictures[few.held.shape] = replace(_drawn(few, room), coarser=coarser)
-        return pictures[few.held.shape]
+        if few.ids.shape not in pictures:
+            pictures[few.ids.shape] = replace(_drawn(few, room), coarser=coarser, cells=cells)
+        return pictures[few.ids.shape]
+
+    def cells(*limits: int) -> int:
+        return coarsen(fine, *limits).cells
 
     return coarser(*next((limits for limits in LIMITS if _fits(coarsen(fine, *limits), room)), LIMITS[-1]))
 
 
 @picture.register
 def shard_map_picture(shown: Shown) -> Picture:
-    """Which device holds which slice, titled."""
+    """Return the titled map."""
     return _titled(shard_map(shown), shown)
 
 
 def _titled(drawn: Picture, shown: Shown) -> Picture:
-    """A map, and the coarser ones, with its title and notes."""
-    cut, coarser = shown.layout, drawn.coarser
+    layout, coarser = shown.layout, drawn.coarser
     assert coarser is not None
-    first = f"mesh {cut.mesh} · shard {format_shape(cut.shard_shape)}"
+    first = f"mesh {layout.mesh.shown} · shard {format_shape(layout.shard_shape)}"
     return replace(
         drawn,
-        title="  ".join(filter(None, (shown.named, format_shape(cut.shape), spec_words(cut)))),
-        notes=tuple(filter(None, (first, *drawn.notes, uneven_words(cut, shown.dtype)))),
+        title="  ".join(filter(None, (shown.named, format_shape(layout.shape), spec_words(layout)))),
+        notes=tuple(filter(None, (first, *drawn.notes, uneven_words(layout, shown.dtype)))),
         coarser=lambda *limits: _titled(coarser(*limits), shown),
     )
 
 
 @picture.register
 def change_picture(shown: ShownChange) -> Picture:
-    """An array before and after a change of its sharding, side by side, with what moves in words."""
+    """Return the maps before and after a change, side by side, with words on the data moved."""
     return _change(shown, *(shard_map(each) for _, each in shown.sides))
 
 
@@ -129,16 +134,17 @@ def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
     for (word, each), drawn in zip(shown.sides, (before, after), strict=True):
         parts = [*filter(None, (*drawn.notes, uneven_words(each.layout, each.dtype)))]
         sentences += [f"{word}: {'; '.join(parts)}"] if parts else []
-    cut = shown.before.layout
+    layout = shown.before.layout
     return Picture(
         width=left + max(after.width, text_wide(heads[1])),
         height=max(before.height, after.height) + top,
         shapes=tuple(shapes),
-        title="  ".join(filter(None, (shown.before.title, format_shape(cut.shape), f"mesh {cut.mesh}"))),
+        title="  ".join(filter(None, (shown.before.title, format_shape(layout.shape), f"mesh {layout.mesh.shown}"))),
         alt=f"Before: {before.alt} After: {after.alt}",
-        axes=cut.mesh.names,
+        axes=layout.mesh.names,
         notes=(*sentences, *kept_and_moved(shown.moves, shown.before.dtype)),
         coarser=lambda *limits: _change(shown, *(each.coarser(*limits) for each in (before, after))),  # type: ignore[misc]
+        cells=lambda *limits: sum(each.cells(*limits) for each in (before, after)),  # type: ignore[misc]
     )
 
 
@@ -149,7 +155,7 @@ def _(shown: ShownTree) -> Picture:
 
 @document.register
 def of_shown(shown: Shown) -> Document:
-    """The map, and what JAX does with a sharding that does not divide.
+    """Return the map, JAX's treatment of an uneven sharding, and the slices that each host loads.
 
     >>> from shardviz.layouts import layout
     >>> Shown(layout((4, 2), ("x",), {"x": 2}), "w", "int8")
@@ -168,12 +174,12 @@ def of_shown(shown: Shown) -> Document:
 
 
 def _map_blocks(shown: Shown, wide: float = MOST) -> tuple[Block, ...]:
-    """What is sharded how, and the map, readable in so many pixels."""
-    cut, scene = shown.layout, build_scene(shown.layout)
+    """Return the sharding in words, and the map, readable at this width in pixels."""
+    layout, scene = shown.layout, build_scene(shown.layout)
     head = (
-        *(shape(cut.shape), *spec_pieces(cut), words("· shard", quiet=True), shape(cut.shard_shape)),
-        *((words("· mesh", quiet=True), mesh_axes(cut.mesh)) if cut.mesh.names else ()),
-        words(f"{', ' if cut.mesh.names else '· '}{plural(cut.mesh.size, 'device')}"),
+        *(shape(layout.shape), *spec_pieces(layout), words("· shard", quiet=True), shape(layout.shard_shape)),
+        *((words("· mesh", quiet=True), mesh_axes(layout.mesh)) if layout.mesh.names else ()),
+        words(f"{', ' if layout.mesh.names else '· '}{plural(layout.mesh.size, 'device')}"),
     )
     named = [*(("panels", side) for side in scene.depth), ("rows", scene.rows), ("columns", scene.columns)]
     sides = (paragraph(*_side(side), label=name) for name, side in named if side.dimension is not None)
@@ -182,7 +188,6 @@ def _map_blocks(shown: Shown, wide: float = MOST) -> tuple[Block, ...]:
 
 
 def _side(side: Side) -> tuple[Piece, ...]:
-    """`dimension 0, 8192, along data, 1024 each`."""
     first, each = f"dimension {side.dimension}, {side.size},", words(f", {side.shard} each")
     if side.ways == 1:
         return (words(f"{first} not sharded"),)
@@ -193,37 +198,38 @@ def _side(side: Side) -> tuple[Piece, ...]:
 
 def _besides(shown: Shown, which: str = "") -> tuple[Block, ...]:
     uneven = uneven_words(shown.layout, shown.dtype)
-    return (paragraph(uneven, label=which or "uneven"),) if uneven else ()
+    refused = (paragraph(uneven, label=which or "uneven"),) if uneven else ()
+    return refused + process_blocks(shown.layout, which)
 
 
 @document.register
 def of_tree(shown: ShownTree) -> Document:
-    """The table of the arrays, and the chosen one's map."""
+    """Return the table of the arrays, and the chosen array's map."""
     mesh = all_axes(leaf.layout for leaf in shown.leaves)
     return Document(blocks=(*tree_blocks(shown.bytes, shown.left_out), *document(shown.chosen).blocks), mesh=mesh)
 
 
 @document.register
 def of_change(shown: ShownChange) -> Document:
-    """Both maps, the resharding, and the notes of each."""
+    """Return both maps, the resharding, and the notes."""
     maps = Beside(blocks=tuple(section(word, *_map_blocks(each, MOST / 2)) for word, each in shown.sides))
     more = (block for word, each in shown.sides for block in _besides(each, word))
     blocks = (maps, *move_blocks(shown.moves, shown.before.dtype), *more)
     return Document(blocks=blocks, mesh=shown.before.layout.mesh)
 
 
-def held_words(cut: Layout, device: int) -> tuple[Paragraph, ...]:
-    """What a picked device (its place in the mesh; below 0 for none) holds."""
-    mesh = cut.mesh
+def held_words(layout: Layout, device: int) -> tuple[Paragraph, ...]:
+    """Return the slice on a picked device (its position in the mesh; below 0 for none)."""
+    mesh = layout.mesh
     if not 0 <= device < mesh.size:
         return ()
-    at = ", ".join(f"{name} {i}" for name, i in zip(mesh.names, mesh.coordinates()[device], strict=True))
+    at = ", ".join(f"{name} {i}" for name, i in zip(mesh.shown.names, mesh.shown.coordinates()[device], strict=True))
     who = words(f"device {int(mesh.ids()[device])}", strong=True), words(f"({at})", quiet=True), words("holds")
-    return (paragraph(who, code(slice_text(cut, device)), name="device-of"),)
+    return (paragraph(who, code(slice_text(layout, device)), name="device-of"),)
 
 
 def _drawn(scene: Scene, room: float | None) -> Picture:
-    """All panels of a scene, as nearly square as they fit."""
+    """Draw all panels of a scene, arranged as nearly square as they fit."""
     texts = list(scene.labels)
     if room is not None:  # `0…` in place of `0-3,8-11`
         texts = [text if len(text) <= _BRIEF else f"{re.split('[-, ]', text)[0]}…" for text in texts]
@@ -245,7 +251,7 @@ def _drawn(scene: Scene, room: float | None) -> Picture:
 
 
 def _arranged(scene: Scene, frame: Grid) -> tuple[float, float, int]:
-    """Width and height of all panels, and how many of them stand in a line."""
+    """Return width and height of all panels, and the number of panels per line."""
     panels, rows, columns = scene.devices.shape[:3]
     wide = frame.left + columns * frame.wide + _GAP
     high = frame.top + rows * frame.high + _FOOT * bool(scene.depth)
@@ -254,7 +260,7 @@ def _arranged(scene: Scene, frame: Grid) -> tuple[float, float, int]:
 
 
 def _fits(scene: Scene, room: float | None) -> bool:
-    """Whether all panels are within the most pixels; mostly the first cell's label alone is too wide for that."""
+    """Whether all panels fit the maximum size; often the first label alone is too wide."""
     size = lambda longest: max(_arranged(scene, _frame(scene, longest, room))[:2])  # noqa: E731
     if room is not None:
         return size(_BRIEF) <= MOST
@@ -263,20 +269,19 @@ def _fits(scene: Scene, room: float | None) -> bool:
 
 
 def _frame(scene: Scene, longest: int, room: float | None) -> Grid:
-    """What all panels of a scene have in common, with labels of so many letters; where they stand is that of the
-    first."""
-    cut = scene.layout
+    """Return a panel without texts, for labels of so many letters, at the position of the first panel."""
+    layout = scene.layout
     cards, size, wide, high = _cell(scene, longest, room)
-    apart = cut.partial_sums * cut.manual_ways > 1
+    apart = layout.partial_sums * layout.manual_ways > 1
     return Grid(
         texts=(),
         wide=wide,
         high=high,
         size=size,
-        stroke="quiet" if apart or cut.maximal else "line",
+        stroke="quiet" if apart or layout.maximal else "line",
         dash=2 if apart else None,
         cards=cards,
-        copies=cut.replicas if scene.stacked else 1,
+        copies=layout.replicas if scene.stacked else 1,
         above=(*_own(scene, 0), *_heads(scene, scene.columns)),
         beside=_heads(scene, scene.rows),
         columns=_slices(scene.columns),
@@ -284,28 +289,29 @@ def _frame(scene: Scene, longest: int, room: float | None) -> Grid:
         across=_named(scene.columns),
         down=_named(scene.rows),
         past=(_past(scene.columns), _past(scene.rows)),
-        tip="{} on {}",
+        tip="{} on {}, {}" if scene.hosts else "{} on {}",
         select="cell",
     )
 
 
 def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
-    """The panels of a scene, each with its first cell at 0, 0."""
     mesh, (panels, rows, columns, many) = scene.mesh, scene.devices.shape
     places = np.zeros(int(mesh.ids().max()) + 1, int)
     places[mesh.ids()] = np.arange(mesh.size)
-    held = places[scene.held].reshape(scene.cells, -1)
-    keys = list(map(tuple, (held if mesh.size <= _MOST_KEYS else held[:, :1]).tolist()))
+    ids = places[scene.ids].reshape(scene.cells, -1)
+    keys = list(map(tuple, (ids if mesh.size <= _MOST_KEYS else ids[:, :1]).tolist()))
     who = [f"device{'s' * (many > 1)} {label}" for label in scene.labels]
     if many == 1 and mesh.names:
-        along = [[f"{name} {i}" for i in range(size)] for name, size in zip(mesh.names, mesh.sizes, strict=True)]
+        along = [[f"{name} {i}" for i in range(size)] for name, size in mesh.shown.shape.items()]
         at = [", ".join(each) for each in itertools.product(*along)]
         who = [f"{device} ({at[place]})" for device, (place, *_) in zip(who, keys, strict=True)]
     slices = [
         f"{index}, padded by {padding}," if padding else index
         for index, padding in zip(scene.slices, scene.paddings, strict=True)
     ]
-    parts = list(zip(slices, who, strict=True))
+    named = {each: f"host{'s' * (len(each) > 1)} {device_ranges(each)}" for each in set(scene.hosts)}
+    hosts = [named[each] for each in scene.hosts]
+    parts = list(zip(slices, who, *([hosts] if hosts else []), strict=True))
     heads = _heads(scene, scene.columns)
     for panel in range(panels):
         own = slice(panel * rows * columns, (panel + 1) * rows * columns)
@@ -314,16 +320,25 @@ def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
             texts=tuple(tuple(texts[n : n + columns]) for n in range(own.start, own.stop, columns)),
             above=(*_own(scene, panel), *heads),
             caption=scene.panel_text(panel),
+            edges=scene.edges(panel),
+            marks=_marks(scene.hosts[own], columns),
             told=tuple(parts[own]),
             keys=tuple(keys[own]),
         )
 
 
+def _marks(hosts: Sequence[tuple[int, ...]], columns: int) -> tuple[tuple[tuple[int, int], str], ...]:
+    """Return marks such as `h0-1` for cells with hosts that no earlier cell has."""
+    first = {each: divmod(place, columns) for place, each in reversed(list(enumerate(hosts)))}
+    marks = tuple((at, f"h{device_ranges(each)}") for each, at in reversed(first.items()))
+    return marks if all(len(text) <= _BRIEF + 2 for _, text in marks) else ()
+
+
 def _cell(scene: Scene, longest: int, room: float | None) -> tuple[tuple[Role, ...], float, float, float]:
-    """The cards behind each cell, the size of its letters, and its width and height."""
-    cut, (panels, rows, columns) = scene.layout, scene.devices.shape[:3]
-    behind = (min(cut.replicas, 3) - 1) * scene.stacked
-    along: list[Role] = [scene.mesh.names.index(name) for name in copies_along(cut)] or ["tile"]
+    """Return the cards behind each cell, the letter size, and the cell's width and height."""
+    layout, (panels, rows, columns) = scene.layout, scene.devices.shape[:3]
+    behind = (min(layout.replicas, 3) - 1) * scene.stacked
+    along: list[Role] = [scene.mesh.names.index(name) for name in copies_along(layout)] or ["tile"]
     cards = tuple(along[n % len(along)] for n in range(behind))
     least = (longest + 1.2) * _LETTER, 1.5
     spare = _CARD * (behind + 1) if behind else 0.0
@@ -335,7 +350,6 @@ def _cell(scene: Scene, longest: int, room: float | None) -> tuple[tuple[Role, .
 
 
 def _own(scene: Scene, panel: int) -> Iterator[Head]:
-    """Where a panel stands along each mesh axis of the dimensions before its rows and columns."""
     for side, cell in zip(scene.depth, scene.place(panel), strict=True):
         for axis, spans in side.coordinates():
             each = [text for text, count in spans for _ in range(count)]
@@ -344,7 +358,7 @@ def _own(scene: Scene, panel: int) -> Iterator[Head]:
 
 
 def _heads(scene: Scene, side: Side) -> tuple[Head, ...]:
-    """The coordinates of each mesh axis along a side."""
+    """Return the coordinates of each mesh axis along a side."""
     return tuple(
         Head(spans=tuple(spans), role=scene.mesh.names.index(axis_name(axis)), name=axis_text(axis))
         for axis, spans in (side.coordinates() if side.ways > 1 else ())
@@ -356,12 +370,11 @@ def _slices(side: Side) -> tuple[str, ...]:
 
 
 def _named(side: Side) -> str:
-    """`dim 0 · 8192 · data`."""
     if side.dimension is None:
         return ""
     return " · ".join((f"dim {side.dimension}", str(side.size), *(axis_text(axis) for axis, _ in side.axes)))
 
 
 def _past(side: Side) -> tuple[float, ...]:
-    """The share of each cell along a side that is padding."""
+    """Return the share of padding in each cell along a side."""
     return tuple(side.padding(k) / (side.shard * side.merged) for k in range(side.cells)) if side.padded else ()

@@ -1,7 +1,7 @@
-"""`show`: the shard map of anything that has a sharding, as a record that shows itself.
+"""`show`: the shard map of any object with a sharding, as a record with a notebook display.
 
-Nothing here knows JAX's classes: an array is whatever has a `shape` and a `sharding`, and a sharding whatever says its
-`spec` and `mesh`, or whatever `layout` reads.
+This module does not import JAX's classes. An array is any object with a `shape` and a `sharding`. A sharding has a
+`spec` and a `mesh`, or is anything that `layout` reads.
 
 >>> print(show((8, 6), ("data",), {"data": 2}))
 [8, 6] P('data', None) · shard [4, 6] · mesh data=2, 2 devices
@@ -24,24 +24,26 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardviz.caching import cached_property
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import Placement
 from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.layouts import Layout, Moves, TreeBytes, TreeLeaf, add_up, itemsize, layout
 from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.notation.read import sharding as read_sharding
-from shardviz.program.resharding import moves_between
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes
+from shardviz.stablehlo.resharding import moves_between
 
 
 class Drawn(Displayed):
-    """What has a figure too."""
+    """A displayed record with a figure."""
 
     _width: ClassVar[int | None] = 80
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
-        """Draws it with matplotlib on `ax`, or on a new figure, and returns the Axes."""
+        """Draw the figure with matplotlib on `ax`, or on a new figure, and return the Axes."""
         return paint("plot", self, ax, dark=dark)
 
 
@@ -50,9 +52,9 @@ class Shown(Drawn):
     """A shard map.
 
     Attributes:
-        layout: where every slice lies.
+        layout: the device of every slice.
         title: the array's name; may be empty.
-        dtype: the element type, or None where it is not known.
+        dtype: the element type; None if unknown.
     """
 
     layout: Layout
@@ -61,24 +63,24 @@ class Shown(Drawn):
 
     @property
     def size(self) -> str:
-        """The element type and the bytes on a device; empty where the type is not known."""
+        """The element type and the bytes per device; empty if the type is unknown."""
         if self.dtype is None:
             return ""
         return f"{self.dtype}, {format_bytes(self.layout.bytes_per_device(self.dtype))} per device"
 
     @property
     def named(self) -> str:
-        """The name and the size, as far as they are known."""
+        """The name and the size, as far as known."""
         return "  ".join(filter(None, (self.title, self.size)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShownTree(Drawn):
-    """A tree of arrays: a table of them, and the shard map of one.
+    """A tree of arrays: a table, and the shard map of one array.
 
     Attributes:
         leaves: the arrays, each as `Shown`, in tree order.
-        chosen: the one whose shard map is drawn.
+        chosen: the array whose shard map is drawn.
         left_out: names of leaves that are no arrays with a known sharding.
     """
 
@@ -88,18 +90,18 @@ class ShownTree(Drawn):
 
     @cached_property
     def bytes(self) -> TreeBytes:
-        """What the arrays come to on each device."""
+        """The total bytes per device."""
         return add_up(TreeLeaf.of(shown.title, shown.layout, shown.dtype) for shown in self.leaves)
 
     @property
     def bytes_per_device(self) -> dict[int, float]:
-        """Device id → bytes of all arrays on it."""
+        """Device id → total bytes."""
         return dict(zip(self.bytes.device_ids.tolist(), self.bytes.per_device.tolist(), strict=True))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShownChange(Drawn):
-    """An array before and after a change of its sharding, side by side, with what moves.
+    """An array before and after a change of its sharding, side by side, with the data moved.
 
     Attributes:
         before, after: the two shard maps.
@@ -115,12 +117,12 @@ class ShownChange(Drawn):
 
     @cached_property
     def moves(self) -> Moves:
-        """What each device keeps, receives and drops, and the collectives that do it."""
+        """The data that each device keeps, receives and drops, and the collectives."""
         return moves_between(self.before.layout, self.after.layout)
 
 
 class Undecided(SpecError):
-    """An array whose sharding nobody has said yet; `why` says who decides."""
+    """An error for an array whose sharding is not decided yet; `why` says what decides it."""
 
     def __init__(self, what: str, why: str):
         super().__init__(f"show({what}): its sharding is not known yet: {why}")
@@ -135,35 +137,41 @@ def show(
     after: Any = None,
     leaf: str | None = None,
     dtype: Any = None,
+    target: str | Machine | None = None,
 ) -> Shown | ShownTree | ShownChange:
-    """The shard map of an array, a shape, a report's value, or a tree of arrays; or of an array before and after.
+    """Show the shard map of an array, a shape, a report's value or a tree of arrays, or of an array before and after a
+    change.
 
     Args:
-        array_or_shape: a shape such as `(8192, 4096)`; a `records.Value`; anything with `.shape` and `.sharding` (a
-            `jax.Array`, a `jax.ShapeDtypeStruct`), or a traced value; or a pytree of these, such as a model's
-            parameters.
-        spec: a PartitionSpec, a tuple such as `("data", None)`, any `jax.sharding.Sharding`, or whatever else `layout`
-            reads; overrides the array's own. For a tree: one for all leaves, or a tree of them (or of its top).
+        array_or_shape: a shape such as `(8192, 4096)`; a `records.Value`; any object with `.shape` and `.sharding` (a
+            `jax.Array`, a `jax.ShapeDtypeStruct`); a traced value; or a pytree of these, such as a model's parameters.
+        spec: a PartitionSpec, a tuple such as `("data", None)`, any `jax.sharding.Sharding`, or anything that `layout`
+            reads; overrides the array's own. For a tree, one spec for all leaves, or a tree of specs (or a prefix).
         mesh: a mesh in any form that `DeviceMesh.of` reads; overrides the array's own.
-        after: of one array, the sharding that it changes to, as `spec`; what moves is shown too.
-        leaf: of a tree, the name of the leaf whose shard map is drawn, the heaviest if None.
-        dtype: of a shape, the element type, for bytes; overrides an array's own.
+        after: for one array, the new sharding, as `spec`; the data moved is shown too.
+        leaf: for a tree, the name of the leaf to draw; the heaviest if None.
+        dtype: the element type, for bytes; overrides the array's own.
+        target: a machine such as `tpu v5p:4x4x4`, on which the mesh is placed. The slices that each host holds and
+            loads are shown too (`.layout.local(host)`), as for a mesh with devices of several hosts.
 
     Returns:
-        A `Shown`, a `ShownTree` for a tree, a `ShownChange` with `after`. It shows itself in a notebook; `.text()`,
-        `.html()`, `.plot(ax=None)`.
+        A `Shown`; a `ShownTree` for a tree; a `ShownChange` with `after`. It displays itself in a notebook, and has
+            `.text()`, `.html()` and `.plot(ax=None)`.
 
     Raises:
-        SpecError: if no spec is given and the array has none, it does not fit, or nobody has said yet how the array is
-            sharded; the message says who decides.
+        SpecError: if there is no spec, the spec does not fit, or the sharding is not decided yet; the message says what
+            decides it.
         MeshError: if `mesh` is no mesh.
-        ShardvizError: if it has no shape, no mesh is given and the array has none, or `leaf` is no leaf.
+        TargetError: if the machine is unknown, or its size differs from the mesh's.
+        ShardvizError: if there is no shape or mesh, or `leaf` is no leaf.
 
     Examples:
         >>> import shardviz as sv
         >>> print(sv.show((8, 6), ("data", None), {"data": 2}).text().splitlines()[0])
         [8, 6] P('data', None) · shard [4, 6] · mesh data=2, 2 devices
     """
+    if target is not None:
+        return _placed(show(array_or_shape, spec, mesh, after=after, leaf=leaf, dtype=dtype), target)
     if _is_array(array_or_shape) or _is_shape(array_or_shape):
         return _one(array_or_shape, spec, mesh, after, dtype)
     names, leaves, specs = _flatten(array_or_shape, spec)
@@ -198,6 +206,23 @@ def show(
     return replace(tree, chosen=every[weights.index(max(weights))])
 
 
+def _placed(shown: Any, target: str | Machine) -> Any:
+    if isinstance(shown, ShownChange):
+        return ShownChange(*(_placed(each, target) for _, each in shown.sides))
+    if isinstance(shown, ShownTree):
+        leaves = tuple(_placed(each, target) for each in shown.leaves)
+        chosen = shown.leaves.index(shown.chosen)
+        return replace(shown, leaves=leaves, chosen=leaves[chosen])
+    return replace(shown, layout=on_machine(shown.layout, Placement.of(shown.layout.mesh, target)))
+
+
+def on_machine(own_layout: Layout, place: Placement) -> Layout:
+    """Return a layout with the machine's devices and hosts."""
+    ids = place.device_ids()
+    mesh = replace(own_layout.mesh, device_ids=ids, in_order=False, by_id=False)
+    return replace(own_layout, mesh=mesh, device_ids=np.asarray(ids), process_ids=np.asarray(place.processes()))
+
+
 def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any) -> Shown | ShownChange:
     shown = read_one(array, spec, mesh)
     if dtype is not None:
@@ -213,8 +238,8 @@ def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any) -> Shown | Sh
 
 
 def _flatten(tree: Any, spec: Any) -> tuple[list[str], list[Any], list[Any]]:
-    """(tree path, leaf, spec or None) of every leaf, as three lists."""
-    import jax  # a tree is JAX's notion; nothing else here needs it
+    """Return the tree path, the leaf, and the spec or None, of every leaf, as three lists."""
+    import jax  # only trees need JAX
 
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     names, leaves = [jax.tree_util.keystr(path) for path, _ in paths], [leaf for _, leaf in paths]
@@ -227,14 +252,13 @@ def _flatten(tree: Any, spec: Any) -> tuple[list[str], list[Any], list[Any]]:
 
 
 def _is_spec(thing: Any) -> bool:
-    """Whether it is one spec, not a tree of them."""
     if type(thing) is tuple:
         return all(e is None or isinstance(e, str) or (type(e) is tuple and _is_spec(e)) for e in thing)
     return not isinstance(thing, dict | list)
 
 
 def read_known(array: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Shown | None:
-    """As `read_one`; None where nobody has said yet how the array is sharded."""
+    """Return `read_one`, or None if the sharding is not decided yet."""
     try:
         return read_one(array, spec, mesh, name=name)
     except Undecided:
@@ -242,9 +266,11 @@ def read_known(array: Any, spec: Any = None, mesh: Any = None, *, name: str = ""
 
 
 def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Shown:
-    """The shard map of one array or shape; `spec` and `mesh` override its own, `name` is used if it has none.
-    `Undecided` where its sharding is not known yet; another `ShardvizError` where it has no shape or mesh, or cannot be
-    read."""
+    """Return the shard map of one array or shape; `spec` and `mesh` override its own, `name` is used if it has none.
+
+    Raises Undecided if the sharding is not decided yet; ShardvizError if there is no shape or mesh, or the sharding
+    cannot be read.
+    """
     shape, own_name, dtype = _shape_of(array_or_shape)
     title = own_name or name
     what = title or str(list(shape))
@@ -266,22 +292,21 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
             raise Undecided(what, _THE_COMPILER)
         if sharding.open and all(sharding.open) and not decided and sharding.mesh.size > 1:
             raise Undecided(what, _ALL_OPEN)
-    cut = layout(shape, sharding, mesh)
-    return Shown(cut, title, dtype)
+    own_layout = layout(shape, sharding, mesh)
+    return Shown(own_layout, title, dtype)
 
 
 def _says_sharding(thing: Any) -> bool:
-    """Whether its type has a sharding, as those of JAX's arrays and of values like them do."""
+    """Whether the object's type has a sharding, like JAX's arrays."""
     return hasattr(thing, "sharding") or hasattr(thing, "aval")
 
 
 def _is_array(thing: Any) -> bool:
-    """Whether it has a shape of its own."""
     return isinstance(getattr(thing, "shape", None), Iterable)
 
 
 def _is_shape(thing: Any) -> bool:
-    """Whether it is a size or a sequence of sizes; a bool, or an array of one element, is no size."""
+    """Whether it is a size or a sequence of sizes; a bool or a one-element array is none."""
     sizes = thing if isinstance(thing, tuple | list) else (thing,)
     return all(
         isinstance(n, np.integer) or (hasattr(n, "__index__") and not isinstance(n, bool) and not hasattr(n, "shape"))
@@ -290,15 +315,13 @@ def _is_shape(thing: Any) -> bool:
 
 
 def _unpack(sharding: Any) -> tuple[Any, Any]:
-    """(the sharding, its mesh or None) of any sharding: a `NamedSharding` is its spec and its mesh,
-    everything else is left to `layout` to read."""
+    """Return a sharding and its mesh: a `NamedSharding` is split, everything else is left to `layout`."""
     if not isinstance(sharding, Sharding) and hasattr(sharding, "spec") and hasattr(sharding, "mesh"):
         return sharding.spec, sharding.mesh
     return sharding, None
 
 
 def _shape_of(thing: Any) -> tuple[tuple[int, ...], str, str | None]:
-    """(shape, name, element type or None)."""
     if _is_array(thing):
         dtype = getattr(thing, "dtype", None)
         name = thing.name if isinstance(thing, Value) else ""
@@ -312,7 +335,7 @@ def _shape_of(thing: Any) -> tuple[tuple[int, ...], str, str | None]:
 
 
 def _own(array: Any) -> tuple[Any, Any, str, str]:
-    """(its own sharding, its own mesh, what it lacks, who decides its sharding): None or empty where it has none."""
+    """Return an array's sharding, its mesh, what it lacks, and what decides its sharding; None or empty if absent."""
     if isinstance(array, Value):
         own = array.spec if array.spec is not None else array.sharding.get("hlo") or array.sharding.get("sdy")
         own = (array.spec or Spec()) if array.manual else own
@@ -332,7 +355,7 @@ def _own(array: Any) -> tuple[Any, Any, str, str]:
 
 
 def _of_a_type(sharding: Any) -> tuple[Any, Any, str, str]:
-    """As `_own`, of the type of a traced value, which says what Explicit axes do; along Auto ones all is open."""
+    """Return `_own` for a traced value's type, which only determines Explicit axes."""
     mesh = DeviceMesh.of(sharding.mesh)
     kinds = {name: kind for name, size, kind in zip(mesh.names, mesh.sizes, mesh.types, strict=True) if size > 1}
     auto = [name for name, kind in kinds.items() if kind == "Auto"]
@@ -360,7 +383,7 @@ _A_REPORT = "the report does not say how it is sharded: at its level the compile
 
 
 def _traced(axes: Sequence[str]) -> str:
-    """Who decides about a traced value, whose type says only what Explicit axes do."""
+    """Return what decides the sharding of a traced value, whose type only determines Explicit axes."""
     if not axes:
         return (
             "it is a traced value, and no mesh is set: the arguments and the compiler decide; sv.analyze shows the "

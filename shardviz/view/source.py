@@ -1,7 +1,7 @@
-"""The person's own source: below each line its values with their specs, what it computes, and its collectives.
+"""The user's source: below each line its values with their specs, its compute and its collectives.
 
-Where the text cannot be read (`exec`, `python -c`, a deleted file), the lines' numbers stand with what is known.
-Beside a line stands its share of the step, as a bar: of its seconds where there is a cost, else of the bytes that move.
+If the text cannot be read (`exec`, `python -c`, a deleted file), only line numbers are shown. A bar beside a line is
+its share of the step: of the seconds if there is a cost, else of the bytes moved.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COMPUTE = "matrix products of this line, forward, backward and recomputed, in a
 
 
 def source_pane(report: Report, cost: StepCost | None = None) -> Document:
-    """The lines that the report knows, file by file, with the step's cost, where known."""
+    """Return the lines of the report, file by file, with the step's cost if known."""
     values, collectives = _by_line(report.intermediates), _by_line(report.collectives)
     computes = {} if cost is None else cost.compute_by_line()
     works = work_lines(cost)
@@ -66,28 +66,24 @@ def source_pane(report: Report, cost: StepCost | None = None) -> Document:
         margin = min((len(text) - len(text.lstrip()) for text in texts), default=0)
         rows = []
         for n in numbers:
-            at, held = (file, n), values.get((file, n), [])
+            at, line_values = (file, n), values.get((file, n), [])
             text = lines[n][margin:].rstrip() or _UNREADABLE
             moved, computed = collectives.get(at, []), computes.get(at, 0.0)
-            frame = next((each.source for each in (*held, *moved) if each.source is not None), works.get(at))
+            frame = next((each.source for each in (*line_values, *moved) if each.source is not None), works.get(at))
             parts = _share(computed, most, moved, cost)
             compute = (words("compute"), words(format_seconds(computed), strong=True, tip=_COMPUTE))
             products = (paragraph(*compute),) if computed else ()
-            below = [*_values(held, frame), *products, *_moves(moved, frame)]
+            below = [*_values(line_values, frame), *products, *_moves(moved, frame)]
             amount = computed + moves.get(at, 0.0)
             line = code(text, quiet=frame is None, tip=text.strip())
             selects = None if frame is None else ("line", frame.short)
             hot, form = amount > _HOT * most, format_bytes if cost is None else format_seconds
-            taken = words(form(amount), strong=hot, quiet=not hot, tip=_TAKEN[cost is None]) if amount else ""
+            text = form(amount) + " sent" * (cost is None)
+            taken = words(text, strong=hot, quiet=not hot, tip=_TAKEN[cost is None]) if amount else ""
             rows.append(row(words(str(n), quiet=True), bar(parts), line, taken, detail=below, selects=selects))
         if rows:
             table = Table(
-                columns=_COLUMNS,
-                rows=tuple(rows),
-                first=MOST_LINES,
-                most=MOST_LINES,
-                folds="never",
-                noun="line",
+                columns=_COLUMNS, rows=tuple(rows), first=MOST_LINES, most=MOST_LINES, folds="never", noun="line"
             )
             name = "cell" if "ipykernel_" in file else file.replace("\\", "/").rsplit("/", 1)[-1]
             blocks.append(section(name, table))
@@ -104,7 +100,7 @@ def _by_line(placed: Iterable[_Placed]) -> dict[tuple[str, int], list[_Placed]]:
 
 
 def _share(computed: float, most: float, collectives: Sequence[Collective], cost: StepCost | None) -> list[Part]:
-    """A line's share of the longest line: its compute, then its communication over which axes."""
+    """Return a line's bar relative to the longest line: its compute, then its communication by axes."""
     parts = []
     if computed:
         parts.append(Part(share=computed / most, role="work", tip=f"{format_seconds(computed)} of compute in a step"))
@@ -119,7 +115,7 @@ def _share(computed: float, most: float, collectives: Sequence[Collective], cost
 
 
 def _values(values: Sequence[Value], frame: Frame | None) -> Iterator[Paragraph]:
-    """What the line is about: the values it assigns, in the forward pass if it has one there; at most two."""
+    """Yield the values that a line assigns, at most two; those of the forward pass if there are any."""
     forward = [v for v in values if not any(word in v.name_stack for word in _LATER)] or values
     labelled = {v.label: v for v in forward if v.label}
     shown = list(labelled.values())[-2:] or forward[-1:]
@@ -135,7 +131,6 @@ def _values(values: Sequence[Value], frame: Frame | None) -> Iterator[Paragraph]
 
 
 def _moves(collectives: Sequence[Collective], frame: Frame | None) -> Iterator[Paragraph]:
-    """A paragraph for each kind over each set of axes."""
     totals = sum_collectives(collectives, "kind_axes")
     for total in totals[:_MOST_KINDS]:
         yield paragraph(*_moved(total))
@@ -145,18 +140,16 @@ def _moves(collectives: Sequence[Collective], frame: Frame | None) -> Iterator[P
 
 
 def _moved(total: CollectiveTotal) -> Iterator[Piece]:
-    """`all-gather` `model` `2.10 MB × 80` `4.35 ms` `fwd`."""
-    each, *others = {c.sent_bytes for c in total.collectives}
+    """Yield `all-gather` `model` `2.10 MB operand × 80` `4.35 ms` `fwd`."""
+    each, *others = {c.operand_bytes for c in total.collectives}
     yield moved(total.kinds[0], total.axes, total.collectives[0].source)
     yield axes(total.axes)
     yield words(
-        f"{total.runs_text} runs" if others else f"{format_bytes(each)} × {total.runs_text}", tip="sent in a run"
+        f"{total.runs_text} runs" if others else f"{format_bytes(each)} operand × {total.runs_text}",
+        tip=f"{total.bytes_text} of operands on each device in a step",
     )
-    sent, once = format_bytes(total.sent_bytes), not others and (total.unknown or total.runs == 1)
-    amount = format_seconds(total.seconds) if not total.untimed else "" if once else sent
-    if amount:
-        tip = f"each device sends {sent} in a step; {total.bytes_text} enter the collectives"
-        yield words(amount, strong=True, tip=tip)
+    sent = f"{format_bytes(total.sent_bytes)} sent"
+    yield words(sent if total.untimed else format_seconds(total.seconds), strong=True, tip=f"{sent} in a step")
     one = max(total.collectives, key=lambda c: c.assumed_seconds or c.assumed_bytes)
     phases = ", ".join(
         filter(None, (_PHASES.get(phase, phase) for phase in sorted({c.phase for c in total.collectives})))

@@ -1,6 +1,5 @@
-"""What a step costs on a machine: its times with their arithmetic, its memory, its collectives by time, and where each
-number is from.
-"""
+"""A step's cost on a machine: times with their arithmetic, memory, collectives by time, and the source of each
+number."""
 
 from __future__ import annotations
 
@@ -32,6 +31,7 @@ from shardviz.view.document import (
     axes,
     bar,
     document,
+    folded_axes,
     line,
     mesh_axes,
     nbytes,
@@ -48,7 +48,7 @@ from shardviz.view.report import phase_words, traffic_words, work_blocks
 from shardviz.view.values import beside_words
 
 SAME = 1e-3
-"""The share of a step below which a difference is none: three digits do not show it, and no prediction is as exact."""
+"""Differences below this share of a step are ignored; three digits do not show them."""
 BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing known"}
 _MOST_COLLECTIVES = 40
 
@@ -56,7 +56,8 @@ _MOST_COLLECTIVES = 40
 def comparable(
     one: StepCost, other: StepCost, here: float, there: float
 ) -> tuple[float, float, Callable[[float], str]]:
-    """Seconds of two plans and how they are written; in chip-seconds where the machines have not as many chips."""
+    """Return the seconds of two plans and their formatter; chip-seconds if the machines differ in their number of
+    chips."""
     chips = one.machine.num_chips, other.machine.num_chips
     if chips[0] == chips[1]:
         return here, there, format_seconds
@@ -65,7 +66,7 @@ def comparable(
 
 @document.register
 def step_cost_document(cost: StepCost) -> Document:
-    """All that a cost says."""
+    """Return everything about a cost."""
     blocks: list[Block] = [step_section(cost), memory_section(cost.needs)]
     blocks.append(axes_section(cost.placement))
     if cost.collectives:
@@ -75,11 +76,11 @@ def step_cost_document(cost: StepCost) -> Document:
     blocks.append(sources_section(cost))
     lead = (words("mesh"), mesh_axes(cost.mesh), words(f"; {level_words(cost)}"))
     title = (words(cost.program, strong=True), words(f"on {cost.machine}"))
-    return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=cost.mesh)
+    return Document(title=title, lead=(lead, *folded_axes(cost.mesh)), blocks=tuple(blocks), mesh=cost.mesh)
 
 
 def headline(cost: StepCost) -> str:
-    """`7.60 s (6.61 – 8.21 s); bound by compute`."""
+    """Return `7.60 s (6.61 – 8.21 s); bound by compute`."""
     bound = BOUND_WORDS.get(cost.bound, cost.bound)
     if cost.seconds is None:
         least = format_seconds(cost.lower)
@@ -94,13 +95,15 @@ def headline(cost: StepCost) -> str:
 
 
 def step_words(cost: StepCost) -> str:
-    """`7.60 s`, or `≥ 4.99 s` where FLOPs are not known."""
+    """Return `7.60 s`, or `≥ 4.99 s` if some FLOPs are unknown."""
     return f"≥ {format_seconds(cost.lower)}" if cost.seconds is None else format_seconds(cost.seconds)
 
 
 def band_words(cost: StepCost) -> str:
-    """`6.61 – 8.21 s`: the step's band, from measured steps; `usually 1.3 – 1.6 times this` where these were off to one
-    side, so that the prediction lies outside its band; empty where none was compared."""
+    """Return the step's band from measured steps, `6.61 – 8.21 s`; empty without measurements.
+
+    If measured steps deviate to one side, so that the prediction is outside the band: `usually 1.3 – 1.6 times this`.
+    """
     low, high, off = cost.step.low, cost.step.high, cost.step.accuracy
     if cost.seconds is None or low is None or high is None or off is None:
         return ""
@@ -110,13 +113,13 @@ def band_words(cost: StepCost) -> str:
 
 
 def pair(one: str, other: str, between: str) -> str:
-    """Two amounts with one unit where the units are equal: `17.9 – 31.2 s`."""
+    """Return two amounts, with one unit if the units are equal: `17.9 – 31.2 s`."""
     (number, _, unit), (_, _, also) = one.rpartition(" "), other.rpartition(" ")
     return f"{number if unit == also else one}{between}{other}"
 
 
 def seconds_words(cost: StepCost) -> str:
-    """What the step's seconds rest on, how far off they may be, and the bounds between which overlap decides."""
+    """Return the basis of the step's seconds, their error, and the bounds of full and no overlap."""
     if cost.seconds is None:
         return ""
     overlap = f"{format_seconds(cost.lower)} with full overlap, {format_seconds(cost.upper)} with none"
@@ -127,17 +130,17 @@ def seconds_words(cost: StepCost) -> str:
 
 
 def level_words(cost: StepCost) -> str:
-    """Which program the numbers are of."""
+    """Return the level of the program behind the numbers."""
     return f"program compiled for {cost.report.target}" if cost.level == "compiled" else f"{cost.level} program"
 
 
 def step_section(cost: StepCost) -> Section:
-    """The times as bars with their arithmetic, and how well the machine is used."""
+    """Return the times as bars with their arithmetic, and the machine's utilisation."""
     return section("Step", times_table(cost), *notes(*_facts(cost)), lead=headline(cost), name="step")
 
 
 def _facts(cost: StepCost) -> Iterator[str]:
-    """What the seconds rest on, FLOPs and traffic by phase, what of the peak is used, and whose the collectives are."""
+    """Yield the basis of the seconds, FLOPs and traffic by phase, utilisation, and the source of the collectives."""
     counted, step = cost.report.cost, cost.step
     yield seconds_words(cost)
     if counted is not None and (phases := phase_words(counted)):
@@ -154,12 +157,12 @@ def _facts(cost: StepCost) -> Iterator[str]:
 
 
 def times_table(cost: StepCost) -> Table:
-    """Compute, HBM traffic and communication, then each of its sets of mesh axes; the arithmetic beside each."""
+    """Return compute, HBM traffic and communication, then each set of mesh axes, with the arithmetic."""
     step, over = cost.step, cost.by("axes")
     longest = max(step.compute, step.memory, step.communication) or 1.0
 
     def formulas(moved: CollectiveTotal) -> tuple[Block, ...]:
-        """The arithmetic of what takes longest over some mesh axes."""
+        """Return the arithmetic of the longest collectives over some mesh axes."""
         alike = [a for a in cost.by("alike") if a.axes == moved.axes and a.whole_seconds is not None]
         more = f"and {len(alike) - _MOST_FORMULAS} more" if len(alike) > _MOST_FORMULAS else ""
         return notes(*map(run_formula, alike[:_MOST_FORMULAS]), more)
@@ -170,11 +173,13 @@ def times_table(cost: StepCost) -> Table:
     if cost.flops is not None:
         least = cost.report.cost.at_least if cost.report.cost else ""
         computed, took = least + " + ".join(s.formula for s in step.computing), step.compute
+        computed += _scheduled(step.at_peak, step.compute)
     about = "" if cost.hbm_exact else "at least " if cost.timed is None else "about "
+    read = _scheduled(step.moving.seconds, step.memory, ", without what collectives read and write" * cost.hbm_exact)
     many = f"{plural(len(cost.collectives), 'collective')}, {plural(cost.total.runs, 'run')}"
     whole = (
         ("compute", took, [compute], computed),
-        ("HBM traffic", step.memory, [memory], f"{about}{step.moving.formula}: {cost.hbm_formula}"),
+        ("HBM traffic", step.memory, [memory], f"{about}{step.moving.formula}{read}: {cost.hbm_formula}"),
         ("communication", step.communication, moved.values(), many if cost.collectives else "no collectives"),
     )
     rows: list[tuple[Any, ...]] = [
@@ -186,16 +191,22 @@ def times_table(cost: StepCost) -> Table:
     return _bars(rows, right("in a step"), wrapped("how"), folds="always", name="step-times")
 
 
-def _bars(rows: Iterable[tuple[Any, ...]], amount: Column, how: Column | None = None, **more: Any) -> Table:
-    """A row for each: what there is, how much, the parts of its bar; where asked for, how that is known, and what
-    stands below."""
+def _scheduled(at_peak: float, seconds: float, why: str = "") -> str:
+    """Return ` = 569 ms at the peak rate; 662 ms as scheduled`, if these differ."""
+    if format_seconds(at_peak) == format_seconds(seconds):
+        return ""
+    return f" = {format_seconds(at_peak)} at the peak rate; {format_seconds(seconds)} as scheduled{why}"
+
+
+def _bars(rows: Iterable[tuple[Any, ...]], amount: Column, arithmetic: Column | None = None, **more: Any) -> Table:
+    """Return rows of name, amount and bar, optionally with their arithmetic and details."""
     return table(
         rows,
         ("", lambda row: row[0]),
         (amount, lambda row: row[1]),
         ("", lambda row: bar(row[2])),
-        None if how is None else (how, lambda row: row[3]),
-        detail=lambda row: row[4] if how is not None else (),
+        None if arithmetic is None else (arithmetic, lambda row: row[3]),
+        detail=lambda row: row[4] if arithmetic is not None else (),
         **more,
     )
 
@@ -204,13 +215,13 @@ _MOST_FORMULAS = 4
 
 
 def run_formula(alike: CollectiveTotal) -> str:
-    """`8 × 80 × 5.22 ms all-gather = 3.34 s: V / (2 W)`."""
+    """Return `8 × 80 × 5.22 ms all-gather = 3.34 s: V / (2 W)`."""
     formula = alike.collectives[0].formula or ""
     return f"{run_words(alike)} {alike.collectives[0].kind} = {format_seconds(alike.whole_seconds)}: {formula}"
 
 
 def moved_words(moved: CollectiveTotal) -> str:
-    """`640 runs, 34.4 GB of operands: all-gather, all-reduce`."""
+    """Return `640 runs, 34.4 GB of operands: all-gather, all-reduce`."""
     text = f"{plural(moved.runs, 'run')}, {format_bytes(moved.bytes)} of operands: {', '.join(moved.kinds)}"
     if moved.untimed:
         text += f"; without {moved.untimed} of unknown time"
@@ -218,7 +229,7 @@ def moved_words(moved: CollectiveTotal) -> str:
 
 
 def mfu_words(cost: StepCost) -> str:
-    """Model FLOPs utilisation with its arithmetic."""
+    """Return the model FLOPs utilisation with its arithmetic."""
     if cost.step.model_flops is None:
         return ""
     if cost.mfu is None:
@@ -229,7 +240,7 @@ def mfu_words(cost: StepCost) -> str:
 
 
 def tokens_words(cost: StepCost) -> str:
-    """Tokens (or samples) a second, and for each chip, and how many a step has."""
+    """Return tokens (or samples) per second, per second and chip, and per step."""
     rate, each = cost.tokens_per_s, cost.tokens_per_s_per_chip
     if rate is None or each is None or cost.step.tokens is None:
         return ""
@@ -247,17 +258,16 @@ PARTS = {
     "kept for the backward pass": "what the forward pass keeps, by the traced program; a compiler may recompute some",
     "results and temporaries": "what else the step makes and holds at once, the results included; an estimate",
 }
-"""What each part of the memory is."""
+"""Part of the memory → its meaning."""
 
 
 def memory_words(needs: Needs) -> str:
-    """Whether it fits, who says so, and by how much."""
+    """Return whether it fits, by which source, and the margin."""
     return ": ".join(filter(None, fit_words(needs)))
 
 
 def fit_words(needs: Needs) -> tuple[str, str]:
-    """Whether it fits (likely, by an estimate), nothing where a device's memory is not known; and how much is needed,
-    and who says so."""
+    """Return whether it fits (`likely` for an estimate; empty if unknown), and the required memory with its source."""
     if needs.usable is None:
         return "", f"{needs.text}; a device's memory is not known"
     of = f"{needs.text} of {format_bytes(needs.usable)}"
@@ -268,31 +278,31 @@ def fit_words(needs: Needs) -> tuple[str, str]:
 
 
 FIT_TONES = {True: "good", False: "bad", None: ""}
-"""Whether it fits → the tone of what says so."""
+"""Whether it fits → the tone of the words."""
 
 
 def fits_word(needs: Needs) -> str:
-    """`fits` or `does not fit`, by an estimate `likely fits`, `likely does not fit`; empty where that is not known."""
+    """Return `fits` or `does not fit`, for an estimate `likely fits` or `likely does not fit`; empty if unknown."""
     if needs.fits is None:
         return ""
     return ("" if needs.sure else "likely ") + ("fits" if needs.fits else "does not fit")
 
 
 def memory_section(needs: Needs) -> Section:
-    """Its parts as bars against what a device has."""
+    """Return the parts of the memory as bars against a device's memory."""
     beside = notes(*beside_words(needs.host, needs.unused))
     return section("Memory on each device", parts_table(needs.parts, needs.usable), *beside, lead=memory_words(needs))
 
 
 def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "") -> Table:
-    """Each part of the memory, their sum if it has a name (`whole`), what is left or too much, and what is usable, if
+    """Return the parts of the memory, their sum if named (`whole`), the rest or excess, and the usable memory if
     known."""
     total = sum(parts.values())
     longest = max(usable or 0.0, total) or 1.0
-    held = {what: Part(share=size / longest, role="work", tip=what) for what, size in parts.items()}
-    rows = [(words(what, tip=PARTS.get(what, "")), nbytes(size), [held[what]]) for what, size in parts.items()]
+    stretches = {what: Part(share=size / longest, role="work", tip=what) for what, size in parts.items()}
+    rows = [(words(what, tip=PARTS.get(what, "")), nbytes(size), [stretches[what]]) for what, size in parts.items()]
     if whole:
-        rows.append((words(whole, strong=True), nbytes(total, strong=True), list(held.values())))
+        rows.append((words(whole, strong=True), nbytes(total, strong=True), list(stretches.values())))
     if usable is not None:
         left, room = usable - total, lambda size: [Part(share=size / longest, role="room")]
         rows.append((words("to spare" if left >= 0 else "too much"), nbytes(abs(left)), room(abs(left))))
@@ -301,13 +311,13 @@ def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "
 
 
 def run_words(alike: CollectiveTotal) -> str:
-    """`8 × 80 × 5.22 ms`: so many operations, runs of each in a step, seconds of a run."""
+    """Return `8 × 80 × 5.22 ms`: operations, runs of each per step, seconds per run."""
     c, many = alike.collectives[0], f"{alike.operations} × " if alike.operations > 1 else ""
     return f"{'at most ' if c.conditional else ''}{many}{format_count(c.count)} × {format_seconds(c.seconds)}"
 
 
 def where(alike: CollectiveTotal) -> str:
-    """The source lines, each once: `llama.py:58, 59, 60`."""
+    """Return the distinct source lines: `llama.py:58, 59, 60`."""
     lines: dict[str, list[str]] = {}
     for frame in dict.fromkeys(c.source and c.source.bare for c in alike.collectives):
         name, _, number = (frame.short if frame else NO_SOURCE).rpartition(":")
@@ -317,7 +327,7 @@ def where(alike: CollectiveTotal) -> str:
 
 
 def longest_section(cost: StepCost) -> Section:
-    """The collectives, the longest first, equal ones in one row, each with its formula."""
+    """Return the collectives, longest first, equal ones in one row, each with its formula."""
     alike = cost.by("alike")
 
     def lines(same: CollectiveTotal) -> Inline:
@@ -347,13 +357,13 @@ def longest_section(cost: StepCost) -> Section:
 
 
 def work_lines(cost: StepCost | None) -> dict[tuple[str, int], Frame]:
-    """(file, line) → the frame of each line that computes something."""
+    """Return (file, line) → the frame of each line with compute."""
     work = () if cost is None or cost.report.cost is None else cost.report.cost.work
     return {(each.source.file, each.source.line): each.source for each in work if each.source is not None}
 
 
 def work_sections(cost: StepCost) -> tuple[Section, ...]:
-    """FLOPs and HBM traffic by phase, line and module; none where the report does not tell."""
+    """Return FLOPs and HBM traffic by phase, line and module; empty if unknown."""
     if cost.report.cost is None:
         return ()
     own = cost.report.cost.hbm_bytes == cost.hbm_bytes
@@ -364,7 +374,7 @@ def work_sections(cost: StepCost) -> tuple[Section, ...]:
 
 
 def sources_section(cost: StepCost) -> Section:
-    """Where each number is from: the level, and the chip's numbers with their sources."""
+    """Return the source of each number: the level, and the chip's data."""
     rows = list(cost.levels.items())
     chip = cost.machine.chip
     for what, name, of in (

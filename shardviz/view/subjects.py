@@ -1,39 +1,30 @@
-"""Every subject that can be told: importing this registers their builders.
+"""The builders of all subjects: importing this module registers them.
 
-Builders of what needs JAX are loaded with the first such subject, so that a shard map in NumPy loads no JAX.
+Builders that need JAX are imported with the first subject that needs them, so that a NumPy shard map imports no JAX.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from shardviz.view import (  # noqa: F401
-    comparison,
-    layouts,
-    placement,
-    report,
-    rosetta,
-    shard_map,
-    timeline,
-    why,
-)
+from shardviz.view import comparison, layouts, placement, report, rosetta, run, shard_map, timeline, why  # noqa: F401
 from shardviz.view.document import Document
 from shardviz.view.document import document as built
 from shardviz.view.picture import Picture
 from shardviz.view.picture import picture as drawn
 
-_NEED_JAX = ("program", "compat", "ask", "explorer", "study")
+_NEED_JAX = ("stablehlo", "tracing", "propagate", "plan", "causes", "compat", "ask", "explorer", "study", "runs")
 """Rooms whose objects have their builders in `view.program` and `view.explored`."""
 
 
 def document(subject: Any) -> Document:
-    """The Document of a subject; a `ShardvizError` where it has no builder."""
+    """Return the Document of a subject. Raises ShardvizError if it has no builder."""
     _load(subject)
     return built(subject)
 
 
 def picture(subject: Any) -> Picture:
-    """The Picture of a subject; a `ShardvizError` where it has none."""
+    """Return the Picture of a subject. Raises ShardvizError if it has none."""
     _load(subject)
     return drawn(subject)
 

@@ -1,6 +1,6 @@
-"""A step as it would run: what it takes, what holds it up, what would make it shorter; and its lanes drawn.
+"""A step's timeline: its seconds, what delays it, what would shorten it, and its lanes as a picture.
 
-Where a loop's trips are alike, the lanes have one of them, as wide as all: what is wide takes much of the step.
+Equal trips of a loop are drawn as one trip as wide as all, so that width is time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WORDS = {"copy": "copy to or from the host"}
 
 @document.register
 def timeline_document(timeline: Timeline) -> Document:
-    """The seconds and their basis, what they go to, what is exposed, and what would make the step shorter."""
+    """Return the seconds and their basis, their parts, the exposed communication, and what would shorten the step."""
     title = (
         words(timeline.program, strong=True),
         words(f"predicted on {timeline.target}:"),
@@ -62,7 +62,7 @@ def timeline_document(timeline: Timeline) -> Document:
 
 
 def timeline_tables(timeline: Timeline) -> tuple[Block, ...]:
-    """All but the picture."""
+    """Return everything but the picture."""
     return (
         section("What the chip does", _spent(timeline)),
         *_critical(timeline),
@@ -77,7 +77,7 @@ def _share(timeline: Timeline, amount: float) -> str:
 
 
 def _spent(timeline: Timeline) -> Table:
-    """The step's seconds on the chip: work by what bounds it, and waits by what is waited for."""
+    """Return the step's seconds on the chip: work by its bound, and waits by their cause."""
     sums: dict[str, float] = {}
     for event in timeline.events:
         if event.lane == COMPUTE:
@@ -103,7 +103,6 @@ def _spent(timeline: Timeline) -> Table:
 
 
 def _memory(timeline: Timeline) -> Section:
-    """The main memory in use at the peak."""
     memory, title = timeline.memory, "Memory over the step"
     if memory is None:
         return section(title, lead=MEMORY_NOT_KNOWN)
@@ -118,7 +117,7 @@ MEMORY_NOT_KNOWN = "not known: the report has no buffer assignment, or an older 
 
 
 def memory_words(memory: HeldMemory) -> str:
-    """`57.6 of 103 GB`."""
+    """Return `57.6 of 103 GB`."""
     usable = "not known" if memory.usable is None else format_bytes(memory.usable)
     return pair(format_bytes(memory.peak), usable, " of ")
 
@@ -144,7 +143,7 @@ def _exposed(timeline: Timeline) -> Iterator[Section]:
 
 
 def _critical(timeline: Timeline) -> Iterator[Section]:
-    """What the step would lose if something took no time."""
+    """Yield how much shorter the step would be if something took no time."""
     rows = [each for each in timeline.critical if abs(each.seconds) > timeline.seconds * 1e-6]
     if not rows:
         return
@@ -169,8 +168,12 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
 
 @dataclass(frozen=True)
 class Loop:
-    """Trips of a loop that are alike, drawn as one (the others are `event`): begin and end of all, in seconds of the
-    stretched step, and in how many such loops it lies."""
+    """Equal trips of a loop, drawn as one.
+
+    Attributes:
+        event: the event of the other trips, which are not drawn.
+        depth: the number of such loops around it.
+    """
 
     event: Event
     begin: float
@@ -179,7 +182,7 @@ class Loop:
 
     @property
     def trips(self) -> int:
-        """How many they are."""
+        """Number of trips."""
         return self.event.more + 1
 
     @property
@@ -190,13 +193,12 @@ class Loop:
 
 
 class Stretch:
-    """Seconds of the step → where they are drawn, in seconds too.
+    """A map from seconds of the step to seconds in the drawing.
 
-    Of a loop's trips that are alike one is drawn, as wide as all of them: so an event is as wide as all that it takes
-    of the step, and a step is as wide as it is long.
+    One of a loop's equal trips is drawn, as wide as all together. So an event's width is its total time in the step.
 
     Attributes:
-        loops: the loops in which it stretches, the outer ones first.
+        loops: the stretched loops, outer ones first.
     """
 
     def __init__(self, timeline: Timeline):
@@ -217,7 +219,7 @@ class Stretch:
         return times.tolist()
 
     def places(self, events: Sequence[Event]) -> list[tuple[float, float]]:
-        """Begin and end of each event."""
+        """Return begin and end of each event in the drawing."""
         begins, ends = self([e.begin for e in events]), self([e.begin + e.seconds for e in events])
         return list(zip(begins, ends, strict=True))
 
@@ -231,8 +233,8 @@ _LEAST = 0.4  # pixels of the shortest thing that is drawn on its own
 
 @dataclass(frozen=True)
 class Item:
-    """Something on a row of the picture: begin and end in seconds of the stretched step, how it looks, its tip, a few
-    words that stand in it where there is room, the line that it selects, and its share of the row's height."""
+    """An item on a row of the picture: begin and end in stretched seconds, look, tip, label, selected line, and share
+    of the row's height."""
 
     begin: float
     end: float
@@ -245,7 +247,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Ruler:
-    """Seconds of the step → pixels across, of the seconds that are in sight."""
+    """A map from seconds of the step to pixels, for the visible seconds."""
 
     left: float
     begin: float
@@ -256,7 +258,7 @@ class Ruler:
         return self.left + min(max(wide, 0.0), _WIDE)
 
     def rects(self, items: Iterable[Item], y: float, high: float, **more: Any) -> Iterator[Rects]:
-        """What of a row is in sight, by look; what is too short to be seen is drawn together."""
+        """Yield a row's visible items by look; items too short to see are merged."""
         looks: dict[LegendKey, list[tuple[float, float, Item]]] = {}
         for item in items:
             x, end = self(item.begin), self(item.end)
@@ -283,7 +285,7 @@ class Ruler:
                 )
 
     def scale(self, y: float) -> Iterator[Shape]:
-        """The time below, at round steps."""
+        """Yield the time axis, at round steps."""
         if (long := self.end - self.begin) <= 0:
             return
         power = 10.0 ** math.floor(math.log10(long / 4))
@@ -296,9 +298,8 @@ class Ruler:
 
 
 @picture.register
-def timeline_picture(timeline: Timeline, *, span: tuple[float, float] | None = None, top: float = 0.0) -> Picture:
-    """The lanes, one below the other, with what takes place on each, and the memory that is held; of the seconds `span`
-    only, where that is given, and memory on a scale up to so many bytes (`top`)."""
+def timeline_picture(timeline: Timeline, *, span: tuple[float, float] | None = None) -> Picture:
+    """Return the lanes, one below the other, with the memory in use; only the seconds of `span` if given."""
     stretch, memory = Stretch(timeline), timeline.memory
     waits = any(event.lane == WAITS for event in timeline.events)
     lanes = (*(lane.name for lane in timeline.lanes), *(WAITS,) * waits)
@@ -320,7 +321,7 @@ def timeline_picture(timeline: Timeline, *, span: tuple[float, float] | None = N
     middles = tuple((left - 8, high - _STEP * (len(lanes) - n - 0.5)) for n in range(len(lanes)))
     shapes.append(Labels(at=middles, texts=lanes, align="end"))
     if memory is not None and timeline.seconds:
-        shapes += _held(timeline, memory, ruler, high + 6, stretch, top or memory_top(memory))
+        shapes += _memory_in_use(timeline, memory, ruler, high + 6, stretch)
         high += _HELD + 10
     total = format_seconds(timeline.seconds)
     spent = "; ".join(f"{lane.name} busy {format_seconds(lane.busy)}" for lane in timeline.lanes)
@@ -342,7 +343,6 @@ _LOOP, _MEMORY = LegendKey(text="loop", fill="shade"), LegendKey(text="memory", 
 
 
 def _item(timeline: Timeline, event: Event, place: tuple[float, float]) -> Item:
-    """An event: how long it takes and how often, what it is, what bounds it, and where it is from."""
     over = f" over {axes_words(event.axes)}" if event.axes else ""
     text = f"{'waits for ' if event.lane == WAITS else ''}{event.what}{over}"
     times = f" x {event.trips:,}" if event.trips > 1 else ""
@@ -354,17 +354,10 @@ def _item(timeline: Timeline, event: Event, place: tuple[float, float]) -> Item:
     return Item(*place, look_of(timeline, event), tip, at if event.lane == COMPUTE else text, at)
 
 
-def memory_top(*memories: HeldMemory) -> float:
-    """The bytes at the top of the memory's scale: what a device has, unless that is far above the peak."""
-    most = max((each.peak for each in memories), default=0.0)
-    usable = max((each.usable or 0.0 for each in memories), default=0.0)
-    return max(most, usable if usable <= _NEAR * most else 0.0) or 1.0
-
-
-def _held(
-    timeline: Timeline, memory: HeldMemory, ruler: Ruler, y: float, stretch: Stretch, top: float
-) -> Iterator[Shape]:
-    """The memory in use over the same time, and a line at what a device has."""
+def _memory_in_use(timeline: Timeline, memory: HeldMemory, ruler: Ruler, y: float, stretch: Stretch) -> Iterator[Shape]:
+    """Yield the memory in use, and a line at the device's memory, unless that is far above the peak."""
+    usable = memory.usable or 0.0
+    top = max(memory.peak, usable if usable <= _NEAR * memory.peak else 0.0) or 1.0
     low, right = y + _HELD, ruler.left + _WIDE
     level = lambda size: low - size / top * (_HELD - 12)  # noqa: E731
     begins = [*stretch(memory.begins), timeline.seconds]
@@ -383,7 +376,7 @@ def _held(
 
 
 def look_of(timeline: Timeline, event: Event) -> LegendKey:
-    """How an event looks, and what that means: by what bounds its time, links by their mesh axis."""
+    """Return an event's look with its meaning: by its bound, links by their mesh axis."""
     names = {axis_name(axis) for axis in event.axes or ()}
     if event.lane not in (COMPUTE, COPIES, *HOST) and len(names) == 1:
         number = timeline.mesh.names.index(name := names.pop())
@@ -399,14 +392,14 @@ _BOUNDS = {
 
 
 def timeline_pane(timelines: Mapping[str, Timeline], span: Sequence[float], lacks: str = "") -> Document:
-    """The first step, and by name the one that it is compared with, on one scale of seconds and bytes: the part of the
-    longer one between two shares of it, 0 to 1. `lacks`: why there is no other."""
-    own, longest = next(iter(timelines.values())), max(each.seconds for each in timelines.values())
-    top = memory_top(*(each.memory for each in timelines.values() if each.memory is not None))
-    begin, end = (share * longest for share in span)
+    """Return the first step and the named step that it is compared with, each on its own scale.
+
+    `span` is the visible part of each, as shares 0 to 1. `lacks` says why there is no second step.
+    """
+    (begin, end), own = span, next(iter(timelines.values()))
     figures = [
         Figure(
-            of=timeline_picture(each, span=(begin, end), top=top),
+            of=timeline_picture(each, span=(begin * each.seconds, end * each.seconds)),
             caption=f"{name}: {format_seconds(each.seconds)} a step",
             name=f"timeline-{n}",
         )

@@ -1,4 +1,4 @@
-"""Values as a table: how arguments, outputs, intermediates and residuals are sharded, and their bytes on a device.
+"""Tables of values: the shardings and bytes per device of arguments, outputs, intermediates and residuals.
 
 >>> from shardviz.notation import Spec
 >>> from shardviz.view.document import plain
@@ -32,43 +32,43 @@ from shardviz.view.document import (
 )
 
 LONGEST_NAME = 44
-"""Characters of an array's name in a table; a longer one ends in `…`."""
+"""Maximum number of characters of an array's name in a table; a longer name ends in `…`."""
 
 MOST = 48
 _MOST_UNUSED = 5
 
 
 def roles(report: ReportRecord) -> Iterator[tuple[str, Value]]:
-    """Every value of a report with what it is: `argument`, `output` or `intermediate`."""
+    """Yield every value of a report with its role: `argument`, `output` or `intermediate`."""
     for role in ("argument", "output", "intermediate"):
         yield from ((role, value) for value in getattr(report, f"{role}s"))
 
 
 def found_value(report: ReportRecord, name: str) -> tuple[str, Value | None]:
-    """The role of the value with this name, and the value; None where the report has none."""
+    """Return the role and the value with this name; None if the report has none."""
     return next((pair for pair in roles(report) if pair[1].name == name), ("", None))
 
 
 def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
-    """(bytes on each device of the values whose bytes are known, number of values whose bytes are not known)."""
+    """Return the bytes per device of all values with known bytes, and the number of the others."""
     sizes = [v.bytes_per_device for v in values if v.bytes_per_device is not None]
     return sum(sizes), len(values) - len(sizes)
 
 
 def values_headline(values: Sequence[Value]) -> str:
-    """`10 values, 3.37 GB per device`, what of them is on the host or unused, and how many have unknown bytes."""
-    held, unknown = total_bytes(on_device(values))
+    """Return `10 values, 3.37 GB per device`, with values on the host, unused values, and values of unknown size."""
+    total, unknown = total_bytes(on_device(values))
     host, _ = total_bytes([v for v in values if v.on_host and not v.unused])
     unused, _ = total_bytes([v for v in values if v.unused])
-    text = f"{plural(len(values), 'value')}, {format_bytes(held)} per device"
+    text = f"{plural(len(values), 'value')}, {format_bytes(total)} per device"
     text += f", {format_bytes(host)} on its host" if host else ""
     text += f", {format_bytes(unused)} unused" if unused else ""
     return text + (f" and {plural(unknown, 'value')} whose bytes are not known" if unknown else "")
 
 
 def beside_words(host: float, unused: Mapping[str, float]) -> tuple[str, ...]:
-    """What the sums of a device's memory leave out: bytes on the host, and arguments (tree path → bytes) that no result
-    needs."""
+    """Return words on what the memory sums omit: bytes on the host, and arguments that no result needs (tree path →
+    bytes)."""
     sentences = [f"in the host's memory for each device: {format_bytes(host)}"] if host else []
     if unused:
         ordered = sorted(unused, key=lambda name: (-unused[name], name))
@@ -82,7 +82,7 @@ def beside_words(host: float, unused: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def values_section(title: str, values: Sequence[Value]) -> Section | Block:
-    """Arguments, or outputs, under a heading that sums them."""
+    """Return arguments or outputs under a heading with their total."""
     if not values:
         return section(title, lead="none")
     fold = "open" if len(values) <= 16 else "closed"
@@ -98,8 +98,8 @@ def values_table(
     kept: int = 0,
     name: str = "",
 ) -> Table:
-    """The values in the order given, `roles` beside their names, the `changed` ones marked; `kept` rows can be
-    unfolded."""
+    """Return the values in the given order, `roles` beside their names, the `changed` ones marked; `kept` rows
+    unfold."""
     return table(
         values,
         ("name", lambda value: _name(value, (roles or {}).get(value.name, ""))),
@@ -153,17 +153,22 @@ _BESIDES: tuple[tuple[str, Callable[[int], str]], ...] = (
 )
 
 
-def residuals_headline(residuals: Sequence[Residual]) -> str:
-    """How many values are kept, their bytes on one device, and how many are needed that take no memory of their own."""
+def residuals_headline(residuals: Sequence[Residual], planned: float | None = None) -> str:
+    """Return the number of kept values, their bytes per device, and how many take no memory of their own.
+
+    `planned` is the bytes per device of all temporaries in the compiler's plan.
+    """
     kept = [r for r in residuals if r.takes_memory]
     size = sum(r.value.bytes_per_device or 0 for r in kept)
     text = f"{plural(len(kept), 'value')} kept for the backward pass, {format_bytes(size)} per device"
+    if planned is not None and size > planned:
+        text += f" as traced (the compiler's plan keeps less: all its temporaries are {format_bytes(planned)})"
     more = [say(n) for kind, say in _BESIDES if (n := sum(r.kind == kind for r in residuals))]
     return text + (f"; also {', '.join(more)}" if more else "")
 
 
-def residuals_section(residuals: Sequence[Residual]) -> Section:
-    """What the forward pass keeps, and what is recomputed, the largest of each kind first."""
+def residuals_section(residuals: Sequence[Residual], planned: float | None = None) -> Section:
+    """Return the activations that the forward pass keeps, and those that are recomputed, largest first."""
     rows = table(
         sorted(residuals, key=lambda r: (list(_KINDS).index(r.kind), -(r.value.bytes_per_device or 0))),
         ("what", lambda r: _KINDS[r.kind]),
@@ -177,11 +182,12 @@ def residuals_section(residuals: Sequence[Residual]) -> Section:
         most=40,
         noun="value",
     )
-    return section("Residuals", rows, lead=residuals_headline(residuals), fold="closed")
+    return section("Residuals", rows, lead=residuals_headline(residuals, planned), fold="closed")
 
 
 def residual_name(residual: Residual) -> str:
-    """The operation that made it, its `checkpoint_name`, and how many of a scan's iterations it has or is made in."""
+    """Return the operation, its `checkpoint_name`, and the number of scan iterations that it is kept or recomputed
+    in."""
     text = residual.value.name
     if residual.checkpoint_name:
         text += f" '{residual.checkpoint_name}'"

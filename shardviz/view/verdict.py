@@ -1,7 +1,7 @@
-"""The verdict: how long a step takes, whether it fits, how many tokens a chip makes, and in a sentence what bounds it.
+"""The verdict: step time, memory, tokens per second and chip, and a sentence on what bounds the step.
 
-Its numbers are the cost's own. A plan that does not fit says so first, then a mesh axis that is of no use; then, unless
-both are said, comes what takes longest, with its line.
+The numbers are the cost's own. The sentence first says if the plan does not fit, then names unused mesh axes. Unless
+both apply, the largest share of the step follows, with its line.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _VERBS = {
 
 
 def verdict_document(results: Results) -> Document:
-    """Paragraphs by name: `top-step`, `top-memory`, `top-rate`, each an amount and what it is; and `verdict`, which is
-    alone where no machine gives times."""
+    """Return the paragraphs `top-step`, `top-memory` and `top-rate`, each an amount with words, and `verdict`; only the
+    latter without a machine."""
     cost, report = results.cost(), results.report
     if cost is None:
         return Document(blocks=(paragraph(*_no_cost(results), name="verdict"),), mesh=report.mesh)
@@ -55,7 +55,7 @@ def verdict_document(results: Results) -> Document:
 
 
 def _memory(needs: Needs) -> Paragraph:
-    """`60.1 of 103 GB`, and how much is to spare or too much; or that no compiler has planned it."""
+    """Return `60.1 of 103 GB` and how much is free or missing; or that no compiler has planned it."""
     tab, tip = ("tab", "memory"), memory_words(needs)
     if needs.usable is None:
         amount = words(needs.text, strong=True, tip=tip, selects=tab)
@@ -73,7 +73,7 @@ def _memory(needs: Needs) -> Paragraph:
 
 
 def _rate(cost: StepCost) -> Paragraph | None:
-    """Tokens (or samples) a second for each chip; where their number is not known, chip-seconds."""
+    """Return tokens (or samples) per second and chip; chip-seconds if their number is unknown."""
     each = cost.tokens_per_s_per_chip
     if each is not None:
         rate = words(format_number(each), strong=True, tip=tokens_words(cost))
@@ -86,7 +86,6 @@ def _rate(cost: StepCost) -> Paragraph | None:
 
 
 def _no_cost(results: Results) -> Iterator[Piece]:
-    """Why there are no times; and where most bytes are sent."""
     yield from no_times(results.priced()[0].trouble, "to see times, and what bounds the step.")
     moves = max(sum_collectives(results.report.collectives, "source"), key=lambda total: total.sent_bytes, default=None)
     if moves is not None:
@@ -97,19 +96,18 @@ def _no_cost(results: Results) -> Iterator[Piece]:
 
 
 def _no_room(cost: StepCost) -> Iterator[Piece]:
-    """That the plan does not fit, and what takes most."""
     if cost.needs.fits is False:
-        told = f"{fits_word(cost.needs).capitalize()}."
-        yield words(told, strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
+        sentence = f"{fits_word(cost.needs).capitalize()}."
+        yield words(sentence, strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
         if cost.needs.parts:
             part, size = max(cost.needs.parts.items(), key=lambda item: item[1])
             short = cost.bound == "compute"  # as what comes behind it is
-            held = f": {format_bytes(size)}." if short else f" take {format_bytes(size)} a device."
-            yield words(part.capitalize() + held, tip="on each device" if short else "")
+            amount_text = f": {format_bytes(size)}." if short else f" take {format_bytes(size)} a device."
+            yield words(part.capitalize() + amount_text, tip="on each device" if short else "")
 
 
 def _useless(results: Results) -> Iterator[Piece]:
-    """The mesh axes that nothing is sharded along: as many chips the fewer would do."""
+    """Yield the mesh axes that nothing is sharded along; the step needs as many times fewer chips."""
     idle = tuple(axis for f in results.findings if f.rule == "idle-axis" for axis in f.axes)
     if idle:
         mesh, chips = results.report.mesh, results.machine.num_chips
@@ -122,7 +120,7 @@ def _useless(results: Results) -> Iterator[Piece]:
 
 
 def _bound(cost: StepCost, *, short: bool) -> Iterator[Piece]:
-    """What takes longest; short where other sentences stand before it, so that all fit into three lines."""
+    """Yield what takes longest; `short` if other sentences precede it, so that all fit three lines."""
     spent = {each.what: each for each in reversed(spendings(cost))}  # the one that costs most of each
     if cost.seconds is None:
         yield words("The compute is not known", strong=True)
@@ -145,7 +143,7 @@ def _bound(cost: StepCost, *, short: bool) -> Iterator[Piece]:
 def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator[Piece]:
     yield words("Compute-bound:", strong=True, tone="good" if cost.needs.fits is not False else "")
     taken = f"matrix products take {_of(cost.step.compute, cost)}{'.' if short else ''}"
-    yield words(taken, tip=f"{format_flops(cost.flops)} on each device, at the chip's peak rate")
+    yield words(taken, tip=f"{format_flops(cost.flops)} on each device, as scheduled")
     if short:
         return
     lines = {} if spent is None else spent.lines
@@ -157,13 +155,13 @@ def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator
 
 
 def _communication(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
-    """`Communication-bound: collectives take 31 of 39 s; 30 s gathering x over data at llama.py:65.`"""
+    """Yield `Communication-bound: collectives take 31 of 39 s; 30 s gathering x over data at llama.py:65.`"""
     yield words("Communication-bound:", strong=True, tone="bad")
     yield words(f"collectives take {_of(cost.step.communication, cost)}")
     if spent is None:
         yield words(".")
         return
-    tip = f"{format_bytes(spent.bytes)} of operands on each device"
+    tip = f"{format_bytes(spent.bytes)} sent by each device"
     yield words(f"; {format_seconds(spent.seconds)} {_VERBS.get(spent.kind, spent.kind)}", tip=tip)
     names = dict.fromkeys(c.operand for c in spent.collectives)
     arguments = [v.name for v in cost.report.arguments if v.name in names]
@@ -180,5 +178,5 @@ def _communication(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
 
 
 def _of(seconds: float, cost: StepCost) -> str:
-    """`4.99 of 8.35 s`."""
+    """Return `4.99 of 8.35 s`."""
     return pair(format_seconds(seconds), format_seconds(cost.seconds), " of ")

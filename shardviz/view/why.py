@@ -1,4 +1,4 @@
-"""Why a value is sharded as it is, and why a collective is there: a sentence first, then the chain as a table."""
+"""Why a value is sharded as it is, and why a collective exists: a sentence, then the chain of causes as a table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BOUNDARY = {"call": "function", "loop": "loop", "branch": "branch", "shard_map"
 
 @document.register
 def why_document(answer: Why) -> Document:
-    """A value: a section for each mesh axis, then where its dimensions were contested."""
+    """Return a section per mesh axis of a value, then the contested dimensions."""
     value = answer.value
     name = value.label or value.name
     title = (words("why"), code(name, strong=True, selects=("value", value.name)))
@@ -58,7 +58,7 @@ def why_document(answer: Why) -> Document:
 
 @document.register
 def collective_document(answer: CollectiveWhy) -> Document:
-    """A collective: what needs it, where the axes come from, what would avoid it."""
+    """Return a collective's cause, the origin of its axes, and how to avoid it."""
     c, need = answer.collective, answer.need
     title = (words("why"), words(c.kind, strong=True), words("over"), axes(c.axes))
     resharded: list[Piece] = [code(need.value)]
@@ -70,7 +70,7 @@ def collective_document(answer: CollectiveWhy) -> Document:
 
 
 def _blocks(answer: Why | CollectiveWhy, name: str = "") -> Iterator[Block]:
-    """The axes, the contest, ways round a collective, and how often Shardy was run."""
+    """Yield the axes, the contest, alternatives to a collective, and the number of Shardy runs."""
     yield from (axis_section(each, answer.source, name) for each in answer.axes)
     need = answer.need.words if isinstance(answer, CollectiveWhy) else ""
     if answer.contest:
@@ -88,7 +88,7 @@ def _blocks(answer: Why | CollectiveWhy, name: str = "") -> Iterator[Block]:
 
 
 def axis_section(why: AxisWhy, source: SourceText, name: str = "") -> Section:
-    """Why one axis is on a value, or is not; `name` overrides the value's name."""
+    """Return why an axis shards a value, or why not; `name` overrides the value's name."""
     name, there = name or why.value, why.dimension is not None
     blocks = [*(_present(name, why) if there else _absent(name, why, source))]
     if why.chain:
@@ -136,7 +136,6 @@ def _present(name: str, why: AxisWhy) -> Iterable[Block]:
 
 
 def _causes(causes: Sequence[Cause]) -> Table:
-    """A row a cause, the nearest first."""
     return table(
         causes,
         ("cause", lambda c: _source(c.source)[:-1]),
@@ -150,22 +149,21 @@ def _causes(causes: Sequence[Cause]) -> Table:
 
 
 def _source(source: Source) -> tuple[Piece, ...]:
-    """A source, and last its spec."""
     before = (words(source.lead),) if source.lead else ()
     selects = ("value" if source.role in ("argument", "output") else "line", source.name)
     return (*before, code(source.name, selects=selects), spec(source.spec))
 
 
 def _chain(why: AxisWhy, source: SourceText) -> Table:
-    """From the first cause to the value, a row for each operation; functions, loops and branches in between that pass
-    the axis on share a row."""
+    """Return a row per operation from the first cause to the value; intermediate functions, loops and branches share a
+    row."""
 
-    def made(op: Piece, frame: Frame | None) -> tuple[Piece, ...]:
+    def operation(op: Piece, frame: Frame | None) -> tuple[Piece, ...]:
         return pieces(op, None if frame is None else _short(frame, source))
 
     start, where = why.chain[0].before, why.causes[0].source if why.causes else None
     selects = ("value", start.name) if where is not None and where.role in ("argument", "output") else None
-    head = made(words("from", strong=True), where and where.source)
+    head = operation(words("from", strong=True), where and where.source)
     ends = code(start.name, selects=selects), spec(start.spec)
     rows: list[tuple[Cell, ...]] = [(head, f"dimension {start.dimension}", *ends, "")]
     for boundary, run in groupby(why.chain, key=lambda hop: hop.op in _BOUNDARY):
@@ -173,13 +171,13 @@ def _chain(why: AxisWhy, source: SourceText) -> Table:
         if boundary:
             through, end = ", ".join(dict.fromkeys(_BOUNDARY[hop.op] for hop in hops)), hops[-1].after
             passed = words("passed through unchanged", quiet=True)
-            head = made(words(through, strong=True), hops[0].source)
+            head = operation(words(through, strong=True), hops[0].source)
             rows.append((head, passed, code(end.name), spec(end.spec), ""))
             continue
         for hop in hops:
             does = f"{hop.words} (backwards)" if hop.backwards else hop.words
             end = code(hop.after.name), spec(hop.after.spec)
-            rows.append((made(code(hop.op, strong=True), hop.source), does, *end, code(hop.rule, quiet=True)))
+            rows.append((operation(code(hop.op, strong=True), hop.source), does, *end, code(hop.rule, quiet=True)))
     heads = Column("step"), wrapped("what it does"), Column("value"), Column("spec"), Column("rule")
     steps = tuple(row(*cells, selects=("step", f"{why.axis}:{n}")) for n, cells in enumerate(rows))
     return Table(columns=heads, rows=steps, noun="step", name="why-chain", first=40, most=200)
@@ -212,7 +210,6 @@ def _absent(name: str, why: AxisWhy, source: SourceText) -> Iterable[Block]:
 
 
 def _choice(contest: Contest) -> Table:
-    """Chosen against wanted, and which is cheaper."""
     tone = "warn" if contest.verdict == "wanted is cheaper" else ""
     verdict = contest.verdict + (f": {contest.reason}" if contest.reason else "")
     chosen = words(f"chosen: {contest.value}", strong=True), contest.chosen_spec, contest.chosen, verdict
@@ -229,7 +226,6 @@ def _choice(contest: Contest) -> Table:
 
 
 def _effects(first: Effect, of: Any) -> list[Any]:
-    """Columns of what a plan costs; of the step only where the first has a time."""
     amounts: list[tuple[str, Any]] = [
         ("collectives", lambda effect: f"{effect.collectives:,}"),
         ("operand bytes", lambda effect: format_bytes(effect.bytes)),
@@ -246,7 +242,6 @@ def _effects(first: Effect, of: Any) -> list[Any]:
 
 
 def _ways(ways: Sequence[Way]) -> Section:
-    """What would avoid a collective, each way tried, with what it costs."""
     timed = any(way.after.seconds is not None for way in ways)
     judgements = {"wanted is cheaper": "cheaper", "chosen is cheaper": "but slower" if timed else "but it costs more"}
 
@@ -271,10 +266,9 @@ def _ways(ways: Sequence[Way]) -> Section:
 
 
 def _at(frame: Frame | None, source: SourceText) -> tuple[Piece, ...]:
-    """A source line, with its text."""
     return () if frame is None else (line(frame, source),)
 
 
 def _short(frame: Frame | None, source: SourceText) -> Piece:
-    """A source line in a table: its text is the tip."""
+    """Return a source line for a table; its text is the tip."""
     return words("") if frame is None else line(frame, tip=frame.text_in(source))

@@ -7,7 +7,6 @@ from tests.truth import answers_of
 SCRIPT = """
 import json
 import jax, jax.numpy as jnp
-import shardviz as sv
 from jax.sharding import PartitionSpec as P
 
 traces = []
@@ -30,9 +29,12 @@ def ask(name, question):
 
 S = jax.ShapeDtypeStruct((8, 8), "float32")
 ask("before", lambda: None)
+sv = ask("import", lambda: __import__("shardviz"))
 program = ask("trace", lambda: sv.trace(f, S, S))
 plan = sv.Plan("a=2", in_specs=(P(None, "a"), P("a")))
 ask("propagate", lambda: program.propagate(plan))
+ask("for a TPU", lambda: program.propagate(sv.Plan("a=4"), target="tpu v5e:2x2"))
+ask("dimensions", lambda: program.dimensions)
 ask("constrain", lambda: program.propagate(plan.constrain("h", P("a"))))
 ask("why", lambda: program.why(plan, "h"))
 gradient = ask("grad", lambda: sv.trace(jax.grad(f), S, S))

@@ -1,5 +1,7 @@
 """What JAX's own functions do has the line that calls them, though JAX lowers some of them without any line."""
 
+import runpy
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -50,3 +52,17 @@ def test_every_collective_has_the_line_of_the_call(function, shapes, plan, lines
     for found in (partitioned.collectives, compiled.collectives, optimised):
         assert all(c.source is not None for c in found)
         assert {(c.source.file, c.source.line - first) for c in found} == {(__file__, line) for line in lines}
+
+
+def test_a_program_that_is_all_a_librarys_has_the_librarys_lines_whoever_asks(tmp_path):
+    """Of collectives on one line of a library, which makes every layer's product, each is told why it is there."""
+    library = tmp_path / "site-packages" / "layers.py"
+    library.parent.mkdir()
+    net = "product = lambda x, w: x @ w\ndef net(x, *ws):\n    for w in ws: x = product(x, w)\n    return x"
+    library.write_text(net)
+    weights = [jax.ShapeDtypeStruct((1024, 1024), jnp.float32)] * 3
+    program = sv.trace(runpy.run_path(str(library))["net"], SHAPE, *weights)
+    plan = sv.Plan("a=4", (P("a"),) * 4)
+    for report in (program.propagate(plan), program.partition(plan)):
+        assert {c.source.short for c in report.collectives} == {"layers.py:1"}
+        assert [program.why(plan, c).collective.operand for c in report.collectives] == ["ws[0]", "ws[1]", "ws[2]"]

@@ -19,7 +19,7 @@ from shardviz.errors import SpecError
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
-from shardviz.program.lower import edited_bytecode
+from shardviz.propagate.lower import edited_bytecode
 from shardviz.records import HostMemory
 from tests.ask.memory_truth import ARRAY, PROGRAMS, SIDE, counted
 from tests.truth import answers_of

@@ -87,16 +87,16 @@ def test_a_set_is_what_its_source_has():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"x y": 1}, "options['x y']: the name of a compiler option has letters, digits and _ alone"),
-        ({"<img src=x onerror=alert(1)>": 1}, "letters, digits and _ alone"),
-        ({"xla_a\n": 1}, "letters, digits and _ alone"),
-        ({3: 1}, "options[3]: the name"),
-        ({"x" * 300: 1}, "letters, digits and _ alone"),
-        ({"xla_dump_to": "/tmp"}, "report.stages has them"),
-        ({"xla_a": None}, "options['xla_a']=None: expected True or False, a number of 64 bits, or a text"),
-        ({"xla_a": 2**64}, "a number of 64 bits"),
-        ({"xla_a": float("nan")}, "a number of 64 bits"),
-        ({"xla_a": [1]}, "expected True or False"),
+        ({"x y": 1}, "options['x y']: expected a compiler option's name of letters, digits and _ only"),
+        ({"<img src=x onerror=alert(1)>": 1}, "letters, digits and _ only"),
+        ({"xla_a\n": 1}, "letters, digits and _ only"),
+        ({3: 1}, "options[3]: expected a compiler option"),
+        ({"x" * 300: 1}, "letters, digits and _ only"),
+        ({"xla_dump_to": "/tmp"}, "read report.stages"),
+        ({"xla_a": None}, "options['xla_a']=None: expected a bool, a 64-bit number or a text"),
+        ({"xla_a": 2**64}, "a 64-bit number"),
+        ({"xla_a": float("nan")}, "a 64-bit number"),
+        ({"xla_a": [1]}, "expected a bool"),
         ("xla_a=" + "1" * 20_000, "at most 10,000 characters"),
         ("'xla_a=1", "No closing quotation"),
         (
@@ -219,7 +219,7 @@ def test_cards_of_one_plan_with_other_options(program, plan, tmp_path):
     assert state.undo() and not state.plan.options and state.set_options({"xla_a": "x"})
 
 
-def test_presets_and_mends_keep_them(program, plan):
+def test_presets_and_fixes_keep_them(program, plan):
     chosen = plan.with_options("xla_tpu_scoped_vmem_limit_kib=65536")
     assert plan_of(program.propagate(chosen)).options == chosen.options
     state = ExplorerState(program, chosen, debounce=60, level="propagated")

@@ -11,7 +11,7 @@ import shardviz as sv
 from shardviz.ask.program import update_arguments
 from shardviz.errors import MeshError, ShardvizError
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.program.plan import is_by_name
+from shardviz.plan.plan import is_by_name
 
 
 def mlp(params, x):
@@ -258,3 +258,10 @@ def test_a_dimension_by_its_name_is_its_arrays_in_an_explorer_and_for_a_search()
     assert not state.set_plan(free.with_dimension("width", "data")) and "no dimension 'width'" in str(state.error)
     found = sv.search(program, "tpu v5e:2x4", plan=named, seconds=0.1, level="propagated")
     assert found.best is not None
+
+
+def test_axes_of_size_one_change_no_preset():
+    program = sv.gallery.mlp().program
+    few, many = (program.presets({"data": 4, **ones, "model": 2}) for ones in ({}, {"stage": 1, "expert": 1}))
+    steps = lambda presets: {r.name: (r.text, r.report and r.report.arguments) for r in presets.rows}  # noqa: E731
+    assert steps(few) == steps(many)

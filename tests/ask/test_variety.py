@@ -179,7 +179,7 @@ def test_no_arguments_and_no_results():
 
 def test_what_shardy_made_is_valid(monkeypatch):
     """The verifier is left out between passes; here it runs at the end."""
-    from shardviz.program import propagate as shardy
+    from shardviz.propagate import propagate as shardy
 
     example = sv.gallery.llama("8b")
     program, plan = example.program, example.plan

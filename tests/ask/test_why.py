@@ -19,7 +19,7 @@ from shardviz.errors import ShardvizError
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program import propagate as shardy
+from shardviz.propagate import propagate as shardy
 from shardviz.records.why import NEEDS, Effect, outcome
 from shardviz.view.document import Paragraph, Section, plain
 from shardviz.view.subjects import document
@@ -173,7 +173,7 @@ def test_a_needed_cause_and_all_axes(program):
     assert [a.axis for a in why.axes] == ["data", "model"]
     (cause,) = why.axis("data").causes
     assert (cause.source.name, cause.verdict, cause.enough) == ("x", "needed", True)
-    with pytest.raises(ShardvizError, match="'depth' was not asked for; asked were 'data', 'model'"):
+    with pytest.raises(ShardvizError, match="'depth': this answer has no such axis; it has 'data', 'model'"):
         why.axis("depth")
 
 

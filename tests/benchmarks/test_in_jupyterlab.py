@@ -115,7 +115,7 @@ leaves"""
 RAW = """import json, statistics, time
 from jax.extend.mlir import ir
 from jax.extend.mlir.passmanager import PassManager
-from shardviz.program.lower import edited
+from shardviz.propagate.lower import edited
 from jax.sharding import PartitionSpec as P
 from tests.benchmarks.test_leaves import program_of
 program, plan = llama.program, llama.plan

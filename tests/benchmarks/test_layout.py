@@ -6,7 +6,7 @@ import numpy as np
 
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
-from shardviz.program.resharding import moves
+from shardviz.stablehlo.resharding import moves
 
 SHAPE = (4096, 4096, 64, 64)
 SPEC = ("d", ("c", "a"), None, "b")

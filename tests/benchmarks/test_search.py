@@ -21,8 +21,8 @@ def test_a_candidate_costs_nine_tenths_of_shardys_pipeline_as_it_comes():
     """Propagated, its schedule listed and walked, its memory estimated."""
     example = sv.gallery.llama("70b")
     program, plan = example.program, example.plan
-    hunt = sv.search(program, "tpu v5p:4x4x4", level="propagated", stream=True)
-    scorer = Scorer(program, hunt.machine, hunt.scorer.lowered_for)
+    searching = sv.search(program, "tpu v5p:4x4x4", level="propagated", stream=True)
+    scorer = Scorer(program, searching.machine, searching.scorer.lowered_for)
     raw = pipeline(program, plan, scorer.lowered_for)
     specs, turn = [P(None, "data", "model"), P(None, None, "model")], iter(range(10**9))
 
@@ -66,11 +66,11 @@ def test_dimensions_of_the_70b_step_in_a_second_and_a_half():
 
 def test_two_workers_score_more_than_one_and_a_half_times_what_one_does():
     example = sv.gallery.llama("70b")
-    hunt = sv.search(example.program, "tpu v5p:4x4x4", level="propagated", stream=True)
-    choices = [c for tier in hunt.space.starts() for c in tier]
-    plans = {hunt.space.key(plan): plan for plan in map(hunt.space.plan, choices)}
+    searching = sv.search(example.program, "tpu v5p:4x4x4", level="propagated", stream=True)
+    choices = [c for tier in searching.space.starts() for c in tier]
+    plans = {searching.space.key(plan): plan for plan in map(searching.space.plan, choices)}
     tasks, ratios = dict(list(plans.items())[:24]), []
-    shared = Shared(hunt.scorer)
+    shared = Shared(searching.scorer)
     for _ in range(2):
         taken = []
         for count in (1, 2):
@@ -86,11 +86,7 @@ def test_two_workers_score_more_than_one_and_a_half_times_what_one_does():
 
 
 LLAMA, MOE = "data={},model={}", "data={},expert={}"
-SIZES = {
-    8: ("2x2x2", 4, 2),
-    64: ("4x4x4", 8, 8),
-    512: ("8x8x8", 64, 8),
-}
+SIZES = {8: ("2x2x2", 4, 2), 64: ("4x4x4", 8, 8), 512: ("8x8x8", 64, 8)}
 PROGRAMS = {
     "mlp": lambda n, a, b: sv.gallery.mlp(mesh=LLAMA.format(a, b)),
     "llama 70b": lambda n, a, b: sv.gallery.llama("70b", mesh=LLAMA.format(a, b)),
@@ -116,10 +112,10 @@ def test_the_memory_estimate_is_within_a_quarter_of_the_compilers_plan(devices):
         if (name, devices) in LARGE:
             continue
         example = make(devices, *sizes)
-        hunt = sv.search(example.program, f"tpu v5p:{topology}", level="propagated", stream=True)
-        about = hunt.scorer(example.plan).needs.total
+        searching = sv.search(example.program, f"tpu v5p:{topology}", level="propagated", stream=True)
+        about = searching.scorer(example.plan).needs.total
         memory = example.program.compile(example.plan, f"tpu v5p:{topology}").memory
-        share, vmem = about / memory.needed, memory.on_chip / hunt.machine.chip.needs("vmem_bytes")
+        share, vmem = about / memory.needed, memory.on_chip / searching.machine.chip.needs("vmem_bytes")
         said = f"{about / 1e9:8.3f} of {memory.needed / 1e9:8.3f} GB, {share:.2f}"
         print(f"{name:9s} {devices:4d}: {said}; {vmem:.0%} of VMEM besides")
         assert 0.75 <= share <= max(1.25, 1 + memory.on_chip / memory.needed), (name, devices)

@@ -6,12 +6,11 @@ import statistics
 import time
 from collections.abc import Callable
 
-from jax.extend.mlir import ir
 from jax.extend.mlir.passmanager import PassManager
 
 import shardviz as sv
-from shardviz.program.lower import CPU, LowerFor, edited
-from shardviz.program.propagate import PIPELINE
+from shardviz.propagate.lower import CPU, LowerFor
+from shardviz.propagate.propagate import PIPELINE, prepared
 
 
 def seconds(run: Callable[[], object], rounds: int = 5, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -25,12 +24,13 @@ def seconds(run: Callable[[], object], rounds: int = 5, clock: Callable[[], floa
 
 
 def pipeline(program: sv.Program, plan: sv.Plan, lowered_for: LowerFor = CPU) -> Callable[[], None]:
-    """Runs Shardy's pipeline on a plan's program. A rehearsal, which a process does once for a program, is left out."""
+    """Run Shardy's pipeline, with MLIR's verifier, on the module that XLA would hand to it. A rehearsal, which a
+    process does once for a program, is left out."""
     lowered = program._lowerings.lower(plan, lowered_for)
     lowered.rehearsed = True
 
     def run() -> None:
-        with lowered.module.context, ir.Location.unknown():
-            PassManager.parse(PIPELINE).run(edited(lowered, program.bind(plan)))
+        with lowered.entered():
+            PassManager.parse(PIPELINE).run(prepared(lowered, program.bind(plan)))
 
     return run

@@ -59,11 +59,7 @@ _SETTINGS = {
 }
 
 # Chromium's words for what is no fault of a notebook.
-_HARMLESS = (
-    "favicon",
-    "net::ERR_NAME_NOT_RESOLVED",
-    "net::ERR_INTERNET_DISCONNECTED",
-)
+_HARMLESS = ("favicon", "net::ERR_NAME_NOT_RESOLVED", "net::ERR_INTERNET_DISCONNECTED")
 
 _KERNEL_STATUS = """() => {
     const panel = window.jupyterapp?.shell.currentWidget;

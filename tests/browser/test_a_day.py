@@ -80,10 +80,10 @@ def test_a_day(browser, lab: Lab, page: LabPage):
     assert view.get_by_test_id(slot).inner_text() != before
 
     # what was tried and helps stands beside it: a click takes it, one undo takes it back
-    mend = most.locator("[data-offer^='remedy ']").first
-    expect(mend).to_be_visible(timeout=120_000)
+    fix = most.locator("[data-offer^='fix ']").first
+    expect(fix).to_be_visible(timeout=120_000)
     expect(most).not_to_contain_text("changes tried", timeout=120_000)
-    offer = mend.get_attribute("data-offer")
+    offer = fix.get_attribute("data-offer")
     taken = most.locator(f"[data-offer={json.dumps(offer)}]")
     moved(view, taken.first.click)
     expect(taken).to_have_count(0)

@@ -3,12 +3,13 @@ less than Binder's 2 GB. `SHARDVIZ_LAB_PYTHON` names another environment's Pytho
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
 import pytest
 
-from tests.browser.harness import Lab, LabPage
+from tests.browser.harness import ROOT, Lab, LabPage
 from tests.browser.views import edits, settled, state, unfold
 
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
@@ -80,37 +81,37 @@ def choose(view, page, slot: str, change: str, level: str) -> None:
     settled(view, before, level)
 
 
-# Lesson → its forms: where, a wrong answer, words of what it is told, the right answer.
+# Lesson → its forms: its name there, a wrong answer, words of the hint, the right answer.
 LESSONS = {
     "00_start_here": [
-        (5, memory(x="524 kB"), "data, which has 4 devices", memory(x="1.05 MB")),
+        ("one", memory(x="524 kB"), "data, which has 4 devices", memory(x="1.05 MB")),
         (
-            7,
+            "two",
             collectives(("all-gather", "model", "")),
             "part of the sum",
             collectives(("all-reduce", "model", "131 kB")),
         ),
-        (9, cheaper("FSDP"), "saves memory", cheaper("whole")),
+        ("three", cheaper("FSDP"), "saves memory", cheaper("whole")),
     ],
     "01_first_light": [
         (
-            12,
+            "held",
             memory(params="17.6 GB", momentum="17.6 GB", tokens="131 kB", kept="48 GB"),
-            "divide each array by 64",
+            "How many axes",
             memory(params="2.2 GB", momentum="2.2 GB", tokens="131 kB", kept="48 GB"),
         ),
-        (20, slots("propagated"), "first try", slots("propagated", *((w, "axis-data") for w in WEIGHTS))),
+        ("fix", slots("propagated"), "first try", slots("propagated", *((w, "axis-data") for w in WEIGHTS))),
     ],
     "02_where_the_bytes_lie": [
         (
-            16,
+            "weigh",
             memory(a="262 kB", b="262 kB", c="262 kB", d="524 kB"),
             "hold replicas",
             memory(a="262 kB", b="1.05 MB", c="262 kB", d="524 kB"),
         ),
-        (37, outputs("data", "model"), "stays with its dimension", outputs("model", "data")),
+        ("spec", outputs("data", "model"), "stays with its dimension", outputs("model", "data")),
         (
-            41,
+            "free",
             slots("partitioned", ("x-0", "axis-data"), ("x-1", "axis-model")),
             "the transpose exchanges the dimensions",
             slots(
@@ -120,11 +121,11 @@ LESSONS = {
         ),
     ],
     "03_a_matrix_product_four_ways": [
-        (9, collectives(("all-reduce", "Y", "")), "lacks a part of x", collectives(("all-gather", "Y", "4.19 MB"))),
-        (13, seconds("1.12 ms"), "there and back", seconds("2.24 ms")),
-        (19, cheaper("equal"), "who multiplies", cheaper("way 4")),
+        ("two", collectives(("all-reduce", "Y", "")), "lacks a part of x", collectives(("all-gather", "Y", "4.19 MB"))),
+        ("three", seconds("1.12 ms"), "there and back", seconds("2.24 ms")),
+        ("cheaper", cheaper("equal"), "who multiplies", cheaper("way 4")),
         (
-            31,
+            "block",
             slots("partitioned", ("w1-0", "remove-Y"), ("w1-1", "axis-Y")),
             "way 1 twice",
             slots("partitioned", ("w2-1", "remove-Y"), ("w2-0", "axis-Y")),
@@ -132,20 +133,20 @@ LESSONS = {
     ],
     "04_one_model": [
         (
-            9,
+            "first",
             memory(w="134 MB", m="4.29 GB", v="4.29 GB", x="33.6 MB", kept="1.95 GB"),
-            "whole on each device",
+            "Only the batch is sharded",
             memory(w="2.15 GB", m="4.29 GB", v="4.29 GB", x="33.6 MB", kept="1.95 GB"),
         ),
         (
-            19,
+            "second",
             collectives(("reduce-scatter", "data", "")),
             "keeps a part",
             collectives(("all-reduce", "data", "2.15 GB"), ("all-gather", "data", "268 MB")),
         ),
-        (26, cheaper("tensor parallel"), "adds activations", cheaper("ZeRO")),
+        ("third", cheaper("tensor parallel"), "adds activations", cheaper("ZeRO")),
         (
-            30,
+            "par",
             slots("partitioned"),
             "first try",
             slots("partitioned", ("w['up']-1", "axis-data"), ("w['down']-1", "axis-data")),
@@ -154,7 +155,13 @@ LESSONS = {
 }
 
 
-def mend(view, page) -> None:
+def place_of(name: str, asked: str) -> int:
+    """The cell that makes an exercise or a puzzle, by its variable."""
+    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+    return next(i for i, cell in enumerate(cells) if f"{asked} = sv.lessons." in "".join(cell["source"]))
+
+
+def fix(view, page) -> None:
     """Lesson 1: a plan is broken, costs four times as much, and what was tried and helps is taken."""
 
     def step() -> float:
@@ -166,7 +173,7 @@ def mend(view, page) -> None:
     bad = step()
     assert 3.5 < bad / good < 4.5
     view.get_by_test_id("fix").click()
-    offer = view.get_by_test_id("panel-most").locator("[data-offer^='remedy ']").first
+    offer = view.get_by_test_id("panel-most").locator("[data-offer^='fix ']").first
     expect(offer).to_be_visible(timeout=180_000)
     before = edits(view)
     offer.click()
@@ -182,21 +189,21 @@ def test_the_first_hour(browser, lab: Lab):
         try:
             page.open_notebook(f"{name}.ipynb")
             page.run_all(300)
-            for place, wrong, words, right in forms:
-                form = page.cell_output(place)
-                reveal = form.get_by_title(re.compile("^ask the compiler"))
+            for asked, wrong, words, right in forms:
+                form = page.cell_output(place_of(name, asked))
+                check = form.get_by_title(re.compile("^ask the compiler"))
                 wrong(form, page)
-                reveal.click()
+                check.click()
                 expect(form).to_contain_text(words, timeout=120_000)
                 expect(form).not_to_contain_text("asking the compiler", timeout=120_000)
                 expect(form.get_by_text("★★★")).to_have_count(0)
                 right(form, page)
-                reveal.click()
+                check.click()
                 expect(form.get_by_text("★★★").or_(form.get_by_text("100%")).first).to_be_visible(timeout=120_000)
                 most = max(most, lab.memory())
-                page.screenshot(f"{name}_{place}", of=form)
+                page.screenshot(f"{name}_{asked}", of=form)
             if name == "01_first_light":
-                mend(page.cell_output(6), page)
+                fix(page.cell_output(6), page)
                 most = max(most, lab.memory())
             page.assert_no_errors()
         finally:

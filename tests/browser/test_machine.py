@@ -59,7 +59,7 @@ def test_a_step_on_real_machines(lab: Lab, page: LabPage):
     expect(view.get_by_test_id("collectives-table")).to_contain_text("90.0 GB/s")
     page.screenshot("machine_collectives", of=view)
 
-    # by keys, with a mistake: JupyterLab takes none of them, and what was typed stays to be mended
+    # by keys, with a mistake: JupyterLab takes none of them, and what was typed stays to be fixed
     before = edits(view)
     view.get_by_test_id("target").focus()
     page.raw.keyboard.press("Enter")

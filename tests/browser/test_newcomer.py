@@ -1,4 +1,4 @@
-"""A newcomer's path in a real JupyterLab: open, read the verdict, take the first mend, understand why, keep the page;
+"""A newcomer's path in a real JupyterLab: open, read the verdict, take the first fix, understand why, keep the page;
 all in the first screen, so that the notebook need not be scrolled."""
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def test_a_newcomers_path(lab: Lab, page: LabPage):
     assert at("verdict").inner_text().startswith("Compute-bound: matrix products take")
     assert (at("verdict").get_attribute("title") or "").startswith("Compute-bound: matrix products take")
 
-    # the first mend is taken
+    # the first fix is taken
     at("fix").click()
     expect(at("panel-most")).not_to_contain_text("changes tried", timeout=120_000)  # as it does while it tries some
-    mend = at("panel-most").locator("[data-offer^='remedy ']").first
-    expect(mend).to_be_visible()
-    assert in_sight(page, mend)
+    fix = at("panel-most").locator("[data-offer^='fix ']").first
+    expect(fix).to_be_visible()
+    assert in_sight(page, fix)
     number = edits(view)
-    mend.click()
+    fix.click()
     settled(view, number, "partitioned")
     expect(view.locator(".sv-card")).to_have_count(2)
     assert view.evaluate("(output) => output.contains(document.activeElement)"), "its keys go on"

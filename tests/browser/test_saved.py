@@ -27,6 +27,10 @@ CUT = """() => [...document.querySelectorAll("main *")].filter((el) => el.checkV
   && el.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
   .map((el) => `${el.tagName} ${el.textContent.slice(0, 60)}`)"""
 
+# What is cut off until a person scrolls sideways.
+SCROLLS = """() => [...document.querySelectorAll(".table, pre, figure")]
+  .filter((el) => el.scrollWidth > el.clientWidth + 1).map((el) => `${el.tagName} ${el.textContent.slice(0, 60)}`)"""
+
 GROUND = "() => getComputedStyle(document.body).backgroundColor"
 
 
@@ -60,6 +64,7 @@ def test_a_page_is_read_offline(browser, path, width, scheme):
         assert page.locator("figure > svg").count() == 1
         assert page.locator("figure > svg").last.is_visible()
         assert page.evaluate(STICKS_OUT) == []
+        assert width < 1000 or page.evaluate(SCROLLS) == []
         ARTIFACTS.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=ARTIFACTS / f"saved_{width}_{scheme}.png", full_page=True)
         grounds = [page.evaluate(GROUND)]

@@ -113,6 +113,18 @@ def test_a_step_that_the_base_has_not_is_said_to_have_none(repository, run):
     assert "+5%: not known, as the base has no report" in told
 
 
+def test_a_base_that_does_not_import_is_no_pass(repository, run):
+    model = (repository / "stranger.py").read_text()
+    (repository / "stranger.py").write_text(f"print('loud')\nimport sys\nsys.exit(0)\n{model}")
+    git(repository, "checkout", "--quiet", "-B", "main")
+    git(repository, "commit", "--quiet", "--all", "--message=it exits")
+    (repository / "stranger.py").write_text(model)
+    ran = run("check", *BASE, "--json")
+    (failure,) = ran.data["steps"][0]["failures"]
+    assert ran.code == 1 and failure["rule"] == "base" and "sys.exit(0) is called" in failure["text"]
+    assert run("check", *BASE, "--accept", "base").code == 0
+
+
 @pytest.mark.parametrize(
     ("step", "base", "message"),
     [

@@ -83,16 +83,17 @@ def test_without_jupyterlab_it_says_what_to_install(monkeypatch, capsys, tmp_pat
 
 
 def test_jupyterlab_opens_on_the_first_notebook(shipped: Path):
-    words = lab_command(shipped, port=9999, browser=False, extra=["--debug"])
+    words = lab_command(shipped, first=FIRST, port=9999, browser=False, extra=["--debug"])
     assert words[:3] == [sys.executable, "-m", "jupyterlab"]
     assert f"--ServerApp.root_dir={shipped}" in words
     assert f"--LabApp.default_url=/lab/tree/{FIRST}" in words
     assert words[-1] == "--debug" and {"--port=9999", "--no-browser"} < set(words)
 
 
-def test_arguments_after_two_dashes_are_for_lab_only(capsys):
+def test_words_after_two_dashes_are_for_lab_and_run_only(capsys):
     assert main(["doctor", "--", "--debug"]) == 2
-    assert "only `shardviz lab` takes arguments for JupyterLab after `--`, not --debug" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "only `shardviz run`, for a script, and `shardviz lab`, for JupyterLab, take words after `--`" in told
 
 
 def test_without_a_command_it_helps(capsys):
@@ -191,6 +192,7 @@ def machine(monkeypatch):
     """Pretends that these packages are installed on such a machine."""
 
     def pretend(versions: dict[str, str], system: str = "linux", processor: str = "x86_64") -> tuple[TargetStatus, ...]:
+        monkeypatch.setattr(targets_module, "_read_targets", targets_module._read_targets.__wrapped__)
         monkeypatch.setattr(targets_module, "_version", {**PAIRED, **versions}.get)
         monkeypatch.setattr(targets_module, "_importable", lambda module: True)
         monkeypatch.setattr(targets_module, "_wanted", lambda package, extra: "0.0.50.")
@@ -205,7 +207,7 @@ def test_all_targets_are_ready_where_everything_is_installed(machine):
     assert [status.ready for status in machine({"libtpu": "0.0.50.1", **CUDA})] == [True, True, True]
 
 
-def test_what_is_missing_is_named_with_the_command_that_mends_it(machine):
+def test_what_is_missing_is_named_with_the_command_that_fixes_it(machine):
     cpu, tpu, gpu = machine({"nvidia-cuda-nvcc": "13.1.1"})
     assert (cpu.ready, cpu.missing, cpu.install) == (True, "", "")
     assert (tpu.ready, tpu.install) == (False, "pip install 'shardviz[tpu]'")

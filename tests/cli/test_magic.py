@@ -1,5 +1,6 @@
 """`%%shard` in a notebook: the last call of a cell is explored, and never run."""
 
+import json
 import sys
 
 import jax
@@ -9,6 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import shardviz as sv
+from shardviz.cli import main
 
 
 @pytest.fixture
@@ -45,6 +47,12 @@ def test_the_last_call_is_explored_and_what_stands_before_it_is_run(shell):
     assert source is not None and "x @ w" in source.text_in(report.source)
 
 
+def test_without_a_mesh_the_target_gives_one(shell):
+    shell.push({"jax": jax, "jnp": jnp})
+    explorer = shell.run_cell_magic("shard", "--target 'tpu v5e:2x4' --level propagated", CELL)
+    assert explorer.state.report.mesh.shape == {"data": 2, "model": 4}
+
+
 def test_what_is_no_call_is_explored_as_it_is(shell):
     shell.push({"example": sv.gallery.mlp()})
     explorer = shell.run_cell_magic("shard", "--level propagated", "example")
@@ -60,3 +68,44 @@ def test_a_cell_without_an_expression_at_its_end_is_told_what_is_wanted(shell, c
 def test_a_fault_in_the_cell_is_the_cells(shell):
     with pytest.raises(ZeroDivisionError):
         shell.run_cell_magic("shard", "--mesh data=2", "1 / 0\nlen([])")
+
+
+def test_a_cell_is_run_dry_as_a_whole(shell):
+    shell.push({"jax": jax, "jnp": jnp})
+    run = shell.run_cell_magic("dryrun", "--name dry", "x = jnp.ones((60_000, 30_000))\ny = x + 1")
+    assert shell.user_ns["dry"] is run
+    assert [p.name for p in run.programs][-1] == "add"
+    assert shell.user_ns["y"].shape == (60_000, 30_000)
+
+
+def test_a_script_is_run_dry_and_explored_in_a_notebook_that_run_open_writes(shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        "import sys, jax.numpy as jnp\nx = jnp.ones((60_000, 30_000))\ny = x + len(sys.argv)\nprint('done')"
+    )
+    opened = []
+
+    def lab(_, command):
+        opened.extend(word for word in command if "tree" in word)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.execv", lab)
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", "")
+    for _ in range(2):  # the second time the notebook is there
+        assert main(["run", "--steps", "0", "--open", "--", "python", "train.py", "--layers", "2"]) == 130
+    assert opened == ["--LabApp.default_url=/lab/tree/run_train_1.ipynb"] * 2
+    cells = json.loads((tmp_path / "shardviz-notebooks" / "run_train_1.ipynb").read_text())["cells"]
+    for cell in cells:
+        ran = shell.run_cell(cell["source"])
+        ran.raise_error()
+    assert [p.name for p in shell.user_ns["run"].programs] == ["broadcast_in_dim", "add"]
+    assert ran.result.run is shell.user_ns["run"]
+    assert main(["run", "--open", "--json", "--", "train.py"]) == 2
+
+
+def test_a_script_is_run_dry_as_the_help_says(shell, tmp_path, monkeypatch):
+    """Without an option before `--`, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import jax.numpy as jnp\nx = jnp.ones((60_000, 30_000))")
+    run = shell.run_line_magic("dryrun", "-- python train.py")
+    assert shell.user_ns["run"] is run and [p.name for p in run.programs] == ["broadcast_in_dim"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -42,6 +43,47 @@ def test_a_reader_that_has_enough_is_no_fault_and_files_are_written(tmp_path):
     assert schemas.wait(60) == 141 and schemas.stderr.read() == ""
     schemas.stderr.close()
     assert "report" in json.loads((tmp_path / "schemas.json").read_text())
+
+
+LOUD = """
+import atexit, ctypes, os, subprocess, sys, threading, time
+print("loud: import")
+sys.__stdout__.write("loud: sys.__stdout__\\n")
+os.write(1, b"loud: file descriptor 1\\n")
+ctypes.CDLL(None).puts(b"loud: C")
+subprocess.run(["echo", "loud: another process"])
+atexit.register(print, "loud: atexit")
+threading.Thread(target=lambda: (time.sleep(0.5), print("loud: thread"))).start()
+"""
+
+
+def test_what_a_persons_code_prints_is_no_part_of_the_answer(project):
+    model = (
+        (project / "stranger.py")
+        .read_text()
+        .replace("def loss(params, x):", "def loss(params, x):\n    print('loud: traced')")
+    )
+    (project / "stranger.py").write_text(model + LOUD)
+    words = command("report", "train", "--level", "propagated", "--json", "--quiet")
+    own = [sys.executable, "-m", "shardviz.cli", *words[3:]]
+    done = subprocess.run(own, cwd=project, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and json.loads(done.stdout)["level"] == "propagated"
+    assert done.stderr.count("loud: ") == 8
+
+
+@pytest.mark.parametrize("words", [SHOW, ("--help",), ("show", "--help")])
+@pytest.mark.parametrize("to", [">/dev/full", ">&-"])
+def test_standard_output_that_cannot_be_written_is_told(words, to):
+    own = shlex.join([sys.executable, "-m", "shardviz.cli", *words])
+    done = subprocess.run(["bash", "-c", f"{own} {to}"], env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "standard output" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_reader_of_the_help_that_has_enough_is_no_fault():
+    own = shlex.join([sys.executable, "-m", "shardviz.cli", "--help"])
+    script = f"{own} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 141) and done.stderr == ""
 
 
 def on_a_terminal(width: int) -> str:

@@ -1,6 +1,9 @@
-"""How a step is named, on the command line and in `pyproject.toml`; wrong input is told with the option and a mend."""
+"""How a step is named, on the command line and in `pyproject.toml`; wrong input is told with the option and a fix."""
 
 from __future__ import annotations
+
+import os
+import sys
 
 import pytest
 
@@ -18,11 +21,7 @@ def specs(ran) -> dict[str, str]:
 
 def test_a_step_of_the_configuration_is_the_one_that_is_asked_for(project, run):
     ran = run("report", "--json", "--level", "propagated")
-    assert specs(ran) == {
-        "params['down']": [["model"], []],
-        "params['up']": [["data"], ["model"]],
-        "x": [["data"], []],
-    }
+    assert specs(ran) == {"params['down']": [["model"], []], "params['up']": [["data"], ["model"]], "x": [["data"], []]}
     assert ran.data["step"]["target"] == "tpu v5p:2x2x2"
     assert not any(f["id"].startswith("not-donated") for f in ran.data["findings"]), "donate = [0] is read"
 
@@ -40,6 +39,13 @@ def test_a_function_its_file_or_a_function_with_its_arguments_is_a_step(project,
         model.write("made = make(512)\n")
     made = specs(run("report", "stranger:made", "--mesh", "data=2,model=4", *level))
     assert by_module == by_file == made and by_module["x"] == [["data"], []]
+
+
+def test_without_a_mesh_the_target_gives_one(project, run):
+    ran = run("report", "stranger:train_step", *GIVEN[:2], "--in-specs", "P(None, 'model'); P('data')", "--target",
+              "tpu v5e:2x4", "--level", "propagated", "--json")  # fmt: skip
+    assert ran.data["plan"]["mesh"]["sizes"] == [2, 4] and "on the mesh data=2,model=4" in ran.err
+    assert specs(ran)["x"] == [["data"], []]
 
 
 def test_specs_can_be_written_down(project, run):
@@ -100,6 +106,13 @@ def test_wrong_input_exits_with_2_and_says_what_to_do(project, run, words, messa
         ("[tool.shardviz.steps.train]\nlevel = 'compild'", "Invalid enum value 'compild' - at `$.steps[...].level`"),
         ("[tool.shardviz.steps.a]\n[tool.shardviz.steps.b]", "STEP: which one? there are a, b"),
         ("[tool.shardviz.steps.train]\nmax_mem = '1 GB'", "unknown field `max_mem`"),
+        ("tool = 3", "[tool.shardviz] is to be a table, not 3"),
+        ("[[tool.shardviz]]", "[tool.shardviz] is to be a table, not [{}]"),
+        (f"x = {'[' * 2000}{']' * 2000}", "cannot be read: maximum recursion depth exceeded"),
+        (f"x = {'9' * 5000}", "cannot be read: Exceeds the limit"),
+        ("[tool.shardviz.steps.train]\ndonate = '0,opt'", "steps.train: donate = '0,opt'; write donate = [0, \"opt\"]"),
+        ("[tool.shardviz.steps.train]\nstatic = 0", "steps.train: static = 0; write static = [0]"),
+        ("[tool.shardviz.steps.train]\nforbid = 'any'", "forbid = 'any'; write forbid = [\"any\"]"),
     ],
 )
 def test_a_wrong_configuration_is_told(project, run, text, message):
@@ -115,6 +128,52 @@ def test_a_fault_in_the_persons_module_is_told_with_its_line(project, run):
     assert "other.py:2" in ran.err
     (project / "other.py").write_text("import nonesuch_package\n")
     assert "importing other wants 'nonesuch_package', which is not installed" in run("report", "other:f").err
+
+
+EXITS = {
+    "a module": ("import sys; sys.exit(0)", "exits:step"),
+    "arguments": ("def step(x): return x\ndef exits(): exit(0)", "exits:exits"),
+    "what is traced": ("import sys\ndef step(*x): sys.exit(0)", "stranger:arguments"),
+    "an attribute": ("class A:\n def __getattr__(self, name): exit(0)\n def __call__(self): return 0\nstep = A()", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "args"), EXITS.values(), ids=EXITS)
+def test_a_persons_exit_is_no_pass(project, run, code, args):
+    (project / "exits.py").write_text(code)
+    sys.modules.pop("exits", None)
+    words = ("--mesh", "x=2", "--level", "propagated", "--forbid", "all-to-all", *(["--args", args] if args else []))
+    ran = run("check", "exits:step", *words)
+    assert ran.code == 2 and "exit" in ran.err and "exits.py:" in ran.err and "fault of shardviz" not in ran.err
+
+
+def test_what_a_persons_object_raises_is_told_with_its_line(project, run):
+    odd = "class Odd:\n    def __getattr__(self, name):\n        raise RuntimeError(name)\n"
+    (project / "other.py").write_text(odd + "    def __call__(self, x):\n        return x\nstep = Odd()\n")
+    ran = run("report", "other:step", "--args", "stranger:arguments", "--mesh", "x=2")
+    assert ran.code == 2 and "RuntimeError: " in ran.err and "other.py:3" in ran.err
+
+
+DIGITS, DASHES = "9" * 5000, "-" * 3000 + "1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "train", "--donate", DIGITS),
+        ("report", "train", "--mesh", f"x={DIGITS}"),
+        ("show", f"f32[{DIGITS}]", "P()", "--mesh", "x=2"),
+        ("search", "train", "--target", "v5e", "--level", "propagated", "--pin", f"model={DIGITS}"),
+        ("sweep", "stranger:make", "--over", f"batch={DASHES}", "--mesh", "data=2,model=4"),
+        ("sweep", "stranger:make", "--over", f"batch={DIGITS}", "--mesh", "data=2,model=4"),
+        ("check", "train", "--max-step-time", "1e999s", "--level", "propagated"),
+        ("check", "train", "--golden", os.devnull, "--level", "propagated"),
+    ],
+    ids=lambda words: f"{words[0]} {words[-1][:12]}",
+)
+def test_input_beyond_all_bounds_exits_with_2(project, run, words):
+    ran = run(*words)
+    assert ran.code == 2 and ran.out == "" and "Traceback" not in ran.err and len(ran.err) < 8000
 
 
 @pytest.mark.parametrize("text", ["", "[8]", "bf16", "bf16[8", "bf16[8,x]", "bf17[8]"])

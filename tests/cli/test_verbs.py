@@ -37,7 +37,7 @@ RIGHT = {
     "check": ("check", *TRAIN, "--forbid", "any inside loop"),
     "compare": ("compare", "old.json", "new.json"),
     "why": ("why", "train", "params['up']"),
-    "mends": ("mends", *TRAIN, "--findings", "1"),
+    "fixes": ("fixes", *TRAIN, "--findings", "1"),
     "search": ("search", *TRAIN, "--seconds", "1", "--keep-mesh", "--pin", "x=P('data')"),
     "sweep": ("sweep", "stranger:make", "--over", "batch=256,512", "--mesh", "data=2,model=4", *POD),
     "timeline": ("timeline", *TRAIN),
@@ -56,7 +56,7 @@ WRONG = [
     (("why", "mlp", "a", "b"), "expected [STEP] VALUE, not 3 words"),
     (("why", "mlp", "nonesuch"), "the propagated report has no value of this name"),
     (("why", "mlp", "all-to-all"), "there is no such collective at level propagated; there are all-gather"),
-    (("mends", "mlp", "--findings", "0"), "0 is not in the range x>=1"),
+    (("fixes", "mlp", "--findings", "0"), "0 is not in the range x>=1"),
     (("search", "mlp"), "--target: a search is for a machine with a speed"),
     (("search", "mlp", *POD, "--seconds", "0"), "0.0 is not in the range x>0"),
     (("search", "mlp", *POD, "--pin", "x"), "--pin 'x': expected NAME=VALUE"),
@@ -70,17 +70,18 @@ WRONG = [
     (("reshard", ARRAY, "P()", "P('y')", "--mesh", "x=2"), "the mesh has no axis 'y'"),
     (("reshard", ARRAY, "P()", "P('x')", "--mesh", "x=2", *POD), "a mesh of 2 is 2 devices, but tpu v5p:2x2x2"),
     (("compare", "nonesuch.json", "new.json"), "OLD: 'nonesuch.json' cannot be read: No such file"),
-    (("compare", "pyproject.toml", "new.json"), "OLD: this is no shardviz report: not JSON"),
+    (("compare", "pyproject.toml", "new.json"), "OLD: this is not a shardviz report: not JSON"),
     (("check",), "train: there is nothing to check"),
     (("check", "mlp", "--forbid", "gather"), "--forbid 'gather': expected a kind of collective"),
     (("check", "mlp", "--max-step-time", "5s"), "--max-step-time: a step has a time on a machine; give --target"),
     (("check", "mlp", *POD, "--max-step-time", "5"), "--max-step-time: step_time='<= 5': expected a bound such as"),
     (("check", "mlp", *POD, "--max-step-time", "+5%"), "--max-step-time +5%: more than what? give --base"),
     (("check", "mlp", "--max-memory", "90%"), "--max-memory 90%: of which machine? give --target"),
-    (("schema", "nonesuch"), "VERB 'nonesuch': it prints no JSON; there are report, compare"),
+    (("schema", "nonesuch"), "VERB 'nonesuch': it prints no JSON; there are run, report, compare"),
+    (("run", "--devices", "8"), "shardviz run needs a script after --, such as: shardviz run --devices 8 -- python"),
     (("completion", "csh"), "'csh' is not one of 'bash', 'zsh', 'fish'"),
     (("lab", "--port", "x"), "'x' is not a valid integer"),
-    (("report", "mlp", *QUICK, "--out", "report.docx"), "'.docx' is no kind of file that is written here"),
+    (("report", "mlp", *QUICK, "--out", "report.docx"), "'.docx' is not a supported kind of file"),
     (("report", "mlp", *QUICK, "--out", "no/such/folder.md"), "there is no folder 'no/such'"),
     (("comment",), "Missing option '--base'"),
     (("targets", "all"), "Got unexpected extra argument (all)"),
@@ -107,7 +108,7 @@ MORE = {
 }
 AS_IT_IS = ("skill", "schema", "completion", "targets", "doctor")
 """What prints JSON, Markdown, a script or a list, which are as wide as they are."""
-ASKS_THE_PERSON = ("report", "check", "why", "mends", "search", "sweep", "timeline", "reshard")
+ASKS_THE_PERSON = ("report", "check", "why", "fixes", "search", "sweep", "timeline", "reshard")
 """What runs code of the person before it answers."""
 
 
@@ -139,7 +140,7 @@ def files(folder) -> set[str]:
 
 
 def test_every_verb_stands_in_the_tables():
-    assert {*RIGHT, "comment", "lab", "mcp"} == {*cli.commands} == {words[0] for words, _ in WRONG}
+    assert {*RIGHT, "comment", "lab", "mcp", "run"} == {*cli.commands} == {words[0] for words, _ in WRONG}
 
 
 @pytest.mark.parametrize("words", (RIGHT | MORE).values(), ids=RIGHT | MORE)

@@ -234,9 +234,9 @@ class TestBadFiles:
         ("content", "word"),
         [
             (b"", "empty"),
-            (b"no export at all", "no export"),
-            (bytes(range(256)) * 8, "no export"),
-            (b"\x00" * 4096, "no export"),
+            (b"no export at all", "not an export"),
+            (bytes(range(256)) * 8, "not an export"),
+            (b"\x00" * 4096, "not an export"),
             (b"module @jit_f {}" * 8, "MLIR as text"),
             (b"HloModule jit_f" * 8, "HLO"),
         ],

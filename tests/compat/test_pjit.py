@@ -89,7 +89,7 @@ def test_from_gda_is_the_arguments_own_sharding_when_explored():
     report = sv.analyze(fn, x, array(8, 8), mesh=MESH)
     assert [str(v.spec) for v in report.arguments] == ["P(None, 'model')", "P(None, None)"]
     assert {c.axes for c in report.collectives} == {("model",)}
-    with pytest.raises(SpecError, match="y is FROM_GDA, the sharding that it has, but it has none"):
+    with pytest.raises(SpecError, match="y is FROM_GDA, the array's own sharding, but the array has none"):
         sv.trace(pjit(lambda x, y: x, FROM_GDA, None), x, array(8, 8))
     with pytest.raises(SpecError, match=r"x is partitioned as P\(None, 'model'\) over data=4,model=2 already"):
         sv.trace(pjit(lambda x: x, P("data"), None), x)
@@ -139,7 +139,7 @@ RULES = [
     (
         lambda: pjit(lambda a: a, FROM_GDA, None),
         (array(4),),
-        "a is FROM_GDA, the sharding that it has, but it has none",
+        "a is FROM_GDA, the array's own sharding, but the array has none",
     ),
     (lambda: pjit(lambda a: a, None, None), ("adam",), "argument.* is a str"),
 ]
@@ -162,7 +162,7 @@ def test_arguments_are_positional_and_lists_are_tuples():
 
 
 def test_it_is_not_run_and_the_code_that_is_says_the_same(step):
-    with pytest.raises(TraceError, match=r"this pjit of train_step is explored and not run: .*code\(plan\)"):
+    with pytest.raises(TraceError, match=r"this pjit of train_step cannot run, only be explored; .*code\(plan\)"):
         tutorial.p_train_step(*step._call.args)
     assert "jax.jit(" in step.code(sv.Plan("data=4,model=2"))
 

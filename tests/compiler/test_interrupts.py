@@ -164,6 +164,6 @@ def test_a_fork_has_its_own_answers(tmp_path):
         tmp_path,
     )
     for (waited, right, again, _, code, seconds), wanted in zip(found["forks"], (7, 0), strict=True):
-        assert "of which this one is a fork" in waited and waited == again and right
+        assert "of which this process is a fork" in waited and waited == again and right
         assert code == wanted and seconds < 15
     assert found["running"] and found["end"].startswith("CompileStopped: the compile was stopped") and found["right"]

@@ -65,12 +65,7 @@ ENTRY %main (a: f32[64], i: s32[]) -> f32[16] {
   %all-reduce.2 = f32[64]{0} all-reduce(%a), channel_id=2, replica_groups={{0,1,2,3}}, to_apply=%sum
   ROOT %f = f32[16]{0} fusion(%all-reduce.2, %i), kind=kCustom, calls=%scattered
 }""")
-    assert told(entries)[:4] == [
-        "begin all-reduce.2",
-        "end all-reduce.2",
-        "begin all-reduce.1",
-        "end all-reduce.1",
-    ]
+    assert told(entries)[:4] == ["begin all-reduce.2", "end all-reduce.2", "begin all-reduce.1", "end all-reduce.1"]
 
 
 CHAIN = """
@@ -284,16 +279,7 @@ ENTRY %main (a: f32[64,64], w: f32[16,64]) -> f32[64,64] {
 }"""
     )
     entries = schedule_of(module)
-    assert told(entries) == [
-        "begin g",
-        "begin h",
-        "work one",
-        "end h",
-        "work two",
-        "begin r",
-        "end g",
-        "end r",
-    ]
+    assert told(entries) == ["begin g", "begin h", "work one", "end h", "work two", "begin r", "end g", "end r"]
     assert entries[1].after == ("g",)
 
 

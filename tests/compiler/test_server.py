@@ -24,7 +24,7 @@ import shardviz as sv
 from shardviz import processes
 from shardviz.errors import CompileCrashed, CompileMemoryLimit, CompileRefused, CompileStopped, CompileTimeout
 from shardviz.processes import client, dumps
-from shardviz.program import propagate as shardy
+from shardviz.propagate import propagate as shardy
 
 PLAN = sv.Plan("x=4", (P("x"), None))
 SERVER = b"shardviz.processes.main".hex()  # in its command line
@@ -161,6 +161,47 @@ def test_a_child_killed_in_mid_compile(sign):
     assert future.state == "crashed" and works()
 
 
+LEAVES = """
+import os, time
+
+def leave(data, *, path):  # starts a process, which its parent leaves
+    if not os.fork():
+        if not os.fork():
+            with open(path + ".new", "w") as file:
+                file.write(str(os.getpid()))
+            os.rename(path + ".new", path)
+            time.sleep(60)
+        os._exit(0)
+    os.wait()
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    time.sleep(60.0 * len(data))
+"""
+
+
+@pytest.mark.parametrize("end", ["by itself", "stopped", "with the server"])
+def test_what_a_child_has_started_ends_with_it(tmp_path, monkeypatch, end):
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "pid"
+    job = processes.submit(processes.Trial("leaves:leave", b"" if end == "by itself" else b"1", {"path": str(path)}))
+    child = running(job)
+    while not path.exists():
+        assert not job.done() or end == "by itself"
+        time.sleep(0.01)
+    if end == "stopped":
+        job.stop()
+    elif end == "with the server":
+        os.kill(psutil.Process(child).ppid(), signal.SIGKILL)
+    job.exception(20)
+    left, deadline = int(path.read_text()), time.monotonic() + 5
+    while (there := psutil.pid_exists(left) and psutil.Process(left).status() != psutil.STATUS_ZOMBIE) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.02)
+    assert not there
+
+
 def test_the_server_killed():
     future = traced(deep).submit(PLAN, "compiled")
     pid = running(future)
@@ -247,14 +288,7 @@ KERNEL = """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "end",
-    [
-        "sys.exit(0)",
-        "os._exit(3)",
-        "os.killpg(0, signal.SIGKILL)",
-    ],
-)
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(3)", "os.killpg(0, signal.SIGKILL)"])
 def test_nothing_outlives_the_kernel_however_it_ends(end):
     code = textwrap.dedent(KERNEL).format(here=str(Path(__file__).parent), end=end)
     done = subprocess.run(
@@ -317,7 +351,7 @@ def test_folders_of_dead_kernels_are_swept():
 
 
 def _module():
-    from shardviz.program.lower import edited_bytecode
+    from shardviz.propagate.lower import edited_bytecode
 
     program = traced(small)
     return edited_bytecode(program._lowerings.lower(PLAN), program.bind(PLAN))

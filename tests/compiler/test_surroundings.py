@@ -280,6 +280,58 @@ def test_a_server_that_the_system_does_not_give(monkeypatch, what, number, words
     assert asked.partition(PLAN).outputs[0].shard_shape == (64, 8)
 
 
+def failing(*args, **kwargs):
+    raise ZeroDivisionError("a fault")
+
+
+@pytest.mark.parametrize(
+    "what, words",
+    [
+        ("shardviz.processes.dumps.new_folder", "could not be started.*a fault"),
+        ("shardviz.processes.starting.python", "could not be started.*a fault"),
+        ("shardviz.processes.client._Server.begin", "no process could be started.*a fault"),
+        ("shardviz.processes.dumps.complete", "reading what the compiler wrote.*a fault"),
+        ("shardviz.processes.dumps.read", "reading what the compiler wrote.*a fault"),
+        ("shardviz.processes.faults.of_files", "reading what the compiler wrote.*a fault"),
+    ],
+)
+def test_whatever_fails_on_the_keepers_thread_ends_the_future(monkeypatch, what, words):
+    asked = program()
+    asked.propagate(PLAN)
+    processes.shutdown()
+    monkeypatch.setattr(what, failing)
+    for _ in range(3):  # more than run side by side
+        future = asked.submit(PLAN)
+        with pytest.raises(sv.errors.CompileError, match=words):
+            future.result(30)
+    monkeypatch.undo()
+    assert asked.partition(PLAN).outputs[0].shard_shape == (64, 8)
+
+
+def test_a_report_that_cannot_be_concluded_ends_the_future(monkeypatch):
+    monkeypatch.setattr("shardviz.ask.submitting._about_options", failing)
+    with pytest.raises(ZeroDivisionError):
+        program().submit(PLAN).result(30)
+
+
+def test_no_folder_for_temporary_files(tmp_path):
+    """No file may grow at all, so Python finds no folder for temporary files; then files may grow again."""
+    found = kernel(
+        """
+        import resource
+        program = sv.trace(lambda x: jnp.tanh(x), array(64, 8))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, -1))
+        answer["said"] = [kind(lambda: program.submit(sv.Plan("x=2", (P("x"),))).result(30)) for _ in range(3)]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+        answer["right"] = right(2)
+        """,
+        tmp_path,
+        env={"TMPDIR": "/proc"},
+    )
+    assert all(words.startswith("CompileError") and "File too large" in words for words in found["said"])
+    assert found["right"]
+
+
 @pytest.mark.parametrize(
     "what, refuse",
     [

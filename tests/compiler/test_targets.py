@@ -18,7 +18,7 @@ from shardviz.costs.chips import chips
 from shardviz.costs.machine import Machine, target_of
 from shardviz.errors import TargetError
 from shardviz.notation import DeviceMesh
-from shardviz.program.lower import LowerFor
+from shardviz.propagate.lower import LowerFor
 
 
 def product(x, w):
@@ -112,15 +112,29 @@ def test_without_a_compiler_partitioned_stands_in_and_compiled_is_refused_with_t
     (note,) = [d for d in report.diagnostics if d.rule == "simulated-devices"]
     assert "pip install 'shardviz[such]'" in note.text
     simulated = program.partition(plan)
-    assert report.collectives == simulated.collectives and simulated.target == "cpu"
+    untimed = tuple(dataclasses.replace(c, seconds=None, formula=None) for c in report.collectives)
+    assert untimed == tuple(simulated.collectives) and simulated.target == "cpu"
     optional = program.partition(plan, target="gpu h100:2x8", options={"xla_gpu_such": True})
     (note,) = [d for d in optional.diagnostics if d.rule == "options-left-out"]
     assert "xla_gpu_such" in note.text and optional.collectives == report.collectives
     processes.shutdown()
 
 
+def test_packages_are_looked_for_again_only_where_something_was_installed(tmp_path, monkeypatch):
+    looked_for, real = [], targets_module._version
+    monkeypatch.setattr(targets_module, "_version", lambda name: looked_for.append(name) or real(name))
+    monkeypatch.syspath_prepend(tmp_path)
+    before = sv.targets()
+    once = len(looked_for)
+    assert once and sv.targets() == before and len(looked_for) == once
+    (tmp_path / "libtpu-0.0.1.dist-info").mkdir()
+    (tmp_path / "libtpu-0.0.1.dist-info" / "METADATA").write_text("Name: libtpu\nVersion: 0.0.1\n")
+    assert "libtpu 0.0.1" in sv.targets()[1].compiler
+
+
 def test_packages_that_do_not_go_with_jax_are_named_before_anything_is_compiled(program, monkeypatch):
     real = targets_module._version
+    monkeypatch.setattr(targets_module, "_read_targets", targets_module._read_targets.__wrapped__)
     odd = {"libtpu": "0.0.1", "nvidia-cuda-nvcc": "13.1.1", "jax-cuda13-pjrt": "0.4.1", "jax-cuda13-plugin": "0.4.1"}
     monkeypatch.setattr(targets_module, "_version", lambda name: odd.get(name) or real(name))
     monkeypatch.setattr(targets_module, "_importable", lambda module: True)

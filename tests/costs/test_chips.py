@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pickle
 import tomllib
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shardviz.costs import Chip, Machine, chip, chips, collective_seconds
@@ -132,15 +134,39 @@ def test_a_number_that_is_missing_is_named():
     [
         ({"kind": "npu"}, "its kind is 'tpu', 'gpu' or 'cpu'"),
         ({"kind": "tpu", "ici_axes": 4}, "a TPU's torus has 2 or 3 axes"),
-        ({"kind": "gpu", "hbm_bytes": -1.0}, "hbm_bytes must be more than 0"),
+        ({"kind": "gpu", "hbm_bytes": -1.0}, r"hbm_bytes must be a number from 0 to 1e\+30, not -1\.0"),
         ({"kind": "gpu", "nvlink_bytes_per_s": 0.0}, "nvlink_bytes_per_s must be more than 0"),
-        ({"kind": "gpu", "flops_per_s": {"bfloat16": 0.0}}, r"flops_per_s\['bfloat16'\] must be more than 0"),
+        (
+            {"kind": "gpu", "flops_per_s": {"bfloat16": 0.0}},
+            "flops_per_s must be a mapping of .* to numbers, more than 0",
+        ),
         ({"kind": "gpu", "devices_per_chip": 0}, "devices_per_chip and domain_size are 1 or more"),
     ],
 )
 def test_a_chip_that_cannot_be_is_refused(values: dict[str, object], said: str):
     with pytest.raises(TargetError, match=said):
         Chip("mine", **values)  # type: ignore[arg-type]
+
+
+WRONG = (math.nan, math.inf, -math.inf, -1, "1", None, [1], {"a": 1}, True, 10**400, 2.5, b"x", ("x",), ("4x",))
+"""None of them is right for every attribute; most are right for one or two."""
+RIGHT_FOR = {
+    "hbm_bytes": (None, 2.5), "devices_per_chip": (), "domain_size": (), "ici_axes": (), "device_kind": ("1",),
+    "hop_seconds": (2.5,), "domain_spans_hosts": (True,), "host_bounds": (), "shapes": (), "max_chips": (None,),
+    "nvlink_bytes_per_s": (None, 2.5), "flops_per_s": ({"a": 1},), "cube": (None,), "matrix_share": (None, 2.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attribute", RIGHT_FOR)
+def test_a_value_of_another_kind_is_refused_by_its_name(attribute: str):
+    right = {repr(value) for value in RIGHT_FOR[attribute]}
+    for value in (value for value in WRONG if repr(value) not in right):
+        with pytest.raises(TargetError, match=f"'mine': {attribute} must be "):
+            Chip("mine", "gpu", **{attribute: value})  # type: ignore[arg-type]
+
+
+def test_numpys_numbers_are_numbers():
+    assert Chip("mine", "gpu", hbm_bytes=np.float32(1e9), domain_size=np.int64(4)).hbm_bytes == 1e9
 
 
 def test_a_chip_is_hashable_and_pickles():

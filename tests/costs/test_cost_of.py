@@ -45,8 +45,9 @@ def whole(c: Collective, size: int) -> float:
 
 
 def test_communication_is_the_sum_over_the_reports_collectives(llama: Report, cost: StepCost):
-    by_hand = 0.0
-    for c in llama.collectives:
+    by_hand, runs = 0.0, {c.name: cost.timed.timing.runs[c.name] for c in cost.collectives if c.seconds}
+    assert runs.keys() < {c.name for c in llama.collectives}, "all-reduces that are only added up are one"
+    for c in runs.values():
         if c.kind != "collective-permute":
             assert c.axes is not None and c.count is not None
             size = math.prod(llama.mesh.shape[a] if isinstance(a, str) else a[2] for a in c.axes)
@@ -66,7 +67,8 @@ def test_the_all_reduces_of_the_layers_by_hand(cost: StepCost):
     nbytes = 512 // 64 * 4096 * 8192 * 2
     each = 2 * nbytes * 7 / 8 / (2 * 9e10)
     large = [c for c in cost.collectives if c.kind == "all-reduce" and c.axes == ("model",) and c.count == 80]
-    assert large and all(c.operand_bytes == nbytes and c.seconds == pytest.approx(each) for c in large)
+    assert large and all(c.operand_bytes == nbytes and c.seconds in (0, pytest.approx(each)) for c in large)
+    large = [c for c in large if c.seconds]
     assert "2 x V x 7/8 / W = 2 x 537 MB x 7/8 / (2 x 90.0 GB/s); ring of 8 along x" in (large[0].formula or "")
 
 
@@ -76,7 +78,7 @@ def test_bounds_utilisation_and_tokens(cost: StepCost):
     assert cost.upper == max(compute, memory) + moved or cost.upper == cost.seconds > max(compute, memory) + moved
     assert cost.seconds == cost.step.seconds == pytest.approx(cost.timeline.seconds) and cost.seconds > cost.lower
     assert cost.mfu == pytest.approx(6 * 70.6e9 * TOKENS / (512 * 4.59e14) / cost.seconds)
-    assert cost.busy == pytest.approx(compute / cost.seconds)
+    assert cost.busy == pytest.approx(cost.step.at_peak / cost.seconds) and cost.step.at_peak < compute
     assert cost.tokens_per_s_per_chip == pytest.approx(TOKENS / cost.seconds / 512)
 
 

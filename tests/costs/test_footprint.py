@@ -13,7 +13,7 @@ from shardviz.ask.targeting import resolve_target
 from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import memory_parts
-from shardviz.graph.images import image_padding
+from shardviz.foresee.images import image_padding
 from shardviz.layouts import itemsize
 from tests.programs import experts, sampler, scanned, translator, unet
 from tests.raw import array

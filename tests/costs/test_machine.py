@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -133,6 +134,19 @@ def test_a_target_is_read_however_it_is_spelt(text: str):
 def test_a_machine_that_there_is_not_is_refused_with_what_there_is(text: str | Chip, said: str):
     with pytest.raises(TargetError, match=said):
         Machine.of(text)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [("v5e", (4, 4)), (chip("v5e"), "4x4"), (chip("v5e"), 4), (chip("v5e"), (4.5, 4)), (chip("v5e"), (math.nan, 4)),
+     (chip("v5e"), (4, 4), 1.5), (chip("v5e"), (4, 4), "2"), (chip("v5e"), (4, 4), 1, "xy"), (chip("v5e"), (True, 4)),
+     (None,)],
+)  # fmt: skip
+def test_a_machine_of_values_of_another_kind_is_refused(values: tuple[object, ...]):
+    with pytest.raises(TargetError):
+        Machine(*values)  # type: ignore[arg-type]
+    with pytest.raises(TargetError, match=r"expected a shardviz\.Chip, not 'v5e'"):
+        Machine.of("4x4", "v5e")  # type: ignore[arg-type]
 
 
 def test_one_is_not_called_many():

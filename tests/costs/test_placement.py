@@ -253,5 +253,5 @@ def test_what_was_reckoned_once_is_what_a_new_placement_gives(target: str):
             collective_seconds("all-gather", nbytes, "data", place, target)
     with pytest.raises(ValueError, match="read-only"):
         place.groups(("data",))[0, 0] = 1
-    assert len(place._known) <= 4096
+    assert len(place._memo) <= 4096
     assert place == dataclasses.replace(place) == pickle.loads(pickle.dumps(place))

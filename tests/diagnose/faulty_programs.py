@@ -1,7 +1,7 @@
 """Programs and plans with a known fault, and the same as an expert would have them; no shardviz in it.
 
 Run as `python faulty_programs.py`, what JAX and XLA say of both on eight simulated devices: a line of JSON, for each
-fault the answers of the faulty and of the mended plan.
+fault the answers of the faulty and of the fixed plan.
 """
 
 from __future__ import annotations
@@ -244,12 +244,13 @@ class Fault:
         fn: the function.
         args: its arguments, of dimensions so many times as long.
         specs, out: the faulty plan's.
-        good, good_out: the mended plan's; None for the same specs.
-        better: the mended function, where a plan does not mend it.
+        good, good_out: the fixed plan's; None for the same specs.
+        better: the fixed function, where a plan does not fix it.
         levels: where it is named; Shardy does not know of halos.
-        mend: which change takes the step back to that of the mended plan: the `first` that the finding suggests; the
+        fix: which change takes the step back to that of the fixed plan: the `first` that the finding suggests; the
             first of those that were `tried`; or none, as no plan says it and only a person can write it (`by hand`).
-        line, words: of one by hand: what stands at the line that the finding names, and what an expert would write.
+        line, words: of one by hand: what stands at the line that the finding names, and what an expert would write;
+            no words where that helps with some compilers only, so that nothing is suggested.
         state: how many results become arguments again, the first ones, in the arguments' order.
         donated: which arguments are.
     """
@@ -264,7 +265,7 @@ class Fault:
     good_out: Any = None
     better: Callable[..., Any] | None = None
     levels: tuple[str, ...] = ("propagated", "partitioned")
-    mend: str = "first"
+    fix: str = "first"
     line: str = ""
     words: str = ""
     state: int = 0
@@ -313,7 +314,9 @@ FAULTS = {
         state=1,
         donated=(0,),
     ),
-    "replicated sibling": Fault(("less-cut",), predict, of_predict, (SIBLING, P("data")), good=(SHARDED, P("data"))),
+    "replicated sibling": Fault(
+        ("less-sharded",), predict, of_predict, (SIBLING, P("data")), good=(SHARDED, P("data"))
+    ),
     "parameters come back whole": Fault(
         ("comes-back-otherwise",),
         adam,
@@ -385,12 +388,12 @@ FAULTS = {
         out=P(),
         good_out=P(),
         better=summed_once,
-        mend="by hand",
+        fix="by hand",
         line="jnp.tanh(x @ w)",
         words="accumulate in a jax.shard_map over 'data' and 'model', and jax.lax.psum the total after the loop",
     ),
     "replicated embedding": Fault(
-        ("less-cut",), of_tokens, of_embedding, ({**LOOKUP, "embed": P()}, P("data")), good=(LOOKUP, P("data"))
+        ("less-sharded",), of_tokens, of_embedding, ({**LOOKUP, "embed": P()}, P("data")), good=(LOOKUP, P("data"))
     ),
     "weight gathered in a loop": Fault(("gathered-each-run",), looped, square, (P(ALL), P(ALL)), good=(P(), P(ALL))),
     "gathered to be summed": Fault(
@@ -399,7 +402,7 @@ FAULTS = {
         lambda n: square(n)[:1],
         (P(ALL),),
         better=partial(summed_after, None),
-        mend="tried",
+        fix="tried",
     ),
     "constraints that disagree": Fault(
         ("there-and-back",),
@@ -407,10 +410,10 @@ FAULTS = {
         lambda n: square(n)[:1],
         (P(ALL),),
         better=partial(back_again, None),
-        mend="tried",
+        fix="tried",
     ),
     "one projection replicated": Fault(
-        ("less-cut",), attended, of_attention, ({**BY_HEADS, "k": P()}, P("data")), good=(BY_HEADS, P("data"))
+        ("less-sharded",), attended, of_attention, ({**BY_HEADS, "k": P()}, P("data")), good=(BY_HEADS, P("data"))
     ),
     "experts replicated": Fault(
         ("read-in-slices",),
@@ -420,10 +423,10 @@ FAULTS = {
         good=({"up": P("data"), "down": P("data")}, P("data", "model")),
     ),
     "shifted along a sharded dimension": Fault(
-        ("along-the-cut",), rolled, lambda n: square(n)[:1], (P(None, ALL),), good=(P(ALL),), levels=("partitioned",)
+        ("along-shards",), rolled, lambda n: square(n)[:1], (P(None, ALL),), good=(P(ALL),), levels=("partitioned",)
     ),
     "replicated output projection": Fault(
-        ("less-cut",), of_tokens, of_embedding, ({**LOOKUP, "head": P()}, P("data")), good=(LOOKUP, P("data"))
+        ("less-sharded",), of_tokens, of_embedding, ({**LOOKUP, "head": P()}, P("data")), good=(LOOKUP, P("data"))
     ),
     "layers sharded": Fault(
         ("steps-along",),
@@ -446,7 +449,7 @@ FAULTS = {
         of_loss,
         (P(None, "model"), *DATA),
         better=partial(cross_entropy, P("data", "model")),
-        mend="tried",
+        fix="tried",
     ),
     "whole batch in a shard_map": Fault(
         ("repeated-work",),
@@ -454,7 +457,7 @@ FAULTS = {
         square,
         (P(), P(ALL)),
         better=partial(mapped, P(ALL)),
-        mend="by hand",
+        fix="by hand",
         line="layer = lambda w, x: jnp.tanh(x @ w)",
         words="'data' and 'model' in the in_specs of the shard_map's batch and in the out_specs of its result",
     ),
@@ -464,7 +467,7 @@ FAULTS = {
         of_block,
         ({"up": P(None, "model"), "down": P("model")}, P("data")),
         better=partial(block, P("data", "model")),
-        mend="tried",
+        fix="tried",
     ),
     "stack gathered before its loop": Fault(
         ("stack-gathered",),
@@ -472,7 +475,7 @@ FAULTS = {
         lambda n: (parameters(n)["layers"], array(16 * n, 16 * n)),
         ({"up": P(None, ALL), "down": P(None, ALL)}, P(ALL)),
         better=partial(gathered_stack, None),
-        mend="tried",
+        fix="tried",
     ),
     "state along another dimension": Fault(
         ("unlike-parameter",),
@@ -491,7 +494,7 @@ FAULTS = {
         of_predict,
         ({"head": P(None, "model"), "layers": PAIRED}, P("model")),
         good=({"head": P(None, "model"), "layers": PAIRED}, P("data")),
-        mend="tried",
+        fix="tried",
     ),
     "batch along one axis of two": Fault(
         ("idle-axis",), predict, of_predict, (REPLICATED, P("data")), good=(REPLICATED, P(ALL))
@@ -502,7 +505,7 @@ FAULTS = {
         of_experts,
         ({"up": P("data"), "down": P("data")}, P("data")),
         good=({"up": P(ALL), "down": P(ALL)}, P(ALL)),
-        mend="tried",
+        fix="tried",
     ),
     "KV cache comes back without its heads": Fault(
         ("comes-back-otherwise",),
@@ -521,27 +524,15 @@ FAULTS = {
         out=(P("data"), HEADS),
         good_out=(P("data"), HEADS),
         better=decode,
-        mend="by hand",
+        fix="by hand",
         line="jax.lax.scan(lambda x, each: attending(x, *each), x, (weights, cache))",
-        words="carry it through the loop and write each slice back, jax.lax.dynamic_update_index_in_dim(cache, new, "
-        "i, 0); or leave out its donation, which saves the copy alone",
         donated=(1,),
     ),
     "queries, keys and values gathered": Fault(
-        (),
-        partial(attended, spec=P("data")),
-        of_attention,
-        (BY_HEADS, P("data")),
-        better=attended,
-        mend="tried",
+        (), partial(attended, spec=P("data")), of_attention, (BY_HEADS, P("data")), better=attended, fix="tried"
     ),
     "sequence along the tensor axis": Fault(
-        (),
-        attended,
-        of_attention,
-        (BY_HEADS, P("data", "model")),
-        good=(BY_HEADS, P("data")),
-        mend="tried",
+        (), attended, of_attention, (BY_HEADS, P("data", "model")), good=(BY_HEADS, P("data")), fix="tried"
     ),
     "vocabulary along the batch's axis": Fault(
         ("partial-sums",),
@@ -549,7 +540,7 @@ FAULTS = {
         of_embedding,
         ({**LOOKUP, "head": P("model", "data")}, P("data")),
         good=(LOOKUP, P("data")),
-        mend="tried",
+        fix="tried",
     ),
     "adapters along their rank": Fault(
         (),
@@ -557,7 +548,7 @@ FAULTS = {
         of_adapted,
         (P(None, "model"), {"a": P(None, "model"), "b": P("model")}, P("data")),
         good=(P(None, "model"), {"a": P(), "b": P(None, "model")}, P("data")),
-        mend="tried",
+        fix="tried",
     ),
 }
 

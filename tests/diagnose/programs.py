@@ -131,6 +131,10 @@ def appended_elsewhere(x):
     return jnp.concatenate([x, 2 * x], 1)
 
 
+def asked_each_table(tables, ids):
+    return jax.vmap(lambda table, ids: table[ids], (0, 1), 1)(tables, ids)
+
+
 def written(cache, new, at):
     return jax.lax.dynamic_update_slice(cache, new, (at, 0))  # here
 
@@ -341,8 +345,8 @@ FIRES: dict[str, tuple[Case, Case]] = {
     "there-and-back/in a layer": versus(
         Case(there_and_back_in_a_layer, (s(8, 16),), (P("data"),), out=P("data")), fn=layer_as_it_is
     ),
-    "along-the-cut": versus(Case(uneven_reshape, (s(8, 24),), (P("data", "model"),)), fn=even_reshape),
-    "along-the-cut/concatenate": versus(Case(appended, (s(8, 16),), (P("model"),)), fn=appended_elsewhere),
+    "along-shards": versus(Case(uneven_reshape, (s(8, 24),), (P("data", "model"),)), fn=even_reshape),
+    "along-shards/concatenate": versus(Case(appended, (s(8, 16),), (P("model"),)), fn=appended_elsewhere),
     "large-constant": versus(
         Case(looks_up, (s(64, 512),), (P("data"),)),
         fn=is_given,
@@ -367,6 +371,16 @@ FIRES: dict[str, tuple[Case, Case]] = {
         fn=written_elsewhere,
         args=(BATCH, s(64, 4), s(dtype=jnp.int32)),
         specs=(P("data"), P("data"), P()),
+    ),
+    "table-gathered": versus(
+        Case(
+            asked_each_table,
+            (s(16, 8192, 64), s(1024, 16, dtype=jnp.int32)),
+            (P("data"), P("data")),
+            out=P("data"),
+            mesh="data=8",
+        ),
+        specs=(P(None, "data"), P("data")),
     ),
     "conflict": versus(
         Case(product, (BATCH, s(16, 32)), (P(None, "data"), P("model"))), specs=(P(None, "data"), P("data"))
@@ -393,7 +407,7 @@ FIRES: dict[str, tuple[Case, Case]] = {
         ),
         mesh="data=2,model=8",
     ),
-    "less-cut": (stepped(CUT | {"emb": P()}), STEPPED),
+    "less-sharded": (stepped(CUT | {"emb": P()}), STEPPED),
     "not-divided": (stepped(ODD, params=model(1025, 255), state=model(1025, 255)), STEPPED),
     "unlike-parameter": (stepped(momentum=CUT | {"emb": P()}), STEPPED),
     "unlike-parameter/across": (stepped(momentum=CUT | {"emb": P("data", "model")}), STEPPED),

@@ -37,7 +37,7 @@ def test_the_warning_names_the_line(fn):
         assert first <= finding.source.line < first + len(lines)
         value = next(v for v in values_of(report) if v.name == finding.value)
         assert finding.numbers["bytes"] == 4 * math.prod(value.shape)
-        assert finding.mends and len(finding.mends[0].spec.dims) == len(value.shape)
+        assert finding.suggestions and len(finding.suggestions[0].spec.dims) == len(value.shape)
         assert "rematerialization" not in finding.text and "HLO" not in finding.text
 
 
@@ -50,7 +50,7 @@ def test_a_cut_between_the_two_takes_the_warning_away(name):
     args, specs, out = PROGRAMS[fn]
     program, plan = sv.trace(fn, *args), sv.Plan(MESH, specs, out)
     report, (finding,) = found(fn)
-    first = Proposals(program, report, None, plan, 5).suggested(finding.mends[0])
+    first = Proposals(program, report, None, plan, 5).suggested(finding.suggestions[0])
     after = program.partition(first)
     assert not [f for f in after.findings if f.rule == RULE]
     bytes_moved = [sum(c.assumed_bytes for c in r.collectives) for r in (report, after)]
@@ -90,7 +90,7 @@ def test_a_warning_that_nothing_is_known_of_is_passed_on():
     """Without the module, or with a sharding in a notation that nobody reads, its own words are all there is."""
     text = SAID.format(a="{devices=[2,1,4]<=[4,2]T(1,0)}", b="{new words}", name="add.7")
     (warning,) = compiler_warnings(text)
-    assert (warning.source, warning.value, warning.mends) == (None, "add.7", ())
+    assert (warning.source, warning.value, warning.suggestions) == (None, "add.7", ())
     assert "{new words}" in warning.text and "{devices=[2,1,4]" in warning.text
     assert not compiler_warnings("W0101 something else")
 

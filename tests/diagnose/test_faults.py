@@ -1,6 +1,6 @@
-"""A plan's fault is named among the first three findings, as one finding, with what it costs; its mend takes it away.
+"""A plan's fault is named among the first three findings, as one finding, with what it costs; its fix takes it away.
 
-What the fault costs, and that the mended plan computes the same without it, raw JAX and XLA say on 8 simulated devices.
+What the fault costs, and that the fixed plan computes the same without it, raw JAX and XLA say on 8 simulated devices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardviz.ask.program import resharded_state
 from shardviz.diagnose.case import total_bytes
 from shardviz.errors import ShardvizError
 from shardviz.records import Findings
-from shardviz.study.mends import Mends
+from shardviz.study.fixes import Fixes
 from shardviz.study.proposing import Proposals
 from tests.diagnose import faulty_programs as programs
 from tests.diagnose.faulty_programs import FAULTS, LARGE, SMALL
@@ -56,8 +56,8 @@ def report_of(name: str, level: str, n: int, good: bool = False) -> sv.Report:
 
 
 @cache
-def mends_of(name: str, level: str) -> Mends:
-    return sv.mends(program_of(name, LARGE), report_of(name, level, LARGE), MACHINE, plan=plan_of(name))
+def fixes_of(name: str, level: str) -> Fixes:
+    return sv.fixes(program_of(name, LARGE), report_of(name, level, LARGE), MACHINE, plan=plan_of(name))
 
 
 def findings_of(name: str, level: str) -> Findings:
@@ -78,13 +78,14 @@ def test_the_fault_is_a_warning_among_the_first_three_and_one_finding(name, leve
     named = [f for f in findings if f.rule in FAULTS[name].rules]
     assert len(named) == 1, [f.text for f in findings]
     assert named[0] in findings[:3], [f.text for f in findings]
-    assert named[0].severity == "warning" and named[0].mends, named[0].text
+    unsuggested = FAULTS[name].fix == "by hand" and not FAULTS[name].words
+    assert named[0].severity == "warning" and bool(named[0].suggestions) != unsuggested, named[0].text
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", FAULTS)
-def test_the_mended_plan_has_no_such_finding_nor_another_warning(name, level):
+def test_the_fixed_plan_has_no_such_finding_nor_another_warning(name, level):
     program = program_of(name, LARGE, True)
     plan = in_best_order(program, plan_of(name, True), MACHINE)
     report = program.propagate(plan) if level == "propagated" else program.partition(plan, MACHINE)
@@ -105,36 +106,35 @@ def step_of(report: sv.Report) -> float:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
-def test_the_mend_takes_the_step_back(name):
+def test_the_fix_takes_the_step_back(name):
     fault, program = FAULTS[name], program_of(name, LARGE)
-    report, mended = (report_of(name, "partitioned", LARGE, good) for good in (False, True))
+    report, fixed = (report_of(name, "partitioned", LARGE, good) for good in (False, True))
     if not fault.rules:
-        first = mends_of(name, "partitioned")[0]
-        assert step_of(program.partition(first.plan, MACHINE)) <= 1.02 * step_of(mended)
+        first = fixes_of(name, "partitioned")[0]
+        assert step_of(program.partition(first.plan, MACHINE)) <= 1.02 * step_of(fixed)
         return
     (finding,) = [f for f in findings_of(name, "partitioned") if f.rule in fault.rules]
-    if fault.mend == "first":
-        plan = Proposals(program, report, None, plan_of(name), 5).suggested(finding.mends[0])
-        assert step_of(program.partition(plan, MACHINE)) <= 1.02 * step_of(mended)
+    if fault.fix == "first":
+        plan = Proposals(program, report, None, plan_of(name), 5).suggested(finding.suggestions[0])
+        assert step_of(program.partition(plan, MACHINE)) <= 1.02 * step_of(fixed)
         return
-    offered = mends_of(name, "partitioned").of(finding)
+    offered = fixes_of(name, "partitioned").of(finding)
     steps = [step_of(program.partition(m.plan, MACHINE)) for m in offered]
-    if fault.mend == "tried":
-        assert steps[0] <= 1.02 * step_of(mended)
+    if fault.fix == "tried":
+        assert steps[0] <= 1.02 * step_of(fixed)
         return
-    assert all(step > 1.02 * step_of(mended) for step in steps), "no plan says what the finding does"
-    (by_hand,) = finding.mends
-    assert (by_hand.kind, by_hand.words) == ("code", fault.words)
-    for at in (finding.source, by_hand.source):
+    assert all(step > 1.02 * step_of(fixed) for step in steps), "no plan says what the finding does"
+    assert [(each.kind, each.words) for each in finding.suggestions] == [("code", fault.words)] * bool(fault.words)
+    for at in (finding.source, *(each.source for each in finding.suggestions)):
         assert fault.line in linecache.getline(at.file, at.line), at
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.mend == "first"])
-def test_one_change_of_the_finding_mends_all_of_it(name):
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.fix == "first"])
+def test_one_change_of_the_finding_fixes_all_of_it(name):
     program, report = program_of(name, SMALL), report_of(name, "partitioned", SMALL)
     (finding,) = of_fault(name, report)
-    plan = Proposals(program, report, None, plan_of(name), 5).suggested(finding.mends[0])
+    plan = Proposals(program, report, None, plan_of(name), 5).suggested(finding.suggestions[0])
     after = program.partition(plan)
     assert not of_fault(name, after)
     good = report_of(name, "partitioned", SMALL, True)
@@ -144,7 +144,7 @@ def test_one_change_of_the_finding_mends_all_of_it(name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", [name for name in FAULTS if FAULTS[name].mend != "by hand"])
+@pytest.mark.parametrize("name", [name for name in FAULTS if FAULTS[name].fix != "by hand"])
 def test_no_change_that_is_tried_has_more_entries_than_its_array_has_dimensions(name, level):
     program, report = program_of(name, SMALL), report_of(name, level, SMALL)
     proposals = Proposals(program, report, None, plan_of(name), 5)
@@ -158,9 +158,9 @@ def test_no_change_that_is_tried_has_more_entries_than_its_array_has_dimensions(
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
-def test_the_mended_plan_computes_the_same(name, truth):
-    faulty, mended = truth[name]
-    assert mended["total"] == pytest.approx(faulty["total"], rel=1e-4)
+def test_the_fixed_plan_computes_the_same(name, truth):
+    faulty, fixed = truth[name]
+    assert fixed["total"] == pytest.approx(faulty["total"], rel=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if "unlike-parameter" in FAULTS[name].rules])
@@ -170,19 +170,19 @@ def test_a_replicated_state_is_named_as_a_whole_with_its_bytes(name, truth):
     state = [v for v in report.arguments if v.optimizer]
     assert finding.numbers["arrays"] == len(state) == 6 and str(len(state)) in finding.text
     assert finding.numbers["bytes"] == total_bytes(state)
-    faulty, mended = truth[name]
-    assert finding.numbers["saved_bytes"] == faulty["argument_bytes"] - mended["argument_bytes"]
+    faulty, fixed = truth[name]
+    assert finding.numbers["saved_bytes"] == faulty["argument_bytes"] - fixed["argument_bytes"]
     assert (
-        finding.mends[0].words
+        finding.suggestions[0].words
         == f"give 6 arrays of {finding.text.split('arrays of ')[1].split(' ')[0]} the specs of their parameters"
     )
 
 
 @pytest.mark.parametrize("name", ["replicated sibling", "KV cache without its heads"])
 def test_what_a_shard_would_save_is_what_jax_holds_less(name, truth):
-    faulty, mended = truth[name]
+    faulty, fixed = truth[name]
     (finding,) = of_fault(name, report_of(name, "propagated", SMALL))
-    assert finding.numbers["saved_bytes"] == faulty["argument_bytes"] - mended["argument_bytes"]
+    assert finding.numbers["saved_bytes"] == faulty["argument_bytes"] - fixed["argument_bytes"]
     assert finding.axes == ("model",) or name == "replicated sibling"
 
 
@@ -195,39 +195,39 @@ def test_a_step_compiles_twice_where_a_finding_says_so(name, good, truth):
     assert bool(named) is bool(again)
     for finding in named:
         assert "compiles twice" in finding.text and str(len(again)) in finding.text
-        pin = next(m for m in finding.mends if m.kind == "output")
+        pin = next(m for m in finding.suggestions if m.kind == "output")
         assert {pin.target, *dict(pin.out_specs)} == set(again.values())
 
 
 @pytest.mark.parametrize("name", ["replicated result", "parameters come back whole"])
 def test_a_gathered_result_is_named_with_what_it_holds(name, truth):
-    faulty, mended = truth[name]
+    faulty, fixed = truth[name]
     report = report_of(name, "partitioned", SMALL)
     (finding,) = of_fault(name, report)
-    assert faulty["all-gathers"] > mended["all-gathers"]
+    assert faulty["all-gathers"] > fixed["all-gathers"]
     gathered = [v for v in report.outputs if v.computed is not None]
     assert total_bytes(report.outputs) == faulty["result_bytes"]
     assert finding.numbers["bytes"] == total_bytes(gathered)
     if "saved_bytes" in finding.numbers:
-        assert finding.numbers["saved_bytes"] == faulty["result_bytes"] - mended["result_bytes"]
+        assert finding.numbers["saved_bytes"] == faulty["result_bytes"] - fixed["result_bytes"]
     assert "communicates" in finding.text or "moves" in finding.text
 
 
 @pytest.mark.long
 @pytest.mark.tpu
 @pytest.mark.parametrize("level", LEVELS)
-def test_what_mends_memory_alone_is_what_the_target_s_compiler_plans_with(level):
+def test_what_fixes_memory_alone_is_what_the_target_s_compiler_plans_with(level):
     """One of two matrices is replicated: sharded as the other, it is gathered, so that the step is longer."""
     name = "replicated sibling"
-    (finding,) = [f for f in findings_of(name, level) if f.rule == "less-cut"]
-    (mend,) = mends_of(name, level).of(finding)
+    (finding,) = [f for f in findings_of(name, level) if f.rule == "less-sharded"]
+    (fix,) = fixes_of(name, level).of(finding)
     program, plan = program_of(name, LARGE), plan_of(name)
-    before, after = (program.compile(each, MACHINE) for each in (plan, mend.plan))
-    assert mend.level == "compiled" and mend.memory == after.memory.takes - before.memory.takes
-    assert -mend.memory == pytest.approx(finding.numbers["saved_bytes"], rel=0.01)
-    assert mend.seconds == pytest.approx(step_of(before) - step_of(after)) and mend.seconds < 0
-    assert "more than the" in mend.text and "235 MB less memory" in mend.text
-    assert mend in mends_of(name, level)[-1:], "what shortens the step goes before it"
+    before, after = (program.compile(each, MACHINE) for each in (plan, fix.plan))
+    assert fix.level == "compiled" and fix.memory == after.memory.takes - before.memory.takes
+    assert -fix.memory == pytest.approx(finding.numbers["saved_bytes"], rel=0.01)
+    assert fix.seconds == pytest.approx(step_of(before) - step_of(after)) and fix.seconds < 0
+    assert "more than the" in fix.text and "235 MB less memory" in fix.text
+    assert fix in fixes_of(name, level)[-1:], "what shortens the step goes before it"
 
 
 MOVING = ["logits as partial sums", "columns after columns", "experts sharded two ways"]
@@ -235,9 +235,9 @@ MOVING += ["target image by height", "images by height"]
 
 
 @pytest.mark.parametrize("name", MOVING)
-def test_what_the_mend_saves_is_moved_less_by_xla_and_takes_less_time(name, truth):
-    faulty, mended = truth[name]
-    assert mended["moved"] < faulty["moved"]
+def test_what_the_fix_saves_is_moved_less_by_xla_and_takes_less_time(name, truth):
+    faulty, fixed = truth[name]
+    assert fixed["moved"] < faulty["moved"]
     step = [sv.cost(report_of(name, "partitioned", LARGE, good), MACHINE).seconds for good in (False, True)]
     finding = next(
         f for f in report_of(name, "partitioned", LARGE).findings_on(MACHINE) if f.rule in FAULTS[name].rules
@@ -247,11 +247,11 @@ def test_what_the_mend_saves_is_moved_less_by_xla_and_takes_less_time(name, trut
 
 
 def test_a_sum_in_each_run_is_as_many_all_reduces_in_the_loop(truth):
-    faulty, mended = truth["gradients summed in each microbatch"]
+    faulty, fixed = truth["gradients summed in each microbatch"]
     report = report_of("gradients summed in each microbatch", "partitioned", SMALL)
     (finding,) = of_fault("gradients summed in each microbatch", report)
     summed = [c for c in report.collectives if c.kind == "all-reduce" and (c.count or 0) > 1]
-    assert (len(summed), 0) == (faulty["sums in loops"], mended["sums in loops"])
+    assert (len(summed), 0) == (faulty["sums in loops"], fixed["sums in loops"])
     assert finding.numbers["runs"] == 4 and finding.numbers["bytes"] == sum(c.assumed_bytes for c in summed)
     assert finding.numbers["extra_bytes"] == finding.numbers["bytes"] * 3 / 4
     assert "in each of 4 runs of a loop" in finding.text
@@ -330,7 +330,7 @@ def test_what_is_copied_of_a_cache_is_named_with_the_time_that_the_compiler_give
         assert [f.rule for f in named] == ([rule] if rule else [])
         for finding in named:
             assert finding.numbers["seconds"] == pytest.approx(compiled - least, rel=0.05)
-            assert finding.severity == "warning" and finding.mends
+            assert finding.severity == "warning" and bool(finding.suggestions) == (rule == "not-donated")
 
 
 def test_a_donation_saves_no_more_than_the_compiler_holds_in_new_outputs():

@@ -2,6 +2,7 @@
 fault."""
 
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,9 @@ import shardviz as sv
 from shardviz.diagnose.specs import further, moved_off
 from shardviz.notation import DeviceMesh, Spec
 from tests.diagnose.programs import s
+from tests.programs import without_constraints
+
+constrained = jax.lax.with_sharding_constraint
 
 
 def layers(ws, x):
@@ -53,8 +57,8 @@ def test_no_finding_shards_the_dimension_that_a_loop_steps_along():
     """Eight layers, and eight devices: of 8, 16 and 64 each would do."""
     program = sv.trace(layers, STACKS, s(32, 16))
     report = program.propagate(sv.Plan("data=8,model=8", (P(), P("data"))))
-    specs = [(m.target, m.spec) for f in report.findings for m in f.mends if m.kind == "argument"]
-    specs += [pair for f in report.findings for m in f.mends for pair in m.specs]
+    specs = [(m.target, m.spec) for f in report.findings for m in f.suggestions if m.kind == "argument"]
+    specs += [pair for f in report.findings for m in f.suggestions for pair in m.specs]
     stacked = [spec for target, spec in specs if target.startswith("ws")]
     assert stacked and all(not spec.dims[0] for spec in stacked)
 
@@ -83,3 +87,40 @@ def test_the_permutes_of_a_windowed_product_are_no_fault(machine, ids):
     assert loops and permutes and all("windowed" in c.facts for c in permutes)
     assert len(permutes) == text.count(" collective-permute(")
     assert not [f.text for f in report.findings_on(machine) if f.severity != "note" and f.rule != "slow-order"]
+
+
+def test_what_a_resharding_communicates_is_what_leaving_it_out_saves():
+    """There and back in each run of a loop: both ways count, and the sharding between is named."""
+
+    def step(x):
+        def body(x, _):
+            there = constrained(jnp.tanh(x), P(None, "data"))
+            return constrained(there, P("data")), None
+
+        return jax.lax.scan(body, x, length=8)[0]
+
+    program, plan = sv.trace(step, s(1024, 1024)), sv.Plan("data=4,model=2", (P("data"),))
+    report = program.propagate(plan)
+    (finding,) = report.findings.of("there-and-back")
+    here, there = re.search(r"\((P.*) to (P.*) and back\)", finding.text).groups()
+    assert here != there
+    left_out = program.propagate(plan.with_variant(constraints=without_constraints(program)))
+    saved = sum(c.assumed_bytes for c in report.collectives) - sum(c.assumed_bytes for c in left_out.collectives)
+    legs = [c for c in report.collectives if c.count == 8]
+    assert finding.numbers["bytes"] == sum(c.assumed_bytes for c in legs) <= saved
+
+
+def test_a_constraint_that_is_suggested_fits_the_rank_of_its_value():
+    """A row of one dimension is made at the line of what is kept, which has two."""
+
+    def loss(ws, x):
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0].sum()
+
+    program = sv.trace(jax.grad(loss), s(6, 64, 64), s(8192, 64))
+    report = program.propagate(sv.Plan("data=2,model=4", (P(), P("data"))))
+    kept = next(v for v in report.intermediates if v.shape == (8192, 64))
+    row = replace(kept, name="row.0", label="", shape=(64,), spec=Spec(((),)), shard_shape=(64,))
+    report = replace(report, intermediates=(*report.intermediates, row))
+    (finding,) = report.findings.of("kept-whole")
+    (fix,) = finding.suggestions
+    assert len(fix.spec.dims) == len(report.value(fix.target).shape) == 2

@@ -15,9 +15,9 @@ from shardviz.compiler.targets import Targets, TargetStatus
 from shardviz.errors import CompileStopped, SpecError
 from shardviz.judge.report import Report
 from shardviz.notation import Spec, axis_name, check_spec
-from shardviz.program.bind import Undivided
-from shardviz.program.dimensions import Dimensions, Member
-from shardviz.program.plan import Plan
+from shardviz.plan.bind import Undivided
+from shardviz.plan.plan import Plan
+from shardviz.propagate.dimensions import Dimensions, Member
 from shardviz.records import Finding, Frame, Memory
 from shardviz.records.report import PlanRecord
 from shardviz.records.stages import Stage, StageLine

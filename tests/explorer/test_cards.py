@@ -111,7 +111,7 @@ def test_another_machine_is_for_every_card(program, plan, compilers):
 @pytest.mark.parametrize(
     ("act", "why"),
     [
-        (lambda s: s.delete_card(BASELINE), "the baseline stays"),
+        (lambda s: s.delete_card(BASELINE), "the baseline cannot be deleted"),
         (lambda s: s.delete_card("nowhere"), "no card 'nowhere'; there are 'baseline'"),
         (lambda s: s.rename_card(BASELINE, "x" * 80), "1 to 60 characters"),
         (lambda s: s.open_card("gone"), "no card 'gone'"),
@@ -155,14 +155,14 @@ def test_a_draft_that_gets_a_name_is_kept():
 def test_where_what_may_help_cannot_be_tried_that_is_said(make_program, plan, error, said, monkeypatch):
     state = ExplorerState(make_program(), plan, level="propagated", debounce=60)
 
-    def mender(*_):
+    def fixer(*_):
         raise error
         yield
 
-    monkeypatch.setattr(background, "mends", mender)
-    state.try_remedies()
-    assert not state.now.remedies.busy
-    (word,) = [p for p in costs_documents(state.deck, state.now.remedies)[0].lead[0] if p.tone == "warn"]
+    monkeypatch.setattr(background, "fixes", fixer)
+    state.try_fixes()
+    assert not state.now.tried_fixes.busy
+    (word,) = [p for p in costs_documents(state.deck, state.now.tried_fixes)[0].lead[0] if p.tone == "warn"]
     assert said in word.tip and "could not be tried" in word.text
 
 

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from shardviz.errors import SpecError
 from shardviz.explorer.apply import twins
-from shardviz.explorer.arrays import kin_of, layers_of
+from shardviz.explorer.arrays import layers_of, twins_of
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import Spec
-from shardviz.program.dimensions import Member
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
+from shardviz.propagate.dimensions import Member
 
 SHAPES = {"q": (8, 8), "k": (8, 8), "v": (8, 8), "o": (8, 8), "w1": (8, 32), "w3": (8, 32), "w2": (32, 8)}
 
@@ -20,8 +20,8 @@ def block(root, count=3, leaf="['kernel']"):
     return {f"{root}['layers'][{i}]['{name}']{leaf}": shape for i in range(count) for name, shape in SHAPES.items()}
 
 
-def names(kin, name, **options):
-    return {twin for _, twin in kin.twins(name, **options)}
+def names(groups, name, **options):
+    return {twin for _, twin in groups.twins(name, **options)}
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def names(kin, name, **options):
 def test_twins_are_the_same_leaf_of_every_layer_and_of_every_tree_alike(roots):
     arguments = {name: shape for root in roots for name, shape in block(root).items()} | {"x": (8, 8), "step": ()}
     results = {f"result[0]{name.removeprefix(roots[0])}": shape for name, shape in block(roots[0]).items()}
-    kin = kin_of(tuple(arguments.items()), tuple(results.items()))
+    groups = twins_of(tuple(arguments.items()), tuple(results.items()))
     for leaf in SHAPES:
         own = f"{roots[0]}['layers'][1]['{leaf}']['kernel']"
         every = {name for name in arguments | results if f"['{leaf}']" in name}
-        assert names(kin, own) == every - {own}, "and no other weight of its shape"
-        assert names(kin, own, layers=True) == {n for n in every if n.startswith(f"{roots[0]}['layers']")} - {own}
-    assert names(kin, "x") == set()
+        assert names(groups, own) == every - {own}, "and no other weight of its shape"
+        assert names(groups, own, layers=True) == {n for n in every if n.startswith(f"{roots[0]}['layers']")} - {own}
+    assert names(groups, "x") == set()
 
 
 def test_names_that_differ_by_a_number_are_no_layers():
@@ -53,19 +53,19 @@ def test_names_that_differ_by_a_number_are_no_layers():
         "p['up']['w1']['kernel']": (8, 8),
         "p['up']['w3']['kernel']": (8, 8),
     }
-    kin = kin_of(tuple(arguments.items()), ())
-    assert not any(names(kin, name) for name in arguments)
+    groups = twins_of(tuple(arguments.items()), ())
+    assert not any(names(groups, name) for name in arguments)
     blocks = {f"p['block_{i}']['{leaf}']": (8, 8) for i in range(2) for leaf in "abc"}
-    assert names(kin_of(tuple(blocks.items()), ()), "p['block_0']['a']") == {"p['block_1']['a']"}
+    assert names(twins_of(tuple(blocks.items()), ()), "p['block_0']['a']") == {"p['block_1']['a']"}
 
 
 def test_dimensions_tell_apart_what_paths_do_not():
     arguments = {f"p['{tree}']['{leaf}']": (8, 8) for tree in ("up", "down") for leaf in ("kernel", "gate")}
-    plain = kin_of(tuple(arguments.items()), ())
+    plain = twins_of(tuple(arguments.items()), ())
     assert names(plain, "p['up']['kernel']") == {"p['down']['kernel']"}
     member = lambda tree, d: Member("argument", f"p['{tree}']['kernel']", d)  # noqa: E731
     known = (("in", (member("up", 0), member("down", 1))), ("hidden", (member("up", 1), member("down", 0))))
-    assert names(kin_of(tuple(arguments.items()), (), known), "p['up']['kernel']") == set()
+    assert names(twins_of(tuple(arguments.items()), (), known), "p['up']['kernel']") == set()
 
 
 parts = st.sampled_from(["['w']", "['b']", "[0]", "[1]", ".mu", "['layer_2']", "['w.b']"])
@@ -75,15 +75,15 @@ arrays = st.dictionaries(paths, st.sampled_from([(8, 8), (8,), ()]), max_size=14
 
 @given(arrays, arrays)
 def test_twins_are_mutual_and_of_one_shape(arguments, results):
-    kin = kin_of(tuple(arguments.items()), tuple(results.items()))
+    groups = twins_of(tuple(arguments.items()), tuple(results.items()))
     shapes = {("argument", n): s for n, s in arguments.items()} | {("output", n): s for n, s in results.items()}
     for name, shape in arguments.items():
-        twins = list(kin.twins(name))
+        twins = list(groups.twins(name))
         assert ("argument", name) not in twins and len(set(twins)) == len(twins)
         assert all(shapes[twin] == shape for twin in twins)
         for role, twin in twins:
             if role == "argument":
-                assert ("argument", name) in kin.twins(twin)
+                assert ("argument", name) in groups.twins(twin)
 
 
 @given(arrays)

@@ -153,7 +153,7 @@ def test_resnet_50_needs_the_published_products_where_padding_counts(monkeypatch
     module = importlib.import_module("shardviz.gallery.resnet")
     ours = sv.gallery.resnet(50)
     assert ours.model_flops / 6 / ours.tokens == pytest.approx(4.089e9, rel=0.04)
-    monkeypatch.setattr(module, "met", lambda size, kernel, stride: -(-size // stride) * kernel)
+    monkeypatch.setattr(module, "overlaps", lambda size, kernel, stride: -(-size // stride) * kernel)
     padded = sv.gallery.resnet(50)
     assert padded.model_flops / 6 / padded.tokens == pytest.approx(4.089e9, abs=0.001e9)
 

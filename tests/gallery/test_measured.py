@@ -66,7 +66,7 @@ def test_steps_of_convolutions_are_within_three_tenths_and_most_within_a_fifth()
 
 
 def test_half_of_what_was_foretold_came_within_a_tenth():
-    """What was written down before anybody measured, whatever was mended since."""
+    """What was written down before anybody measured, whatever was fixed since."""
     errors = [abs(row.foretold["compiled"] / row.seconds - 1) for row in ROWS.values() if row.foretold]
     assert len(errors) >= 14 and np.median(errors) <= 0.1 and np.quantile(errors, 0.75) <= 0.2 and max(errors) <= 0.3
 

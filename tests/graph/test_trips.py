@@ -12,8 +12,8 @@ from jax import lax
 
 from shardviz.compiler import graph_of, parse
 from shardviz.graph import trip_count
-from shardviz.program import stablehlo
-from shardviz.program.graph import MlirGraph
+from shardviz.stablehlo import walker as stablehlo
+from shardviz.stablehlo.graph import MlirGraph
 
 MOST = 3000
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32")

@@ -22,6 +22,7 @@ class Answers:
     bounds: np.ndarray
     replicas: np.ndarray
     tiles: np.ndarray
+    counts: np.ndarray
     assigned: np.ndarray
 
 

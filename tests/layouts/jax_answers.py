@@ -15,6 +15,7 @@ from pathlib import Path
 
 DEVICES = 16
 CASES = 10_500
+PROCESS_CASES = 600
 TILE_CASES = 1_000
 ASSIGNMENTS = 1_000
 MESHES = [
@@ -72,7 +73,7 @@ def main(folder: Path) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
     import numpy as np
-    from jax._src import sharding_impls
+    from jax._src import sharding_impls  # JAX has no public way to ask what a process would be given
     from jax._src.lib import xla_client
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -102,6 +103,27 @@ def main(folder: Path) -> None:
         whole = xla_client.Shape.array_shape(np.dtype("float32"), tuple(case["shape"]))
         tiles.extend(hlo.tile(whole).dimensions() if case["shape"] else ())
 
+    hosts, counts = [random_case(rng, divide=True) for _ in range(PROCESS_CASES)], []
+    for case in hosts:
+        number = len(case["devices"])
+        per_host = int(rng.choice([n for n in (1, 2, 3, 4, 6, 8) if number % n == 0]))
+        blocks = rng.random() < 0.5  # hosts that are neighbours in the mesh, or any
+        order = np.arange(number) if blocks else rng.permutation(number)
+        case["processes"] = (order // per_host).tolist()
+        sharding, shape = sharding_of(case), tuple(case["shape"])
+        process = dict(zip(case["devices"], case["processes"], strict=True))
+        fakes = {d: _Device(d.id, process[d.id]) for d in sharding.device_set}
+        for host in range(number // per_host):
+            mine = {fakes[d] for d in fakes if process[d.id] == host}
+
+            fake = _Sharding(sharding, fakes, mine)
+            for d in range(len(shape)):
+                try:
+                    _, parts = sharding_impls.get_process_index_and_count(fake, d, len(shape))
+                except sharding_impls.NonUniformShardingError:
+                    parts = -1
+                counts.extend((sharding_impls.num_addressable_indices(fake, d, shape), parts))
+
     assignments, assigned = [random_assignment(rng) for _ in range(ASSIGNMENTS)], []
     for case in assignments:
         proto = xla_client.OpSharding()
@@ -115,9 +137,33 @@ def main(folder: Path) -> None:
         by_id = {d.id: [s.indices(n)[:2] for s, n in zip(index, shape, strict=True)] for d, index in found.items()}
         assigned.extend(np.ravel([by_id[d] for d in range(count)]).tolist())
 
-    asked = {"even": cases, "uneven": uneven, "assigned": assignments}
+    asked = {"even": cases, "uneven": uneven, "hosts": hosts, "assigned": assignments}
     (folder / "cases.json").write_text(json.dumps(asked))
-    np.savez(folder / "answers.npz", bounds=bounds, replicas=replicas, tiles=tiles, assigned=assigned)
+    np.savez(folder / "answers.npz", bounds=bounds, replicas=replicas, tiles=tiles, counts=counts, assigned=assigned)
+
+
+class _Device:
+    """A device of another process, as far as JAX's functions on shardings ask."""
+
+    def __init__(self, number: int, process_index: int):
+        self.id, self.process_index = number, process_index
+
+
+class _Sharding:
+    """A sharding of which only the devices in `mine` are this process's."""
+
+    is_fully_addressable = False
+
+    def __init__(self, real, fakes: dict, mine: set):
+        self.real, self.fakes, self.addressable_devices = real, fakes, mine
+        self.is_fully_replicated, self.num_devices = real.is_fully_replicated, real.num_devices
+        self.shard_shape = real.shard_shape
+
+    def devices_indices_map(self, shape: tuple[int, ...]) -> dict:
+        return {self.fakes[d]: index for d, index in self.real.devices_indices_map(shape).items()}
+
+    def addressable_devices_indices_map(self, shape: tuple[int, ...]) -> dict:
+        return {d: index for d, index in self.devices_indices_map(shape).items() if d in self.addressable_devices}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -76,3 +77,10 @@ def test_bits_of_small_types_are_those_of_their_library(name):
 @pytest.mark.parametrize("name", ["bool", *np.typecodes["AllInteger"], "e", "f", "d", "F", "D"])
 def test_bytes_of_numpys_types_are_numpys(name):
     assert itemsize(np.dtype(name)) == np.dtype(name).itemsize
+
+
+@pytest.mark.parametrize("name", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_bytes_of_jaxs_keys_are_jaxs(name):
+    dtype = jax.random.key(0, impl=name).dtype
+    assert itemsize(dtype) == itemsize(str(dtype)) == TreeLeaf.of("key", layout((), (), MESH), dtype).array
+    assert itemsize(dtype) == dtype.itemsize == 4 * jax.random.key_data(jax.random.key(0, impl=name)).size

@@ -162,7 +162,7 @@ def test_any_tile_assignment_is_cut_as_jax_cuts_it(jax_answers: Answers):
     ("spec", "words"),
     [
         (Spec((("x",), ()), ("x",)), "used by dimension 0 and by unreduced"),
-        (Spec(((("x", 1, 3),), ())), "no part of the axis 'x' of size 4"),
+        (Spec(((("x", 1, 3),), ())), "not a part of the axis 'x' of size 4"),
         (Spec(((("x", 1, 2),), (("x", 1, 2),))), "used by dimension 0 and by dimension 1"),
         (Spec(((), ()), ("z",)), "no axis 'z'; it has 'x', 'y'"),
     ],

@@ -29,15 +29,7 @@ SUMS_ONLY = not hasattr(jax.sharding, "UnreducedKind")
 
 @st.composite
 def shardings(
-    draw,
-    *,
-    parts=False,
-    unreduced=False,
-    manual=False,
-    open=False,
-    priorities=False,
-    replicated=False,
-    sums_only=False,
+    draw, *, parts=False, unreduced=False, manual=False, open=False, priorities=False, replicated=False, sums_only=False
 ):
     """Each axis, or each part of one, goes to a dimension, to a list or nowhere."""
     mesh = draw(meshes())

@@ -118,11 +118,7 @@ TORUS = [  # test_create_device_mesh_for_nd_torus: the chips' x, y, z that each 
 def test_axes_of_a_torus(bounds, shape, axes):
     array = mesh_utils.create_device_mesh(shape, devices=chips(bounds, "TPU v4"))
     mesh = check(array)
-    x, y, z = (
-        mesh.ids() % bounds[0],
-        mesh.ids() // bounds[0] % bounds[1],
-        mesh.ids() // (bounds[0] * bounds[1]),
-    )
+    x, y, z = (mesh.ids() % bounds[0], mesh.ids() // bounds[0] % bounds[1], mesh.ids() // (bounds[0] * bounds[1]))
     for column, physical in enumerate(axes):
         at = np.zeros(mesh.size, np.int64)
         for axis in physical:

@@ -60,7 +60,7 @@ def test_indices(shape, spec, indices):
         (lambda: ShardingSpec((), WRONG), "ShardedAxis or Replicated"),
         (lambda: Chunked((0,)), "1 or more"),
         (lambda: Replicated(0), "1 or more"),
-        (lambda: sv.layout((6, 8), ShardingSpec((U(3), N), (A(0),))), "unstacked into 3, and the array's is 6"),
+        (lambda: sv.layout((6, 8), ShardingSpec((U(3), N), (A(0),))), "unstacked into 3, but the array's has size 6"),
         (lambda: sv.sharding(ShardingSpec((C(3),), (A(0),)), "x=4"), "over 3 devices"),
         (lambda: sv.sharding("ShardingSpec((ShardedAxis(0),), (Chunked(4),))", "x=4"), "a dimension is NoSharding, C"),
     ],

@@ -105,7 +105,7 @@ LETTERS = [  # sharding, mesh, notation, each piece and its meaning
     ("{maximal device=1}", "a=2", "sdy", [
         ("mesh<[], device_ids=[1]>, []", "a mesh of one device: the whole array is on device 1"),
     ]),
-    ("{unknown}", "a=2", "proto", [("type: UNKNOWN", "the compiler did not say how it is sharded")]),
+    ("{unknown}", "a=2", "proto", [("type: UNKNOWN", "the compiler did not state its sharding")]),
 ]  # fmt: skip
 
 

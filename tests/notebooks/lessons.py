@@ -114,7 +114,7 @@ def losses(P):
 
     bf16 = lambda *shape: jax.ShapeDtypeStruct(shape, "bfloat16")  # noqa: E731
     forward = functions("04_one_model")["forward"]
-    sizes = 2048, 8192, 8192, 512
+    sizes = 2048, 8192, 8192, 640
     layers = [{"w": bf16(*pair), "b": bf16(pair[1])} for pair in itertools.pairwise(sizes)]
 
     def of_one_model(w, x):
@@ -137,7 +137,7 @@ def losses(P):
             *({"data": 16}, (tree(P()), P("data"))),
         ),
         "lesson 8": (
-            *(of_your_own, (layers, bf16(16384, 2048), bf16(16384, 512)), {"data": 4, "model": 2}),
+            *(of_your_own, (layers, bf16(16384, 2048), bf16(16384, 640)), {"data": 4, "model": 2}),
             ([of_layer | {"w": P(None, ("data", "model"))}, of_layer, of_layer], all_axes, all_axes),
         ),
     } | {

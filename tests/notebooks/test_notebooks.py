@@ -6,6 +6,9 @@ That their outputs are still true is nbval's part: it runs every notebook and co
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from pathlib import Path
 
 import nbformat
@@ -128,18 +131,27 @@ def test_a_page_shows_a_picture_before_a_table_and_a_table_before_code(path: Pat
     assert not wide, "\n".join(wide)
 
 
-def test_what_is_stored_of_a_missing_package_is_what_its_cell_prints():
-    cells = nbformat.read(FOLDER / "08_your_own_function.ipynb", as_version=4).cells
-    (stored,) = [
-        ast.literal_eval(node.value)
-        for cell in cells
-        if "STORED = " in cell.source
-        for node in ast.parse(cell.source.replace("%matplotlib inline", "")).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "STORED"
-    ]
-    printed = {
-        cell.source.partition("def ")[2].partition("(")[0]: "".join(output.text for output in cell.outputs).strip("\n")
-        for cell in cells
-        if cell.source.startswith("@needs(")
-    }
-    assert stored == printed and len(stored) == 3
+def test_each_lesson_ends_with_a_link_to_the_next():
+    last = [nbformat.read(path, as_version=4).cells[-1] for path in NOTEBOOKS]
+    assert {cell.cell_type for cell in last} == {"markdown"}
+    for cell, following in zip(last, [*NOTEBOOKS[1:], NOTEBOOKS[0]], strict=True):
+        assert f"]({following.name})" in cell.source
+
+
+BROUGHT = {"IPython": "jupyterlab", "PIL": "matplotlib"}
+"""Modules of packages that come along with others."""
+
+
+def test_the_extra_lab_has_what_the_lessons_import():
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["lab"]]
+    installed = {re.split(r"[^\w-]", each)[0] for each in needed} | {"shardviz", *sys.stdlib_module_names}
+    for path in NOTEBOOKS:
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "code":
+                source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("%"))
+                nodes = [*ast.walk(ast.parse(source))]
+                names = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+                names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+                roots = {name.split(".")[0] for name in names}
+                assert not {BROUGHT.get(root, root) for root in roots} - installed, (path.name, roots)

@@ -42,7 +42,10 @@ function arrays() {
     at: [0, 1, 0, 1, 0, 2],
     sums: ["", "", "", "", ""],
   };
-  const kin = { groups: [0, 1, 0, 1, 0, -1], dimensions: [[0, 1], [1], [0, 1], [1], [0, 1], [2, 0]] };
+  const kin = {
+    groups: [0, 1, 0, 1, 0, -1],
+    dimensions: [["d", "k"], ["k"], ["d", "k"], ["k"], ["d", "k"], ["b", "d"]],
+  };
   return new Arrays(nodesOf(TREE), cuts, kin);
 }
 
@@ -79,7 +82,7 @@ test("layers that are alike are one row, which unfolds", () => {
 
 test("a row of all layers is as most of them are, and counts the others", () => {
   const odd = arrays();
-  odd.ask({ op: "set_dim", name: "p['layers'][1]['b']", dimension: 0, axes: ["data"] }, "inputs", []);
+  odd.ask({ op: "set_dim", name: "p['layers'][1]['b']", dimension: 0, axes: ["data"] }, "inputs");
   const rows = itemsOf(odd, { text: "b", filter: "", isClosed: () => false, isOpen: () => false });
   assert.deepEqual(rows.map(({ count, odd, shown }) => [count, odd, shown]), [[2, 1, 1]]);
 });
@@ -90,7 +93,7 @@ test("what is searched for or filtered is a flat list, each array of the layers 
   assert.deepEqual(keys({ text: "p [1] w" }), ["p['layers'][1]['w']"]);
   assert.deepEqual(keys({ filter: "replicated" }), [`${stack}['b']`, "x"]);
   assert.deepEqual(keys({ filter: "largest" })[0], "x");
-  assert.deepEqual(keys({ filter: "=2" }), ["x"]);
+  assert.deepEqual(keys({ filter: "=b" }), ["x"]);
   assert.deepEqual(keys({ text: "nothing" }), []);
 });
 
@@ -99,7 +102,7 @@ test("an edit that is not answered shows at once, on twins too, where they are c
   const before = cut(arrays());
   const ask = (/** @type {object} */ edit) => {
     const now = arrays();
-    now.ask(/** @type {any} */ (edit), "inputs", ["d", "k", "batch"]);
+    now.ask(/** @type {any} */ (edit), "inputs");
     return cut(now).map((each, place) => (each === before[place] ? "" : each));
   };
   const name = "p['layers'][0]['w']";

@@ -17,11 +17,11 @@ def tab(browser):
 
 @pytest.fixture(autouse=True)
 def nothing_helps_a_program_that_is_none(monkeypatch):
-    """The compiler's answers to a `FakeProgram` are the test's, which does not count with jobs of the mender."""
-    mends = background.mends
+    """The compiler's answers to a `FakeProgram` are the test's, which does not count with jobs of the fixer."""
+    fixes = background.fixes
     monkeypatch.setattr(
-        "shardviz.explorer.background.mends",
-        lambda program, *rest: iter(()) if isinstance(program, FakeProgram) else mends(program, *rest),
+        "shardviz.explorer.background.fixes",
+        lambda program, *rest: iter(()) if isinstance(program, FakeProgram) else fixes(program, *rest),
     )
 
 

@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { pieces, plain, spaced, stacked, widths } from "../../shardviz/page/static/words.js";
+import { fitted, pieces, plain, spaced, stacked, widths } from "../../shardviz/page/static/words.js";
 
 test("words alone are sent as a string, a bar without any", () => {
   assert.deepEqual(pieces("w"), [{ t: "w" }]);
@@ -40,4 +40,18 @@ test("a column is as wide as its longest cell, within reason", () => {
   assert.deepEqual(widths({ columns, rows: [] }), [6, 12, 6, 6]);
   const kinds = ["argument", "temporary"].map((kind) => ({ cells: ["w", kind] }));
   assert.deepEqual(widths({ columns: [{ title: "name" }, { title: "kind" }], rows: kinds }), [6, 16]);
+});
+
+test("no head runs into the next column, however little room its numbers want", () => {
+  const columns = ["what", "collective", "runs", "difference", "line"].map((title) => ({ title }));
+  const wanted = [9, 36, 12, 12, 92];
+  const pixels = (/** @type {number[]} */ chars) => {
+    const all = chars.reduce((sum, n) => sum + n, 0);
+    return chars.map((n) => 780 * n / all);
+  };
+  const head = 7 * "difference".length + 12; // a character of 12 pixels is at most 7 wide
+  assert.ok(pixels(wanted)[3] < head);
+  const fits = pixels(fitted(wanted, columns, 780));
+  assert.ok(fits[3] >= head && fits[4] > fits[1] && fits[1] > fits[0]);
+  assert.deepEqual(fitted([20, 20], columns.slice(0, 2), 780), [20, 20]);
 });

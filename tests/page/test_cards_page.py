@@ -9,7 +9,7 @@ import shardviz as sv
 from shardviz.explorer import background
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
-from shardviz.study.mends import Mend, Mends
+from shardviz.study.fixes import Fix, Fixes
 from tests.page.documents import rows
 
 W1 = "params['w1']"
@@ -80,7 +80,7 @@ def test_a_preset_is_seen_before_it_is_taken(page):
 def known(tried, share, best=None, text=""):
     """What a search knows, as far as the explorer shows it."""
     found = None if best is None else SimpleNamespace(plan=best, text=text)
-    return SimpleNamespace(tried=(None,) * tried, seconds=share * background.HUNT, best=found, why_not=())
+    return SimpleNamespace(tried=(None,) * tried, seconds=share * background.SEARCH_SECONDS, best=found, why_not=())
 
 
 def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, program, plan, compilers, monkeypatch):
@@ -102,7 +102,7 @@ def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, prog
 
     monkeypatch.setattr(background, "searches", finder)
     page = open_page(Explorer(state))
-    button, progress = page.at("find-best"), page.tab.locator(".sv-hunt")
+    button, progress = page.at("find-best"), page.at("search-outcome")
 
     def until(ready):
         for _ in range(500):
@@ -115,7 +115,12 @@ def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, prog
     button.click()
     for n, better in enumerate(plans, 1):
         found.append(better)
-        until(lambda n=n: progress.inner_text() == f"{n} plan{'s' * (n > 1)} tried")
+        until(lambda n=n: button.inner_text() == "■ stop" and progress.count() == 1)
+        until(
+            lambda n=n: progress.inner_text().startswith(
+                f"{n} plan{'s' * (n > 1)} tried; the best so far is best found"
+            )
+        )
         assert button.inner_text() == "■ stop"
         assert progress.locator("i").evaluate("(el) => el.style.width") == f"{25 * n}%"
         assert names(page) == ["baseline", "best found"] and state.deck.cards[-1].plan == better
@@ -125,7 +130,13 @@ def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, prog
     assert button.inner_text() == "■ stop", "a plan is changed while the search goes on"
     button.click()
     until(lambda: button.inner_text() == "Find the best")
-    assert ended == [3] and progress.inner_text() == ""
+    assert ended == [3] and progress.inner_text().startswith("3 plans tried; the best is best found")
+    page.tab.evaluate("document.querySelector('.sv-strip').hidden = true")
+    page.click(progress.get_by_role("button", name="best found"))
+    assert state.deck.now.name == "best found" and state.plan == plans[-1], "a click opens it, wherever its card is"
+    assert state.undo()
+    page.click("search-outcome-away")
+    assert progress.count() == 0
     found.append(plan)
     page.tab.wait_for_timeout(100)
     page.answer()
@@ -136,7 +147,7 @@ def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, prog
 def test_the_best_is_for_a_machine(open_page, program, plan):
     page = open_page(Explorer(ExplorerState(program, plan, debounce=60)))
     page.click("find-best")
-    assert "choose a machine first" in page.tab.locator(".sv-hunt").inner_text()
+    assert "choose a machine first" in page.at("outcome").inner_text()
 
 
 def test_what_costs_most_is_said_with_its_line(page):
@@ -145,15 +156,15 @@ def test_what_costs_most_is_said_with_its_line(page):
     assert "draft compared with baseline, at level propagated" in text
 
 
-def mend(state, plan, **saved):
-    """A mend by which all collectives vanish."""
+def fix(state, plan, **saved):
+    """A fix by which all collectives vanish."""
     difference = sv.compare(state.report, replace(state.report, collectives=()))
     about = {"action": "cut <w1>", "level": "propagated", "step": 1.0}
-    return Mend(plan=plan, difference=difference, **about, **saved)
+    return Fix(plan=plan, difference=difference, **about, **saved)
 
 
-def mends(tried, *found):
-    return Mends(program="", target="", level="propagated", mends=found, tried=tried, candidates=2)
+def fixes(tried, *found):
+    return Fixes(program="", target="", level="propagated", fixes=found, tried=tried, candidates=2)
 
 
 def test_what_helps_is_applied_by_a_click_and_one_undo_takes_it_back(open_page, program, plan, compilers, monkeypatch):
@@ -162,14 +173,14 @@ def test_what_helps_is_applied_by_a_click_and_one_undo_takes_it_back(open_page, 
     state.wait(timeout=5)
     better = plan.with_spec(W1, ("data",))
 
-    def mender(_program, report, _machine, of):
+    def fixer(_program, report, _machine, of):
         assert (of, report) == (plan, state.report)
-        yield mends(1)
-        yield mends(2, mend(state, better, seconds=0.1, bytes=1e6, memory=2e6))
+        yield fixes(1)
+        yield fixes(2, fix(state, better, seconds=0.1, bytes=1e6, memory=2e6))
 
-    monkeypatch.setattr(background, "mends", mender)
+    monkeypatch.setattr(background, "fixes", fixer)
     page = open_page(Explorer(state))
-    state.try_remedies()
+    state.try_fixes()
     page.click("fix")
     assert page.at("fix").inner_text() == "Fix (1)"
     row = page.at("most").locator("tr").filter(has_text="cut <w1>")
@@ -177,10 +188,10 @@ def test_what_helps_is_applied_by_a_click_and_one_undo_takes_it_back(open_page, 
     page.click(row.get_by_role("button", name="cut <w1>"))
     assert state.plan == better and names(page) == ["baseline", "draft"]
     assert page.at("most").locator("tr").filter(has_text="cut <w1>").count() == 0, "it is of another plan"
-    assert not state.take_remedy("cut <w1>") and state.error is not None
-    assert "was not tried on the current plan" in state.error["message"]
+    assert not state.take_fix("cut <w1>") and state.error is not None
+    assert "is no fix of the current plan" in state.error["message"]
     assert state.undo() and state.plan == plan
-    assert [r.action for r in state.now.remedies.items] == ["cut <w1>"], "and it is known at once"
+    assert [r.action for r in state.now.tried_fixes.items] == ["cut <w1>"], "and it is known at once"
 
 
 def test_what_is_pointed_at_is_lit_wherever_it_stands(page):

@@ -41,10 +41,10 @@ def test_collectives_are_chosen_row_by_row(program):
     kind.value, over.value = "all-reduce", ("model",)
     (size, *_) = inside(form, w.Text)
     size.value = "many"
-    *_, status, result = press(form, "Reveal")
+    *_, status, result = press(form, "Check")
     assert 'role="alert"' in status.value and "many" in status.value and asked.result is None
     size.value = "65.5 kB"
-    *_, status, result = press(form, "Reveal")
+    *_, status, result = press(form, "Check")
     assert not status.value and asked.result.score == 1 and result.value == asked.result.html()
     before = len(inside(form, w.Text))
     press(form, "One more")
@@ -60,21 +60,21 @@ def test_outputs_are_chosen_dimension_by_dimension(program):
     assert [label for label, _ in rows.options] == ["whole", "data", "model", "data, model", "model, data"]
     assert rows.description == "result dim 0 (64) is sharded along"
     rows.value, columns.value = ("data",), ("model",)
-    press(form, "Reveal")
+    press(form, "Check")
     assert asked.result.score == 0.25
     columns.value = ()
-    press(form, "Reveal")
+    press(form, "Check")
     assert asked.result.score == 1 and asked.result.tries == 2
 
 
 def test_the_cheaper_plan_is_a_choice(program):
     asked = sv.lessons.exercise(program, PLAN, ask="cheaper", other=TURNED, names=("<b>one</b>", "two"))
     form = asked.widget()
-    *_, status, _ = press(form, "Reveal")
+    *_, status, _ = press(form, "Check")
     assert "choose a plan first" in status.value
     (choice,) = inside(form, w.RadioButtons)
     choice.value = "<b>one</b>"
-    *_, result = press(form, "Reveal")
+    *_, result = press(form, "Check")
     assert asked.result.score == 1 and "<b>one</b>" not in result.value
     press(sv.lessons.exercise(program, PLAN, ask="outputs").widget(), "Show the answer")
 
@@ -84,16 +84,21 @@ def test_amounts_are_fields(program):
     form = asked.widget()
     fields = {field.description: field for field in inside(form, w.Text)}
     assert list(fields) == ["x", "w1", "w2"]
-    fields["w1"].value = "1.05 MB"
-    press(form, "Reveal")
-    assert asked.result.points == 1
+    *_, status, _ = press(form, "Check")
+    assert "fill in a field first" in status.value
+    for megabyte in ("1048576", "1,048,576", "1.05 MB", "1 mb", "1MiB"):
+        fields["w1"].value = megabyte
+        press(form, "Check")
+        assert asked.result.points == 1, megabyte
+    *_, result = press(form, "Show the answer")
+    assert "65.5 kB" in result.value, "of x, which was not answered"
     timed = sv.lessons.exercise(program, PLAN, ask="seconds", target="tpu v5e:2x4")
     (field,) = inside(form := timed.widget(), w.Text)
     field.value = "1 hour"
-    *_, status, _ = press(form, "Reveal")
-    assert "expected a bound such as" in status.value
+    *_, status, _ = press(form, "Check")
+    assert "expected an amount such as" in status.value
     field.value = "1 ms"
-    press(form, "Reveal")
+    press(form, "Check")
     assert timed.result.tries == 1
 
 

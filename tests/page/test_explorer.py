@@ -15,7 +15,7 @@ from shardviz.errors import ShardvizError
 from shardviz.explorer.changes import choices
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import VIEWS, Explorer
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records import Value
 from shardviz.view.document import plain
 from shardviz.view.panes import shard_map_pane
@@ -240,11 +240,36 @@ def test_the_summary_of_a_mesh_without_axes(explorer):
     assert explorer.summary().startswith("step 1 device\n")
 
 
+def test_close_ends_the_compile_and_the_background(program, plan, monkeypatch):
+    explorer = Explorer(ExplorerState(program, plan))
+    ended = []
+
+    def fixes(*_):
+        try:
+            while True:
+                yield None
+        finally:
+            ended.append("fixes")
+
+    monkeypatch.setattr("shardviz.explorer.background.fixes", fixes)
+
+    async def live():
+        explorer.state.try_fixes()
+        await asyncio.sleep(0.1)
+        assert explorer.state.busy and not ended
+        explorer.close()
+        assert ended == ["fixes"] and not explorer.state.background.chores
+        assert explorer.state.status == "stopped" and all(job.stopped for _, job in program.jobs)
+        explorer.close()
+
+    asyncio.run(live())
+
+
 def test_where_the_last_view_is_closed_nothing_is_tried_unasked(program, plan, monkeypatch):
     explorer = Explorer(ExplorerState(program, plan, level="propagated"))
     begun, ended = [], []
 
-    def mender(*_):
+    def fixer(*_):
         begun.append(1)
         try:
             while True:
@@ -252,7 +277,7 @@ def test_where_the_last_view_is_closed_nothing_is_tried_unasked(program, plan, m
         finally:
             ended.append(1)
 
-    monkeypatch.setattr("shardviz.explorer.background.mends", mender)
+    monkeypatch.setattr("shardviz.explorer.background.fixes", fixer)
     monkeypatch.setattr("shardviz.explorer.background._IDLE", 0.0)
 
     async def live():
@@ -261,7 +286,7 @@ def test_where_the_last_view_is_closed_nothing_is_tried_unasked(program, plan, m
             return len(begun), len(ended)
 
         explorer._on_message(explorer, {"seen": True}, [])
-        explorer.state.try_remedies()
+        explorer.state.try_fixes()
         assert await counts() == (1, 0)
         explorer._on_message(explorer, {"seen": False}, [])
         assert explorer.state.background.rests and await counts() == (1, 1)

@@ -9,7 +9,7 @@ from shardviz.explorer import background
 from shardviz.explorer.cards import BASELINE
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
-from shardviz.study.mends import Mend, Mends
+from shardviz.study.fixes import Fix, Fixes
 from tests.page.page import CONTRAST, UNREADABLE, say
 
 LAYERS = 3
@@ -102,8 +102,8 @@ def _donating(_program, report, _machine, plan):
     given = plan.with_variant(donated=("momentum",))
     numbers = {"seconds": None, "step": None, "bytes": 1e6, "memory": 0.0, "level": "propagated"}
     difference = sv.compare(report, report)
-    found = Mend(action=DONATE, difference=difference, plan=given, write="donate it", **numbers)
-    yield Mends(program="", target="cpu", level="propagated", mends=(found,), tried=1, candidates=1)
+    found = Fix(action=DONATE, difference=difference, plan=given, write="donate it", **numbers)
+    yield Fixes(program="", target="cpu", level="propagated", fixes=(found,), tried=1, candidates=1)
 
 
 # The page, by mouse.
@@ -148,7 +148,7 @@ def test_a_plan_is_built_with_the_mouse(open_page, explorer):
     assert [rule.filter for rule in explorer.plan.rules] == ["params.layers.*.up"]
 
 
-def test_a_refused_change_is_mended_by_a_click_and_so_is_a_program(open_page, explorer, monkeypatch):
+def test_a_refused_change_is_fixed_by_a_click_and_so_is_a_program(open_page, explorer, monkeypatch):
     page = open_page(explorer)
     explorer.state.cut_dimension(dimension(explorer, "params['out']:1"), ["model"])
     page.answer()
@@ -162,10 +162,10 @@ def test_a_refused_change_is_mended_by_a_click_and_so_is_a_program(open_page, ex
     page.click("mesh-error-away")
     assert page.at("mesh-error").count() == 0 and explorer.state.error is None
     # what helps may be a change of the program
-    monkeypatch.setattr(background, "mends", _donating)
-    explorer.state.try_remedies()
+    monkeypatch.setattr(background, "fixes", _donating)
+    explorer.state.try_fixes()
     page.click("fix")
-    page.click(page.tab.locator(f"[data-offer='remedy {DONATE}']").first)
+    page.click(page.tab.locator(f"[data-offer='fix {DONATE}']").first)
     card = explorer.state.deck.now
     assert card.name == DONATE and explorer.report.value("momentum['out']").donated
     assert "its program donates momentum" in page.at(f"card-{card.id}").inner_text()

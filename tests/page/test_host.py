@@ -155,7 +155,7 @@ def test_what_is_saved_is_downloaded(open_page, program, plan, tmp_path, monkeyp
     assert "step.html" in page.at("kept").inner_text(), "another view has asked for that"
     page.at("keep-html").click()
     page.tab.evaluate(refused)
-    assert page.at("kept").inner_text() == "no room <b>"
+    assert page.at("kept").locator("span").inner_text() == "no room <b>"
 
 
 def test_the_page_may_ask_for_what_there_is(program, plan, monkeypatch):

@@ -63,20 +63,35 @@ def test_a_device_that_is_selected_is_marked_in_the_map_and_in_the_machine(page)
     assert str(device) in page.at("panel-machine").inner_text()
 
 
+SLOTS = """(all) => all.map((e) => [e.closest(".sv-leaf").dataset.thing.replace("value ", ""),
+  Number(e.querySelector(".sv-slot").getAttribute("aria-label").match(/dimension (\\d+) \\((.*)\\)/)[1]),
+  e.querySelector(".sv-slot").title])"""
+
+
 def test_a_dimension(open_page):
+    """Hovering a dimension lights the slots that the program's dimensions say are its own; so is it filtered."""
     page = open_page(explorer_of())
     page.answer()
     page.at("open-inputs").click()
-    row = page.tab.locator(".sv-dimrow").first
-    thing = row.get_attribute("data-thing")
-    row.locator(".sv-mem").hover()
-    lit = page.tab.evaluate(LIT)
-    assert set(lit) == {thing} and len(lit) == page.tab.locator(f"[data-thing={thing!r}]").count() > 2
-    slot = page.tab.locator(f".sv-dim[data-thing={thing!r}] .sv-slot").first
+    leaves = page.tab.locator(".sv-rows .sv-leaf:visible")
+    paths = lambda: leaves.evaluate_all("(all) => all.map((e) => e.dataset.thing.replace('value ', ''))")  # noqa: E731
+    shown = set(paths())
+    for dimension in page.explorer.state.logical.found:
+        own = {(m.path, m.dimension, dimension.name) for m in dimension.arguments}
+        row = page.at(f"dimension-{dimension.name}")
+        row.locator(".sv-mem").hover()
+        lit = page.tab.locator(".sv-dim.sv-lit-up").evaluate_all(SLOTS)
+        assert set(map(tuple, lit)) == {member for member in own if member[0] in shown} != set()
+        assert set(page.tab.evaluate(LIT)) == {f"dimension {dimension.name}"}
+        page.at("filter").select_option(f"with {dimension.name}")
+        have = {path for path, *_ in own}
+        assert have & shown <= set(paths()) <= have
+        page.at("filter").select_option("show: all")
+    slot = page.tab.locator(f".sv-dim[data-thing='dimension {dimension.name}'] .sv-slot").first
     page.tab.mouse.move(5, 5)
     assert page.tab.evaluate(LIT) == []
     slot.focus()
-    assert set(page.tab.evaluate(LIT)) == {thing}, "a slot of an array lights its dimension's row, and all its slots"
+    assert set(page.tab.evaluate(LIT)) == {f"dimension {dimension.name}"}, "the row and all its slots"
 
 
 def test_a_value_that_is_selected_is_selected_in_the_tree_the_table_and_the_source(page):

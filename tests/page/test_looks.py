@@ -7,8 +7,9 @@ import pytest
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.page.explorer import Explorer
+from shardviz.page.inputs import tree_view
 from shardviz.paint import text as summary
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Work
 from tests.collectives import collective, held
 from tests.page.page import CONTRAST, SMALL, UNREADABLE
@@ -224,12 +225,12 @@ def test_on_paper_nothing_is_scrolled_or_to_be_clicked_and_rows_are_open(open_pa
     try:
         page.tab.emulate_media(media="print")
         page.tab.set_viewport_size({"width": 703, "height": 1000})  # A4 between margins of 12 mm
-        page.at("find-best").wait_for(state="hidden")
+        page.tab.wait_for_function(f"{GROUND} === '#fff'")  # of a dark page too, as soon as it hears that it is printed
+        assert page.at("find-best").is_hidden()
         assert page.at("shardviz").evaluate(ON_PAPER) == []
         assert page.at(f"panel-{view}").is_visible() and page.at("shardviz").evaluate(UNREADABLE) == []
         assert page.at("verdict").is_visible() and page.at("card-baseline").is_visible()
         assert (details.count() > 0) == (view == "collectives")
-        assert page.tab.evaluate(GROUND) == "#fff", "of a dark page too"
     finally:
         page.tab.emulate_media(media="null")
 
@@ -333,3 +334,9 @@ def test_the_machine_is_one_stop_of_the_tab_key(open_page, program, plan):
     assert page.focus() == "device-0", "not the picture around it"
     page.tab.keyboard.press("Tab")
     assert page.focus() == "pick-device"
+
+
+def test_arrays_in_lists_are_told_apart_by_their_names():
+    values = [held(f"{tree}[{n}]", "float32", (8, 8), 256) for tree in ("w", "momentum") for n in (0, 1)]
+    labels = [label for _, _, label, *of in tree_view(values, 1)["rows"] if len(of) > 1]
+    assert labels == ["w[0]", "w[1]", "momentum[0]", "momentum[1]"]

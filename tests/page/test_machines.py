@@ -23,7 +23,7 @@ from shardviz.notation import DeviceMesh
 from shardviz.page.explorer import Explorer
 from shardviz.page.payload import pane
 from shardviz.page.targets import company_view, machine_view
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_rate, format_seconds, format_times
 from shardviz.view.machine import MOST_NODES, blocks, company, company_picture, floor
 from shardviz.view.panes import cost_pane, shard_map_pane

@@ -1,12 +1,12 @@
-"""One look: what is closed until it is asked for, what a line of the source opens, and the keys after a mend."""
+"""One look: what is closed until it is asked for, what a line of the source opens, and the keys after a fix."""
 
 import pytest
 
 from shardviz.explorer import background
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
-from shardviz.program.plan import Plan
-from tests.page.test_cards_page import W1, mend, mends
+from shardviz.plan.plan import Plan
+from tests.page.test_cards_page import W1, fix, fixes
 from tests.page.test_hands import explorer_of
 from tests.page.test_looks import answered
 
@@ -81,12 +81,12 @@ def test_the_palette_finds_arrays_lines_actions_and_settings(page):
 def test_keys_are_the_pages_after_what_had_the_focus_is_gone(page, plan, monkeypatch):
     state = page.explorer.state
     better = plan.with_spec(W1, ("data",))
-    found = mends(1, mend(state, better, seconds=1.5, bytes=2e6, memory=0.0))
-    monkeypatch.setattr(background, "mends", lambda *given: iter([found] if given[-1] == plan else []))
-    state.try_remedies()
+    found = fixes(1, fix(state, better, seconds=1.5, bytes=2e6, memory=0.0))
+    monkeypatch.setattr(background, "fixes", lambda *given: iter([found] if given[-1] == plan else []))
+    state.try_fixes()
     page.click("fix")
-    page.click(page.tab.locator("[data-offer='remedy cut <w1>']").first)
-    assert state.plan == better and page.tab.locator("[data-offer='remedy cut <w1>']").count() == 0
+    page.click(page.tab.locator("[data-offer='fix cut <w1>']").first)
+    assert state.plan == better and page.tab.locator("[data-offer='fix cut <w1>']").count() == 0
     page.press("Control+z")
     assert state.plan == plan
 

@@ -4,7 +4,7 @@ import pytest
 
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from tests.page.page import UNREADABLE
 
 W1 = "params['w1']"
@@ -97,7 +97,7 @@ def test_a_typed_spec_and_its_error_in_place(open_page):
     field = page.at(f"spec-{W1}")
     page.enter(field, "P('modle')")
     assert "no axis 'modle'" in page.at("argument-error").inner_text()
-    assert field.input_value() == "P('modle')", "what the person typed is still there to be mended"
+    assert field.input_value() == "P('modle')", "what the person typed is still there to be fixed"
     page.enter(field, "P('model')")
     assert page.at("argument-error").count() == 0 and page.at(f"slot-{W1}-0").inner_text() == "model"
 
@@ -170,3 +170,19 @@ def test_names_of_any_length_and_direction_leave_the_rest_as_it_is(open_page, ma
         turned = "(pane) => [...pane.querySelectorAll('.sv-doc :is(span, code, button)')].filter("
         turned += "(each) => getComputedStyle(each).unicodeBidi !== 'isolate').length"
         assert page.at(f"panel-{tab}").evaluate(turned) == 0, "what stands beside a name keeps its direction"
+
+
+def test_a_slots_menu_opens_at_the_slot_and_stays_in_the_window(open_page, program, plan):
+    page = open_page(Explorer(ExplorerState(program, plan, debounce=60)))
+    page.click(page.tab.locator(".sv-leaf .sv-name").first)  # what unfolds there folds when another slot is edited
+    for height in (900, 420):  # in a low window only a part of the page is seen
+        page.tab.set_viewport_size({"width": 1280, "height": height})
+        for slot in page.tab.locator(".sv-leaf .sv-slot").all():
+            slot.click()
+            page.answer()
+            menu, at = page.at("menu").bounding_box(), slot.bounding_box()
+            assert menu["y"] >= 0 and menu["y"] + menu["height"] <= height
+            gaps = menu["y"] - at["y"] - at["height"], at["y"] - menu["y"] - menu["height"]
+            assert height < 900 or 0 <= max(gaps) < 12, "below the slot or above it"
+            page.tab.keyboard.press("Escape")
+            page.click(page.tab.locator(".sv-leaf .sv-name").first)

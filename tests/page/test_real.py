@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
+import shardviz as sv
 from shardviz import processes
-from shardviz.errors import CompileMemoryLimit, ShardvizError, TraceError
+from shardviz.errors import CompileMemoryLimit, MeshError, ShardvizError, TargetError, TraceError
 from shardviz.gallery import mlp
 from shardviz.page import explore
 from shardviz.page.explorer import Explorer
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from tests.compiler.test_server import deep
 from tests.page.documents import kpi
 
@@ -89,6 +90,25 @@ def test_an_example_of_the_gallery_brings_its_plan(example):
     assert other.plan.in_specs == example.plan.in_specs and other.report.mesh.size == 4
     with pytest.raises(TraceError, match="an example with arguments of its own"):
         explore(example, 1)
+
+
+def test_without_a_mesh_the_target_gives_one_which_is_said():
+    """The same mesh wherever a function is asked about; one that is given, or brought along, goes before it."""
+    array = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    product = lambda x, w: x @ w  # noqa: E731
+    specs = P("data"), P(None, "model")
+    explorer = explore(product, array, array, in_specs=specs, target="tpu v5e:2x4", level="propagated")
+    assert explorer.plan.mesh.shape == {"data": 2, "model": 4} and explorer.state.target == "tpu v5e:2x4"
+    assert explorer.targets["remark"] == "v5e gave the mesh data=2,model=4, since none was given; change it above"
+    assert explorer.state.resize_axis("data", 4) and "gave the mesh" not in explorer.targets["remark"]
+    assert sv.analyze(product, array, array, target="cpu", mesh="x=2").mesh.shape == {"x": 2}
+    assert sv.trace(product, array, array).plan(target="gpu h100:2x8").mesh.shape == {"data": 2, "model": 8}
+    own = jax.jit(product, in_shardings=jax.NamedSharding(jax.sharding.AbstractMesh((8,), ("own",)), P("own")))
+    assert explore(own, array, array, target="tpu v5e:2x4", level="propagated").plan.mesh.shape == {"own": 8}
+    with pytest.raises(MeshError, match=r"needs a mesh, such as .* a target with a topology"):
+        explore(product, array, array)
+    with pytest.raises(TargetError, match="how many"):
+        explore(product, array, array, target="v5e")
 
 
 def test_other_keywords_are_the_functions_own():

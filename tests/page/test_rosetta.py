@@ -9,7 +9,7 @@ import pytest
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import NOTATIONS
 from shardviz.page.explorer import Explorer
-from shardviz.program.plan import Plan
+from shardviz.plan.plan import Plan
 from shardviz.view.document import plain
 from shardviz.view.rosetta import read_rosetta
 from tests.page.documents import rows, said
@@ -169,7 +169,7 @@ def test_what_is_pasted_is_read_and_applied(pane):
     assert pane.focus() == "read"
 
 
-def test_what_cannot_be_read_is_said_in_place_and_can_be_mended(pane):
+def test_what_cannot_be_read_is_said_in_place_and_can_be_fixed(pane):
     read(pane, "{devices=[4,2")
     assert "expected" in pane.at("read-error").inner_text()
     assert pane.at("read").input_value() == "{devices=[4,2" and pane.focus() == "read"

@@ -51,14 +51,7 @@ def test_a_still_is_short_and_every_sanitizer_keeps_it(llama):
     html = html_of(still(llama.state.now))
     assert len(html) < 40_000
     said = " ".join("".join(read(html).text).split())
-    for text in (
-        "train_step",
-        "propagated",
-        TARGET,
-        "params['layers']['wq']",
-        "communication",
-        "baseline",
-    ):
+    for text in ("train_step", "propagated", TARGET, "params['layers']['wq']", "communication", "baseline"):
         assert text in said
     assert found_by(still_html(llama.state), "abc", 3).startswith(
         '<div data-shardviz-still="abc" data-shardviz-at="3"><style>'
@@ -78,7 +71,7 @@ def test_a_saved_explorer_has_all_panes_and_is_small(llama, tmp_path):
     assert "What costs you most" in page and "try this" not in page, "nothing was tried"
     assert "in_specs=" in llama.save(tmp_path / "explorer.md").read_text()
     assert "wq" in llama.save(tmp_path / "explorer.txt").read_text()
-    with pytest.raises(ShardvizError, match="no kind of file"):
+    with pytest.raises(ShardvizError, match="not a supported kind of file"):
         llama.save(tmp_path / "explorer.docx")
 
 

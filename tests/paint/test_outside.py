@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardviz import paint
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.paint.outside import LONGEST, LONGEST_WORD, isolated, told
+from shardviz.paint.outside import LONGEST, LONGEST_WORD, isolated, shown
 from shardviz.records import Frame, Value
 from shardviz.view.document import (
     Column,
@@ -131,8 +131,8 @@ def test_a_text_to_be_copied_is_whole():
 
 @given(st.text(max_size=300))
 def test_what_is_told_is_short_and_what_is_short_and_plain_is_told_as_it_is(text):
-    found = told(text)
-    assert len(found) <= min(len(text), LONGEST) and told(found) == found
+    found = shown(text)
+    assert len(found) <= min(len(text), LONGEST) and shown(found) == found
     assert max(map(len, re.split(r"\s+", found))) <= LONGEST_WORD
     if text.isascii() and text.isprintable() and len(text) <= LONGEST_WORD:
         assert found == text == isolated(text)

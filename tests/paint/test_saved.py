@@ -141,8 +141,8 @@ def test_a_page_needs_nothing_and_runs_nothing(tmp_path):
 def test_what_cannot_be_saved_says_why(tmp_path):
     subject = report()
     for name, why in (
-        ("report.doc", r"'\.doc' is no kind of file .* give one of \.html, \.md"),
-        ("report", "no ending is no kind of file that"),
+        ("report.doc", r"'\.doc' is not a supported kind of file; use one of \.html, \.md"),
+        ("report", "no ending is not a supported kind of file"),
         ("missing/report.html", "there is no folder '.*missing'; make it first"),
     ):
         with pytest.raises(ShardvizError, match=why):
@@ -151,7 +151,7 @@ def test_what_cannot_be_saved_says_why(tmp_path):
     with pytest.raises(ShardvizError, match="it is a folder"):
         subject.save(tmp_path / "folder.md")
     with pytest.raises(
-        ShardvizError, match=r"save\('notations.svg'\): shardviz cannot draw .* as text it can be saved: \.html"
+        ShardvizError, match=r"save\('notations.svg'\): shardviz cannot draw .* save it as text instead: \.html"
     ):
         sv.rosetta("P('data', None)", "data=2").save("notations.svg")
     assert [path.name for path in tmp_path.iterdir()] == ["folder.md"]

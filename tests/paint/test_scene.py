@@ -56,7 +56,7 @@ def slice_text(cut, device) -> str:
 def test_every_device_stands_in_the_cell_of_its_slice(cut):
     scene = build_scene(cut)
     seen = {}
-    for index, devices in zip(scene.slices, scene.held.reshape(scene.cells, -1).tolist(), strict=True):
+    for index, devices in zip(scene.slices, scene.ids.reshape(scene.cells, -1).tolist(), strict=True):
         seen |= dict.fromkeys(devices, index)
     assert sorted(seen) == list(range(cut.mesh.size))
     for device, text in seen.items():
@@ -72,7 +72,7 @@ def test_merging_cells_loses_no_device_and_keeps_the_limits(cut, rows, columns, 
     assert (scene.merged > 1) == any("neighbouring" in line for line in notes(scene))
     for side in (scene.rows, scene.columns):
         assert side.bounds[0] == 0 and side.bounds[-1] == side.size
-    for index, devices in zip(scene.slices, scene.held.reshape(scene.cells, -1).tolist(), strict=True):
+    for index, devices in zip(scene.slices, scene.ids.reshape(scene.cells, -1).tolist(), strict=True):
         inside = np.ones(cut.mesh.size, bool)
         for dimension, text in enumerate(index[1:-1].split(", ") if cut.shape else []):
             if text != ":":

@@ -71,5 +71,5 @@ def test_text_in_place_of_a_number_is_refused():
 
 @pytest.mark.parametrize("text", [None, 3, [], {"shardviz_report": 1}], ids=repr)
 def test_what_is_no_text_is_refused(text):
-    with pytest.raises(ShardvizError, match="no shardviz report: not JSON"):
+    with pytest.raises(ShardvizError, match="not a shardviz report: not JSON"):
         Report.from_json(text)

@@ -123,9 +123,8 @@ def test_an_action_tells_of_a_gathered_weight_once_and_is_silent_where_nothing_c
 
 @pytest.mark.long
 def test_a_job_of_gitlab_does_the_same(repository: Path):
-    compare, comment, check = yaml.safe_load((ROOT / ".gitlab/shardviz-check.yml").read_text())["shardviz-check"][
-        "script"
-    ]
+    job = yaml.safe_load((ROOT / ".gitlab/shardviz-check.yml").read_text())["shardviz-check"]
+    first, compare, comment, check = job["script"]
     api = {"CI_API_V4_URL": "https://host/api/v4", "CI_PROJECT_ID": "5", "CI_MERGE_REQUEST_IID": "7"}
     job = {"SHARDVIZ_STEPS": "", "SHARDVIZ_THRESHOLD": "1%", "SHARDVIZ_TOKEN": "t", **api}
     job["CI_MERGE_REQUEST_DIFF_BASE_SHA"] = git(repository, "rev-parse", "HEAD")
@@ -134,7 +133,7 @@ def test_a_job_of_gitlab_does_the_same(repository: Path):
 
     (repository / "model.py").write_text(GATHERED)
     (repository / "old.json").write_text(json.dumps(others))
-    done = run("\n".join((compare, comment, check)), repository, **job)
+    done = run("\n".join((first, compare, comment, check)), repository, **job)
     assert done.returncode == 1 and "all-gather" in done.stdout and "model.py:7" in done.stdout, done.stderr
     assert (repository / "shardviz.md").read_text().startswith(f"{MARK}\n\n## shardviz: `train` slower, ")
     (repository / "old.json").write_text(json.dumps(others[:1]))
@@ -151,13 +150,26 @@ def test_a_job_of_gitlab_does_the_same(repository: Path):
     ]
 
 
+def test_names_of_steps_reach_both_verbs_as_they_are_written(repository: Path):
+    """On several lines, and with what the shell would take for a pattern of files."""
+    (repository.parent / "bin" / "shardviz").write_text('#!/bin/sh\nprintf "%s " "$@" >>asked.txt\n')
+    action = yaml.safe_load((ROOT / ".github/actions/check/action.yml").read_text())["runs"]["steps"]
+    gitlab = yaml.safe_load((ROOT / ".gitlab/shardviz-check.yml").read_text())["shardviz-check"]["script"]
+    names = "train decode\n  eval*\nm*\n"
+    for lines in ((action[0]["run"], action[2]["run"]), (gitlab[0], gitlab[1], gitlab[3])):
+        (repository / "asked.txt").unlink(missing_ok=True)
+        done = run("\n".join(lines), repository, STEPS=names, SHARDVIZ_STEPS=names, BASE="main", THRESHOLD="1%")
+        asked = (repository / "asked.txt").read_text()
+        assert done.returncode == 0 and asked.count("train decode eval* m* --base") == 2, asked
+
+
 def test_the_lines_of_both_doors_are_good_shell():
     action = yaml.safe_load((ROOT / ".github/actions/check/action.yml").read_text())
     gitlab = yaml.safe_load((ROOT / ".gitlab/shardviz-check.yml").read_text())["shardviz-check"]
     steps = [step["run"] for step in action["runs"]["steps"]]
     for lines in (*steps, *gitlab["script"]):
         assert subprocess.run(("bash", "-n", "-c", lines)).returncode == 0
-    for lines in (steps[0], gitlab["script"][0]):
+    for lines in (steps[0], gitlab["script"][1]):
         assert "shardviz comment " in lines and "--base " in lines and "--threshold " in lines
     assert [lines.split()[:2] for lines in (steps[-1].splitlines()[-1], gitlab["script"][-1])] == [
         ["shardviz", "check"]

@@ -63,7 +63,7 @@ def test_a_release_is_published_from_upstream_alone_and_by_no_token():
 
 PUBLISHED = {
     "github-actions": ".github/actions/check/action.yml",
-    "github-workflows": ".github/workflows/release.yml",
+    "github-workflows": ".github/workflows/*.yml",
     "github-issue-forms": ".github/ISSUE_TEMPLATE/w*.yml",
     "github-issue-config": ".github/ISSUE_TEMPLATE/config.yml",
     "gitlab-ci": ".gitlab/shardviz-check.yml",

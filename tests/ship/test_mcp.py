@@ -14,7 +14,7 @@ import click
 import pytest
 
 from shardviz.cli import main
-from shardviz.cli.mcp import VERBS, input_schema, server, words
+from shardviz.cli.mcp import VERBS, bounds_for, input_schema, server, words
 from shardviz.cli.verbs import cli
 from shardviz.errors import ShardvizError
 from tests.cli.conftest import command, environment
@@ -32,23 +32,24 @@ def ask(tool: str, **arguments: Any) -> Any:
     async def asked() -> Any:
         import mcp
 
-        async with mcp.Client(server()) as client:
+        async with mcp.Client(server(bounds_for(()))) as client:
             return await client.call_tool(tool, arguments)
 
     return asyncio.run(asked())
 
 
 @pytest.mark.mcp
-def test_the_verbs_are_read_only_tools_with_their_options():
+def test_the_verbs_are_tools_with_their_options_and_those_that_run_code_are_not_read_only():
     async def listed() -> Any:
         import mcp
 
-        async with mcp.Client(server()) as client:
+        async with mcp.Client(server(bounds_for(()))) as client:
             return (await client.list_tools()).tools, client.instructions
 
     tools, instructions = asyncio.run(listed())
     assert tuple(tool.name for tool in tools) == VERBS and "## 3. Report" in instructions
-    assert all(tool.annotations.read_only_hint for tool in tools)
+    read_only = {tool.name for tool in tools if tool.annotations.read_only_hint}
+    assert read_only == {"compare", "show", "targets", "doctor"}, "the others import what a step is written with"
     report = next(tool for tool in tools if tool.name == "report")
     assert report.input_schema["properties"]["level"]["enum"] == ["propagated", "partitioned", "compiled"]
     assert not {"out", "json", "as_json"} & {*report.input_schema["properties"]}
@@ -70,6 +71,28 @@ def test_what_is_wrong_is_told():
     assert answer.is_error and "nonesuch" in answer.content[0].text and answer.structured_content is None
     answer = ask("report", fun="model:step")
     assert answer.is_error and "report: there is no 'fun'; there are function, " in answer.content[0].text
+
+
+@pytest.mark.mcp
+def test_calls_wait_for_their_turn(monkeypatch):
+    now, most = [], []
+
+    async def slow(*_: Any) -> tuple[str, bool]:
+        now.append(None)
+        most.append(len(now))
+        await asyncio.sleep(0.01)
+        now.pop()
+        return "{}", False
+
+    async def flood() -> None:
+        import mcp
+
+        async with mcp.Client(server(bounds_for(()))) as client:
+            await asyncio.gather(*(client.call_tool("targets", {}) for _ in range(20)))
+
+    monkeypatch.setattr("shardviz.cli.mcp.answer", slow)
+    asyncio.run(flood())
+    assert len(most) == 20 and max(most) == 2
 
 
 @pytest.mark.mcp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -25,7 +26,7 @@ MENDED = {
     "KV cache without its heads": "give cache the spec P(None, 'data', None, 'model', None)",
     "logits as partial sums": "give head the spec P(None, 'model')",
 }
-"""Repository → the mend that is offered first; each takes its fault away by tests/diagnose."""
+"""Repository → the fix that is offered first; each takes its fault away by tests/diagnose."""
 
 REPOSITORIES = (
     *MENDED,
@@ -88,9 +89,9 @@ def test_the_report_names_the_fault(repository: str, capsys):
 
 @pytest.mark.long
 @pytest.mark.parametrize("repository", MENDED, indirect=True)
-def test_the_first_mend_is_what_an_expert_writes(repository: str, capsys):
-    assert main(["mends", "train", "--json"]) == 0
-    first = json.loads(capsys.readouterr().out)["mends"][0]
+def test_the_first_fix_is_what_an_expert_writes(repository: str, capsys):
+    assert main(["fixes", "train", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["fixes"][0]
     assert first["action"] == MENDED[repository] and first["seconds_saved"] > 0
 
 
@@ -118,8 +119,8 @@ def test_its_commands_are_commands(line: str):
     _, *words = shlex.split(line, comments=True)
     if words[0] == "VERB":
         return
-    command = cli.commands[words[0]]
-    command.make_context(words[0], words[1:], obj=State(), parent=click.Context(cli, obj=State()))
+    command, own = cli.commands[words[0]], itertools.takewhile("--".__ne__, words[1:])
+    command.make_context(words[0], [*own], obj=State(), parent=click.Context(cli, obj=State()))
 
 
 def test_it_is_short_and_names_rules_that_there_are(capsys):

@@ -25,16 +25,13 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 import shardviz.gallery.llama
 from shardviz.ask.program import arrays
-from shardviz.program.roles import roles
+from shardviz.propagate.roles import roles
 from shardviz.study.proposing import Proposals
 from tests import programs
-from tests.program.edited import as_told, module_of
+from tests.plan.edited import as_told, module_of
 
 MESH, MACHINE = {"data": 4, "model": 2}, "tpu v5e:2x4"
-SMALL = {
-    "decode": {"length": 16, "vocabulary": 128, "layers": 1},
-    "vit": {"layers": 1, "side": 16, "batch": 16},
-}
+SMALL = {"decode": {"length": 16, "vocabulary": 128, "layers": 1}, "vit": {"layers": 1, "side": 16, "batch": 16}}
 """Program → its sizes."""
 OWN = "llama"
 """The program whose function has constraints of its own: the gallery's."""
@@ -66,7 +63,7 @@ def traced(module: Any, name: str) -> tuple[sv.Program, Callable[..., Any]]:
 
 
 def offers(program: sv.Program, name: str) -> Iterator[tuple[str, sv.Plan]]:
-    """Two presets, one with its state donated, the best that a search finds, what mends one of the presets, and a
+    """Two presets, one with its state donated, the best that a search finds, what fixes one of the presets, and a
     constraint; where the function has constraints itself, a preset and what is tried of them: to leave one out, or to
     give it another spec."""
     presets = program.presets(MESH)
@@ -78,8 +75,8 @@ def offers(program: sv.Program, name: str) -> Iterator[tuple[str, sv.Plan]]:
         yield "tensor parallel", presets["tensor parallel"]
         yield "search", sv.search(program, MACHINE, level="propagated", most=12, seconds=60).best.plan
         plan = presets["tensor parallel"]
-        mends = [m for m in sv.mends(program, program.propagate(plan), MACHINE, plan=plan) if not m.plan.variant]
-        yield from ((m.action, m.plan) for m in mends[:1])
+        fixes = [m for m in sv.fixes(program, program.propagate(plan), MACHINE, plan=plan) if not m.plan.variant]
+        yield from ((m.action, m.plan) for m in fixes[:1])
     donated = roles(program._lowerings.lowered).becomes
     yield "donate", presets["fsdp"].with_variant(donated=tuple(donated))
     value, spec = CONSTRAINED[name]

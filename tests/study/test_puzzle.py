@@ -1,4 +1,4 @@
-"""Puzzles: par is what the compiler says of its plan, stars are by seconds and bytes, hints are the plan's findings."""
+"""Puzzles: par is what the compiler says of its plan, stars are by seconds and bytes, hints say where it differs."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.errors import ShardvizError
+from shardviz.records.amounts import format_bytes
 
 MESH = sv.mesh(data=4, model=2)
 TARGET = "tpu v5e:2x4"
@@ -62,10 +63,26 @@ def test_what_does_not_fit_has_no_star():
     assert (attempt := puzzle.answer(whole)).stars == 0 and "does not fit" in attempt.text()
 
 
-def test_hints_are_the_findings_of_the_learners_plan(program, puzzle):
+def test_hints_are_about_what_par_does_otherwise(program, puzzle):
     attempt = puzzle.answer(ROWS)
-    assert attempt.hints == program.partition(ROWS).findings_on(TARGET) != ()
-    assert "'model'" in attempt.text() and puzzle.answer(BOTH).hints == ()
+    of_par = {(f.rule, f.value) for f in program.partition(BOTH).findings_on(TARGET)}
+    own = program.partition(ROWS).findings_on(TARGET)
+    assert attempt.hints == tuple(f for f in own if (f.rule, f.value) not in of_par) != ()
+    assert "'model'" in attempt.text()
+    whole = 2 * 4096 * 16384  # bytes of w1 in bfloat16; par shards it along both axes
+    assert f"w1 {format_bytes(whole)}, {format_bytes(whole / 8)} for par." in " ".join(attempt.excess)
+    assert (par := puzzle.answer(BOTH)).hints == () and par.excess == ()
+
+
+def test_a_finding_that_par_has_too_is_no_hint():
+    """The large model keeps more than its arguments take, whatever the specs of its feed-forward weights."""
+    example = sv.gallery.llama("70b")
+    whole = example.plan.with_spec("params['layers']['w1']", P(None, None, "model"))
+    puzzle = sv.lessons.puzzle(example, whole, target="tpu v5p:4x4x4", par=example.plan, level="propagated")
+    attempt = puzzle.answer(whole)
+    assert "kept-dominates" in {f.rule for f in attempt.report.findings_on("tpu v5p:4x4x4")}
+    assert "kept-dominates" not in {f.rule for f in attempt.hints}
+    assert any("params['layers']['w1']" in sentence for sentence in attempt.excess)
 
 
 def test_a_common_idea_is_answered(puzzle):
@@ -82,9 +99,9 @@ def test_the_solution_opens_after_a_try(puzzle):
 
 
 def test_what_cannot_be_asked_says_why(program, puzzle):
-    with pytest.raises(ShardvizError, match="16 devices, and tpu v5e:2x4 has 8"):
+    with pytest.raises(ShardvizError, match="16 devices, expected 8 as on tpu v5e:2x4"):
         puzzle.answer(sv.Plan({"data": 16}, (P("data"), P(), P())))
-    with pytest.raises(ShardvizError, match=r"expected an sv\.Plan, or what sv\.search gave"):
+    with pytest.raises(ShardvizError, match=r"expected an sv\.Plan or the result of sv\.search"):
         sv.lessons.puzzle(program, MESH, target=TARGET, par=0.1)
     with pytest.raises(ShardvizError, match="level is 'propagated'"):
         sv.lessons.puzzle(program, MESH, target=TARGET, par=BOTH, level="guessed")

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
@@ -16,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.errors import ShardvizError
 from shardviz.study.sweep import Sweep, SweepRow
+from shardviz.study.workers import Workers
 from tests.view.sample import report as sample
 
 MESH = {"data": 8, "model": 8}
@@ -121,6 +123,19 @@ def test_a_process_that_dies_takes_no_point_along(tmp_path):
     assert [r.label for r in found.failed] == ["batch=64, often=True"] and "SIGKILL" in found.failed[0].trouble
 
 
+def test_a_point_that_exits_is_a_row_here_and_in_a_worker():
+    def exits(batch):
+        sys.exit(0) if batch == 1 else None
+        return make(batch)
+
+    with Workers(1) as own:
+        for executor in (None, own):
+            found = sv.sweep(
+                exits, over={"batch": [1, 64]}, mesh=MESH, target=TARGET, executor=executor, progress=False
+            )
+            assert [row.trouble for row in found.rows] == ["SystemExit: 0", ""], executor
+
+
 def test_an_interrupt_keeps_what_is_there_and_a_sweep_goes_on():
     asked = []
 
@@ -170,5 +185,5 @@ def test_what_was_answered_is_kept_only_for_the_same_question():
     first = of(ones)
     assert of(ones, first).rows[0].report is first.rows[0].report
     assert of(others, first).rows[0].report is not first.rows[0].report
-    with pytest.raises(ShardvizError, match=r"that one was asked with mesh .*v5p:4x4x4.*this one with"):
+    with pytest.raises(ShardvizError, match=r"expected a sweep with .*, not with .*v5p:4x4x4"):
         of(ones, first, target="tpu v5p:8x8x8")

@@ -1,5 +1,6 @@
 """Workers: tasks get done whatever happens to a process, nothing is sent twice, and nothing stays behind."""
 
+import errno
 import os
 import pickle
 import signal
@@ -78,9 +79,9 @@ def fragile():
 def test_an_answer_that_cannot_be_read_here_is_said_and_the_others_come(pool):
     found = asked(lambda _, n: fragile() if n == 1 else n, range(3), pool)
     assert (found[0], found[2]) == (0, 2)
-    assert isinstance(found[1], Lost) and "cannot be read here: ValueError" in found[1].why
+    assert isinstance(found[1], Lost) and "cannot be unpickled: ValueError" in found[1].why
     found = asked(lambda _, n: n, [0, fragile()], pool)
-    assert found[0] == 0 and "cannot be read there: ValueError" in found[1].why
+    assert found[0] == 0 and "cannot unpickle the task: ValueError" in found[1].why
     assert asked(lambda _, n: n, [7], pool) == {0: 7}
 
 
@@ -187,6 +188,22 @@ def test_a_task_that_kills_its_workers_takes_no_other_along(pool):
     assert isinstance(found.pop(1), Lost) and list(map(found.get, (0, 2, 3, 4, 5, 6))) == list("abcdef")
 
 
+def refuse(*args, **kwargs):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_where_no_file_can_be_written_a_shared_value_goes_with_each_task(pool, monkeypatch):
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    assert asked(lambda value, n: value + n, range(2), pool, 5) == {0: 5, 1: 6}
+
+
+def test_where_no_process_can_be_had_a_task_is_lost(monkeypatch):
+    monkeypatch.setattr("loky.ProcessPoolExecutor", refuse)
+    with Workers(1) as one:
+        assert not one.begin()
+        assert isinstance(asked(lambda _, n: n, [0], one)[0], Lost)
+
+
 def test_workers_of_another_shardviz_are_refused(pool, monkeypatch):
     monkeypatch.setattr(sv, "__version__", "0.0.1")
     (lost,) = (found for _, found in answers(max, Shared(0), {0: 0}, pool))
@@ -212,6 +229,39 @@ def test_stopping_ends_what_runs_and_leaves_nothing():
         pool.submit(int)
 
 
+def leave_a_process(_, how):
+    """Start a process that its parent leaves: no one's child, but of the worker's group."""
+    there, here = os.pipe()
+    if not os.fork():
+        if not (pid := os.fork()):
+            time.sleep(60)
+            os._exit(0)
+        os.write(here, str(pid).encode())
+        os._exit(0)
+    os.wait()
+    pid = int(os.read(there, 99))
+    if isinstance(how, str):
+        with open(how, "w") as file:
+            file.write(str(pid))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return pid
+
+
+@pytest.mark.parametrize("end", ["shutdown", "stop"])
+def test_what_a_task_has_started_ends_with_its_worker(end):
+    pool = Workers(1)
+    left = asked(leave_a_process, [0], pool)[0]
+    assert psutil.pid_exists(left)
+    getattr(pool, end)()
+    assert gone([left], 10)
+
+
+def test_what_a_killed_worker_has_started_ends_too(tmp_path):
+    with Workers(1) as one:
+        assert isinstance(asked(leave_a_process, [str(tmp_path / "left")], one)[0], Lost)
+    assert gone([int((tmp_path / "left").read_text())], 10)
+
+
 SCRIPT = """
 import os, sys, time
 import jax, shardviz as sv
@@ -224,6 +274,7 @@ FOLDER = sys.argv[1]
 def make(n):
     if n:  # the first point is answered here
         open(f"{FOLDER}/{os.getpid()}", "w").close()
+        os.fork()
         time.sleep(60)
     return lambda x: x * 2, (jax.ShapeDtypeStruct((64,), "float32"),), {"in_specs": P("d")}
 

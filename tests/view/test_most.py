@@ -1,4 +1,4 @@
-"""What costs you most: ranked by what the step would lose; what mends a finding or a row stands there, or apart."""
+"""What costs you most: ranked by what the step would lose; what fixes a finding or a row stands there, or apart."""
 
 import dataclasses
 
@@ -8,9 +8,9 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.costs.spending import spendings
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.snapshot import Remedies
+from shardviz.explorer.snapshot import TriedFixes
 from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.study.mends import Mend, Mends
+from shardviz.study.fixes import Fix, Fixes
 from shardviz.view.document import Section, Table, plain
 from shardviz.view.most import costs_documents
 from tests.diagnose.faulty_programs import FAULTS, LARGE
@@ -22,26 +22,26 @@ def state():
     return ExplorerState(example.program, example.plan, level="propagated", target="tpu v5e:2x4", debounce=60)
 
 
-def mend(state, action, finding=None, kept=lambda collective: True):
-    """A mend after which these collectives are left."""
+def fix(state, action, finding=None, kept=lambda collective: True):
+    """A fix after which these collectives are left."""
     report = state.report
     after = dataclasses.replace(report, collectives=tuple(c for c in report.collectives if kept(c)))
     difference = sv.compare(report, after)
     about = {"level": "propagated", "seconds": 1e-5, "step": 1e-3, "bytes": 1e6, "memory": 0.0}
     findings = () if finding is None else (finding,)
-    return Mend(findings=findings, plan=state.plan, action=action, difference=difference, **about)
+    return Fix(findings=findings, plan=state.plan, action=action, difference=difference, **about)
 
 
-def remedies(state, *mends):
+def tried_fixes(state, *fixes):
     """What was tried."""
-    many = {"tried": len(mends), "candidates": len(mends)}
-    return Remedies(of=state.plan, mends=Mends(program="", target="", level="propagated", mends=mends, **many))
+    many = {"tried": len(fixes), "candidates": len(fixes)}
+    return TriedFixes(of=state.plan, fixes=Fixes(program="", target="", level="propagated", fixes=fixes, **many))
 
 
-def tables(state, *mends):
+def tables(state, *fixes):
     """The rows, and those that stand apart: each in words."""
     rows, apart = [], []
-    for block in costs_documents(state.deck, remedies(state, *mends))[0].blocks:
+    for block in costs_documents(state.deck, tried_fixes(state, *fixes))[0].blocks:
         if isinstance(block, Section):
             assert block.title == "Also tried"
             (inner,) = block.blocks
@@ -74,7 +74,7 @@ def test_compared_with_another_plan_rows_stay_and_the_difference_is_a_column(sta
     )
     assert state.set_plan(batch)
     compared, single = (
-        next(b for b in costs_documents(s.deck, s.now.remedies)[0].blocks if isinstance(b, Table))
+        next(b for b in costs_documents(s.deck, s.now.tried_fixes)[0].blocks if isinstance(b, Table))
         for s in (state, alone)
     )
     assert [c.title for c in compared.columns if c not in single.columns] == ["difference"]
@@ -85,9 +85,9 @@ def test_compared_with_another_plan_rows_stay_and_the_difference_is_a_column(sta
     assert all(row.cells[difference] for row in compared.rows if "removed" in str(row.cells))
 
 
-def test_a_mend_stands_beside_its_finding_and_nowhere_else(state):
+def test_a_fix_stands_beside_its_finding_and_nowhere_else(state):
     (finding,) = [f for f in state.deck.now.results.findings if f.severity != "note"]
-    rows, apart = tables(state, mend(state, "turn the mesh", finding, kept=lambda c: False))
+    rows, apart = tables(state, fix(state, "turn the mesh", finding, kept=lambda c: False))
     assert [row for row in rows if "turn the mesh" in row] == [row for row in rows if finding.text[:40] in row] != []
     assert not apart, "it lessens all collectives, and stands beside none of them"
 
@@ -118,10 +118,10 @@ def test_state_that_takes_a_little_time_too_is_among_the_first_rows():
     assert row.startswith(format_bytes(finding.numbers["saved_bytes"]))
 
 
-def test_a_mend_of_another_finding_stands_apart(state):
+def test_a_fix_of_another_finding_stands_apart(state):
     (finding,) = [f for f in state.deck.now.results.findings if f.severity != "note"]
     other = dataclasses.replace(finding, id="of-a-note")
-    rows, apart = tables(state, mend(state, "give it the spec", other, kept=lambda c: False))
+    rows, apart = tables(state, fix(state, "give it the spec", other, kept=lambda c: False))
     assert not any("give it the spec" in row for row in rows)
     (row,) = apart
     assert "give it the spec" in row and "saves 10.0 µs of 1.00 ms" in row
@@ -129,24 +129,26 @@ def test_a_mend_of_another_finding_stands_apart(state):
 
 def test_what_belongs_to_no_row_stands_first_only_where_it_saves_more(state):
     (finding,) = [f for f in state.deck.now.results.findings if f.severity != "note"]
-    of_a_row = mend(state, "mend the finding", finding)
-    apart = mend(state, "give it the spec", dataclasses.replace(finding, id="of-a-note"), kept=lambda c: False)
+    of_a_row = fix(state, "fix the finding", finding)
+    apart = fix(state, "give it the spec", dataclasses.replace(finding, id="of-a-note"), kept=lambda c: False)
     for seconds, first in ((2e-5, Section), (5e-6, Table)):
-        found = remedies(state, of_a_row, dataclasses.replace(apart, seconds=seconds))
+        found = tried_fixes(state, of_a_row, dataclasses.replace(apart, seconds=seconds))
         blocks = costs_documents(state.deck, found)[0].blocks
         assert [type(block) for block in blocks] == [first, Table if first is Section else Section]
 
 
-def test_a_note_whose_mend_helps_has_a_row_that_costs_what_the_mend_saves(state):
+def test_a_note_whose_fix_helps_has_a_row_that_costs_what_the_fix_saves():
+    example = sv.gallery.mlp(mesh="data=4,model=2", batch=65_536)  # so large that what it keeps is no on-chip memory's
+    state = ExplorerState(example.program, example.plan, level="propagated", target="tpu v5e:2x4", debounce=60)
     (note, *_) = [f for f in state.deck.now.results.findings if f.severity == "note" and not f.numbers.get("seconds")]
-    rows, apart = tables(state, mend(state, "mend the note", note))
-    (row,) = [row for row in rows if "mend the note" in row]
+    rows, apart = tables(state, fix(state, "fix the note", note))
+    (row,) = [row for row in rows if "fix the note" in row]
     assert row.startswith("10.0 µs ") and note.text[:40] in row and not apart
 
 
-def test_a_line_has_its_costs_and_its_mends_alone(state):
+def test_a_line_has_its_costs_and_its_fixes_alone(state):
     gone = next(c for c in state.report.collectives if c.kind == "all-reduce" and c.axes == ("model",))
-    found = remedies(state, mend(state, "drop it", kept=lambda c: c.source != gone.source))
+    found = tried_fixes(state, fix(state, "drop it", kept=lambda c: c.source != gone.source))
     _, lines = costs_documents(state.deck, found)
     (table,) = lines[gone.source.short].blocks
     rows = [" ".join(map(plain, row.cells)) for row in table.rows]
@@ -160,11 +162,11 @@ def test_a_line_has_its_costs_and_its_mends_alone(state):
     assert products.startswith(format_seconds(here))
 
 
-def test_a_mend_of_the_plan_stands_beside_what_it_lessens(state):
+def test_a_fix_of_the_plan_stands_beside_what_it_lessens(state):
     gone = next(c for c in state.report.collectives if c.kind == "all-reduce" and c.axes == ("model",))
     like = lambda c: (c.kind, c.axes, c.source) == (gone.kind, gone.axes, gone.source)  # noqa: E731
-    rows, apart = tables(state, mend(state, "drop it", kept=lambda c: not like(c)))
+    rows, apart = tables(state, fix(state, "drop it", kept=lambda c: not like(c)))
     (row,) = [row for row in rows if "drop it" in row]
     assert "all-reduce model" in row and gone.source.short in row and not apart
-    rows, apart = tables(state, mend(state, "change nothing"))
+    rows, apart = tables(state, fix(state, "change nothing"))
     assert len(apart) == 1 and not any("change nothing" in row for row in rows)

@@ -4,8 +4,11 @@ import dataclasses
 import subprocess
 import sys
 
+import jax
 import pytest
+from jax.sharding import PartitionSpec as P
 
+import shardviz as sv
 from shardviz import paint
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
@@ -76,3 +79,15 @@ def test_the_bundle_makes_what_is_asked_for():
 def test_looking_does_not_import_matplotlib():
     code = "import sys, shardviz as sv; sv.show((8,), ('x',), 'x=2').html(); sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_many_axes_of_size_one_are_named_in_one_line():
+    alone = ["data", "stage", "context", "tensor", "expert"]
+    mesh = dict.fromkeys(alone, 1) | {"fsdp": 4}
+    program = sv.trace(lambda x: x @ x.T, jax.ShapeDtypeStruct((64, 64), "float32"))
+    report = program.propagate(sv.Plan(mesh, P("fsdp")))
+    for shown in (report, sv.cost(report, "tpu v5e:2x2")):
+        for text in (shown.text(), shown.html()):
+            assert text.count("besides 5 mesh axes of size 1: data, stage, context, tensor, expert") == 1
+            assert "stage" not in text.replace("data, stage, context", "") and "fsdp=4" in text
+    assert DeviceMesh.of("data=4,model=1").folded == () and sv.Report.from_json(report.to_json()).mesh.shape == mesh

@@ -338,7 +338,7 @@ def test_words_of_the_glossary_say_themselves():
         blocks=(
             paragraph(term("HBM-bound")),
             table([1], ("operand bytes", str), ("a plan's name", lambda it: term("x"))),
-        ),
+        )
     )
     page = read(paint.html(shown))
     assert set(page.titles) == {GLOSSARY["HBM-bound"], GLOSSARY["operand bytes"]}

@@ -203,3 +203,9 @@ def test_whatever_the_sharding_it_is_drawn_within_its_bounds(case, width):
     text = " ".join(text.split())
     assert ("partial sums" in text) == (shown.layout.partial_sums > 1)
     assert alike or "each slice is on" not in text
+
+
+def test_copies_along_a_part_of_a_mesh_axis_are_said():
+    """Two tiles on eight devices: the four of a tile are those along model, and half of those along data."""
+    shown = show((8, 8), "{devices=[2,1,4]<=[8] last_tile_dim_replicate}", "data=4,model=2")
+    assert "each slice is on 4 devices, along model and 2 of 4 along data" in shown.text()

@@ -117,11 +117,7 @@ def test_another_key_is_refused():
 def test_axes_that_are_no_axes_are_said():
     assert [
         t.label for t in sum_collectives([move(axes=None), move(axes=()), move(axes=(("data", 2, 4),))], "axes")
-    ] == [
-        "data:(2)4",
-        "irregular groups",
-        "no axis",
-    ]
+    ] == ["data:(2)4", "irregular groups", "no axis"]
 
 
 def test_a_value_with_no_spec_shows_the_sharding_it_has():

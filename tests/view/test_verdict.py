@@ -80,7 +80,7 @@ def test_an_axis_of_no_use_says_so_first_and_is_no_progress(example):
     (piece, *_) = difference_pieces(state.deck.now.results, state.deck.card("baseline"))
     assert piece.tone == "bad" and "chip-seconds" in piece.text
     (finding,) = [f for f in state.deck.now.results.findings if f.rule == "idle-axis"]
-    (rows,) = [b.rows for b in costs_documents(state.deck, state.now.remedies)[0].blocks if isinstance(b, Table)]
+    (rows,) = [b.rows for b in costs_documents(state.deck, state.now.tried_fixes)[0].blocks if isinstance(b, Table)]
     (row,) = [row for row in rows if any(finding.text[:40] in plain(cell) for cell in row.cells)]
     assert plain(row.cells[0]) == format_seconds(finding.numbers["seconds"])
     chip = state.cost.machine.chip

@@ -129,10 +129,9 @@ export class Arrays {
    * Does to the page's copy what an edit asks of the kernel, as far as the page can tell.
    * @param {Edit} edit
    * @param {What} what
-   * @param {string[]} dimensions the names of the logical dimensions
    */
-  ask(edit, what, dimensions) {
-    if (edit.op === "cut_dimension") return this.askDimension(edit, dimensions.indexOf(String(edit.name)));
+  ask(edit, what) {
+    if (edit.op === "cut_dimension") return this.askDimension(edit);
     const place = this.byName.get(String(edit.name))?.place;
     const own = place !== undefined && (what === "outputs") === Boolean(edit.output);
     if (!own || !Object.values(OPS).some(({ inputs }) => inputs.op === edit.op)) return;
@@ -149,17 +148,15 @@ export class Arrays {
     for (const each of [place, ...others]) this.asked.set(each, after);
   }
 
-  /**
-   * @param {Edit} edit
-   * @param {number} row
-   */
-  askDimension(edit, row) {
+  /** Of an array that has the dimension several times, the one that is sharded, as in the kernel. @param {Edit} edit */
+  askDimension(edit) {
     const axes = /** @type {Axis[]} */ (edit.axes);
     const names = axes.map(axisName);
     this.kin?.dimensions?.forEach((of, place) => {
-      const d = of.indexOf(row);
       const before = this.dims(place);
-      if (row < 0 || d < 0 || !before || this.kind(place).chosen) return;
+      const has = of.flatMap((name, d) => name === edit.name ? [d] : []);
+      const d = has.find((each) => before?.[each].length) ?? has[0];
+      if (d === undefined || !before || this.kind(place).chosen) return;
       const without = before.map((old) => old.filter((a) => !names.includes(axisName(a))));
       this.asked.set(place, withDim(without, d, axes));
     });
@@ -188,8 +185,7 @@ export function arrays(ctx) {
     if (asked !== old.asked) {
       old.asked = asked;
       made.asked.clear();
-      const names = ctx.get("dimensions").rows.map(({ name }) => name);
-      for (const edit of asked) made.ask(edit, what, names);
+      for (const edit of asked) made.ask(edit, what);
     }
     return made;
   };

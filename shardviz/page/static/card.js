@@ -60,7 +60,8 @@ export function Card({ deck, row }) {
   return ui`<div class="sv-card ${on ? "sv-on" : ""}" data-testid="card-${id}" role="listitem" tabindex="-1"
         aria-current=${on ? "true" : null} draggable data-level=${plain(cells[AT.level])} ...${drag}
         aria-label="${called}: ${[AT.step, AT.difference, AT.memory].map((n) => plain(cells[n])).join(", ")}"
-        onclick=${() => deck.open(id)} ondblclick=${() => deck.name(id)} onkeydown=${(e) => deck.keys(e, id)}>
+        onclick=${(e) => (e.currentTarget.scrollIntoView({ block: "nearest", inline: "nearest" }), deck.open(id))}
+        ondblclick=${() => deck.name(id)} onkeydown=${(e) => deck.keys(e, id)}>
       <div class="sv-cardhead">${title}<${Part} card=${id} of="note" row=${row} />
         <${Tools} deck=${deck} row=${row} called=${called} on=${on} /></div>
       <${Insides} row=${row} id=${id} beside=${compared} /></div>`;

@@ -4,7 +4,7 @@
 import { canDelete, Card, idOf } from "./card.js";
 import { Documented } from "./document.js";
 import { find, focused, keyed } from "./dom.js";
-import { Refused, ui, useContextOf, useTraits } from "./parts.js";
+import { ui, useContextOf, useTraits } from "./parts.js";
 import { Scatter } from "./scatter.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { plain, rowsOf } from "./words.js";
@@ -20,6 +20,7 @@ export function Cards() {
   const goes = useRef(/** @type {string | null} */ (null)); // the card to which the focus goes
   const held = useRef({ was: "", now: "", scrolled: 0 });
   const { at, document: { blocks } } = ctx.get("cards");
+  const { document } = ctx.get("offers");
   const rows = rowsOf(blocks);
   const ids = rows.map(idOf);
   const reasons = rows.find((row) => idOf(row) === told && row.detail?.length);
@@ -92,14 +93,16 @@ export function Cards() {
   return ui`<div class="sv-strip" inert=${ctx.gone} onkeydown=${(e) => keyed(e, { Escape: away })}>
       <${Offers} />
       <div class="sv-offers-pane sv-reasons" data-testid="card-why" hidden=${!reasons}>
-        <${Documented} of=${reasons && { title, blocks: reasons.detail }} /></div><div>
-        <${Refused} at=${["card"]} id="card-error" /></div>
+        <${Documented} of=${reasons && { title, blocks: reasons.detail }} /></div>
       <div class="sv-ledger">
         <${Scatter} />
         <div class="sv-deck ${ids.length > 4 ? "sv-many" : ""}" role="list" aria-label="plans" ref=${list}
             onscroll=${() => held.current.scrolled = list.current.scrollLeft}>
           ${rows.map((row) => ui`<${Card} key=${idOf(row)} deck=${deck} row=${row} />`)}</div>
-        <${Tools} /></div></div>`;
+        <div class="sv-decktools">
+          <button class="sv-btn" data-testid="presets" aria-expanded=${Boolean(document)} onclick=${() =>
+    togglePresets(ctx)}>
+            ${document ? "presets ▾" : "+ preset ▴"}</button></div></div></div>`;
 }
 
 /** @param {Context} ctx */
@@ -118,26 +121,13 @@ function Offers() {
       <${Documented} of=${document} editors=${editors} /></div>`;
 }
 
-/** What is done to all of them: presets; and how far a search is. */
-function Tools() {
-  const ctx = useContextOf();
-  const { document, hunt, share, trouble } = ctx.get("offers");
-  const far = ui`<span class="sv-track"><i class="sv-fill-work" style=${{ width: `${100 * share}%` }} /></span>`;
-  return ui`<div class="sv-decktools">
-      <button class="sv-btn" data-testid="presets" aria-expanded=${Boolean(document)} onclick=${() =>
-    togglePresets(ctx)}>
-        ${document ? "presets ▾" : "+ preset ▴"}</button>
-      <div class="sv-hunt" role="status">${hunt && [far, ui`<small>${hunt}</small>`]}
-        ${!document && trouble && ui`<small>${trouble}</small>`}</div></div>`;
-}
-
 /** The button that searches, which stands with the verdict. */
 export function Finder() {
   const ctx = useTraits("offers");
-  const { hunt } = ctx.get("offers");
-  const title = hunt
+  const runs = ctx.get("offers").share !== null;
+  const title = runs
     ? "end the search; what it found stays"
     : "search meshes and shardings for the shortest step on this machine; what is found becomes a plan below";
   return ui`<button class="sv-btn sv-primary" data-testid="find-best" title=${title} onclick=${() =>
-    ctx.edit({ op: hunt ? "stop_finding" : "find_best" })}>${hunt ? "■ stop" : "Find the best"}</button>`;
+    ctx.edit({ op: runs ? "stop_finding" : "find_best" })}>${runs ? "■ stop" : "Find the best"}</button>`;
 }

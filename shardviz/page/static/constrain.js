@@ -2,14 +2,14 @@
 // Constraints by hand: the selected value inside the function gets a spec, without an edit of the function; and those
 // that the plan has, each with a way to take it away.
 import { Form } from "./fields.js";
-import { Refused, ui, useTraits } from "./parts.js";
+import { ui, useTraits } from "./parts.js";
 
 const TITLE = "a with_sharding_constraint at this value, without an edit of the function";
 
 export function Constrain() {
   const ctx = useTraits("constraints", "status");
   const { value, rows } = ctx.get("constraints");
-  const { error, seq } = ctx.get("status");
+  const { seq } = ctx.get("status");
   const field = value && {
     class: "sv-typed",
     "data-testid": `constrain-${value.name}`,
@@ -29,7 +29,6 @@ export function Constrain() {
       <code>${value.label}</code>
       <${Form} class="sv-constrainrow sv-grow" take=${apply} id="constrain-apply" words="constrain" title=${TITLE}
           fields=${[field]} /></div>`;
-  const empty = !value && !rows.length && error?.place !== "value";
-  return ui`<div class="sv-constrain" data-testid="constrain" hidden=${empty}>
-      ${form}${constrained}<${Refused} at=${["value"]} id="value-error" /></div>`;
+  return ui`<div class="sv-constrain" data-testid="constrain" hidden=${!value && !rows.length}>
+      ${form}${constrained}</div>`;
 }

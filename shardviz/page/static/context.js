@@ -13,7 +13,7 @@ export function context(model) {
   /** What is to be taken off the model in the end. @type {Set<[event: string, listener: () => void]>} */
   const listening = new Set();
   /** Who follows what is the page's own. @type {Record<string, (() => void)[]>} */
-  const local = { gone: [], asked: [], twins: [], lit: [], air: [], choosing: [], sought: [], printing: [] };
+  const local = { gone: [], asked: [], twins: [], lit: [], air: [], choosing: [], sought: [], printing: [], kept: [] };
   /** By tab: what is to be drawn when it is shown. @type {Map<string, Set<() => void>>} */
   const stale = new Map();
   /** Who is to hear that something has changed. @type {Set<() => void>} */
@@ -73,6 +73,7 @@ export function context(model) {
     choosing: false,
     printing: false,
     sought: "",
+    kept: "",
     source: {},
     arrays: () => {
       throw new Error("the page is not there yet"); // it is below

@@ -3,7 +3,7 @@
 import { cutText } from "./chips.js";
 import { find, keyed } from "./dom.js";
 import { AxisSlot } from "./drag.js";
-import { Refusal, ui, useContextOf, useTraits } from "./parts.js";
+import { ui, useContextOf, useTraits } from "./parts.js";
 import { Pieces } from "./pieces.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
@@ -19,8 +19,6 @@ export function Dimensions() {
   const list = useRef(/** @type {any} */ (null));
   const goes = useRef(false); // whether the focus goes to that row
   const at = Math.min(entered, Math.max(0, rows.length - 1));
-  const { error } = ctx.get("status");
-  const lost = error?.place === "dimension" && !rows.some(({ name }) => name === error.subject);
   /** Whether a row can wait until all are asked for. @param {DimensionRow} row @param {number} place */
   const waits = (row, place) => place >= FIRST && place !== at && !row.axes.length && !row.otherwise.length;
   const rest = rows.filter(waits).length;
@@ -62,7 +60,7 @@ export function Dimensions() {
       <div class="sv-sec">Dimensions<span class="sv-hint" hidden=${!rows
     .length}>an axis shards every array</span></div>
       <div class="sv-dimensions ${all || ctx.air ? "sv-all" : ""}" role="grid" aria-label="Dimensions" ref=${list}>
-        ${lost && ui`<${Refusal} error=${error} id="dimension-error" />`}<${State} />${lines}</div>
+        <${State} />${lines}</div>
       <button class="sv-link sv-dimmore" data-testid="dimensions-more" hidden=${!rest} aria-expanded=${all}
           onclick=${() => unfold(!all)}>
         ${all ? "show less" : `${rest} more`}</button></div>`;
@@ -103,9 +101,10 @@ function Line({ row, place, tabs, rest, deck }) {
         <small>${row.said}</small></span>
       <span class="sv-dimslot" role="gridcell">
         <${AxisSlot} axes=${axes} choices=${row.choices} take=${take} empty="drop an axis" data-testid="dim-${name}"
-            tabindex=${tabs ? "0" : "-1"} onclick=${open} onkeydown=${(e) => deck.keys(e, place)}
+            class="${wrong ? "sv-wrong" : ""}" aria-invalid=${wrong ? "true" : null} tabindex=${
+    tabs ? "0" : "-1"
+  } onclick=${open} onkeydown=${(e) => deck.keys(e, place)}
             aria-label="dimension ${name} of size ${row.size}, ${row.arrays}: ${cutText(axes)}" />
         ${but}</span>
-      <span class="sv-mem" role="gridcell">${row.size}</span></div>
-    ${wrong && ui`<${Refusal} error=${error} id="dimension-error" />`}`;
+      <span class="sv-mem" role="gridcell">${row.size}</span></div>`;
 }

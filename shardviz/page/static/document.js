@@ -5,7 +5,7 @@ import { Figure } from "./picture.js";
 import { actOf, isSelected, nameOf, Pieces, things } from "./pieces.js";
 import { Term } from "./terms.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
-import { isName, isShort, plain, stacked, widths } from "./words.js";
+import { fitted, isName, isShort, plain, stacked, widths } from "./words.js";
 
 /** @import { Block, Context, Document, Editors, Piece, Row, Section as Part, Table as Rows } from "./types.d.ts" */
 /** @import { View } from "./vendor/preact.d.ts" */
@@ -89,9 +89,11 @@ function Table({ doc, of, path }) {
   const { end, widths: own } = doc.editors[name || ""] || {};
   const folds = of.folds && rows.some(({ detail }) => detail) ? FOLD : 0;
   const narrow = doc.wide <= LEAST[2]; // then words take more lines, and numbers keep their room
-  const chars = [...(own || widths({ columns, rows })), ...(end ? [14] : [])].map((n, i) =>
+  const room = doc.wide === Infinity ? LEAST[3] : LEAST[Math.max(0, LEAST.indexOf(doc.wide) - 1)];
+  const wanted = [...(own || widths({ columns, rows })), ...(end ? [14] : [])].map((n, i) =>
     (narrow ? columns[i]?.right ? n + 3 : Math.min(n, MOST) : n) + (i ? 0 : folds)
   );
+  const chars = columns.length > 3 ? fitted(wanted, columns, room) : wanted; // fewer have room for their heads
   const total = chars.reduce((sum, n) => sum + n, 0);
   const least = LEAST[columns.length > 6 ? 3 : columns.length > 5 ? 2 : columns.length > 3 ? 1 : 0];
   const heads = columns.map(({ title = "", right, tip }) =>

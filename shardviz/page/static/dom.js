@@ -20,7 +20,7 @@ export function find(el, id) {
 }
 
 /**
- * What had the focus may be gone with an answer, as a mend that was taken: then the page itself has it, for its keys.
+ * What had the focus may be gone with an answer, as a fix that was taken: then the page itself has it, for its keys.
  * Returns how to stop that.
  * @param {HTMLElement} root
  */

@@ -4,7 +4,7 @@ import { Cards } from "./cards.js";
 import { context } from "./context.js";
 import { Dimensions } from "./dimensions.js";
 import { keepFocus } from "./dom.js";
-import { Banners, Head } from "./head.js";
+import { Head, Outcome } from "./head.js";
 import { Keep, numbered, seen, useDark } from "./host.js";
 import { Help, pageKeys, roveIn } from "./keys.js";
 import { lighting } from "./lit.js";
@@ -52,7 +52,7 @@ function Page({ model }) {
   const tour = () => open("tour");
   const body = useMemo(
     () =>
-      ui`<div class="sv-top"><${Head} /><${Banners} /></div>
+      ui`<div class="sv-top"><${Head} /><${Outcome} /></div>
         <div class="sv-side"><${Side} tour=${tour} /><${Keep} model=${model} /></div><${Places} /><${Cards} />
         <${Menu} /><${TargetMenu} />`,
     [],

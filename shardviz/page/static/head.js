@@ -1,10 +1,11 @@
 // @ts-check
 // The line that answers: the program and its level, the numbers that decide, the verdict; and what went wrong.
 import { Finder } from "./cards.js";
+import { focused } from "./dom.js";
 import { Notice, ui, useTraits } from "./parts.js";
 import { Pieces } from "./pieces.js";
 import { Term } from "./terms.js";
-import { useRef } from "./vendor/preact.js";
+import { useLayoutEffect, useRef } from "./vendor/preact.js";
 import { secondsText, useTicks } from "./waits.js";
 import { pieces, plain } from "./words.js";
 
@@ -66,24 +67,48 @@ function Level() {
       <small>${busy ? doing : now}</small></div>`;
 }
 
-/** What went wrong, or that no kernel is there. */
-export function Banners() {
-  const ctx = useTraits("status", "gone");
+/** What came of the last button or edit, in one place below the answer: what was refused, how far a search is and what it
+ * found, what was saved, what went wrong; and that no kernel is there. */
+export function Outcome() {
+  const ctx = useTraits("status", "gone", "offers", "mesh", "kept");
+  const box = useRef(/** @type {any} */ (null));
   const { error, failure } = ctx.get("status");
+  const { share, search } = ctx.get("offers");
+  const last = JSON.stringify([error, failure, search.blocks.length, ctx.kept]);
+  useLayoutEffect(() => { // a person who works in the page looks for it
+    if (ctx.root.contains(focused(ctx.root))) box.current.scrollIntoView({ block: "nearest" });
+  }, [last]);
+  const dismiss = () => ctx.edit({ op: "dismiss" });
   const stopped = failure?.kind === "CompileStopped";
   const again = () => ctx.edit({ op: "recompile" });
   const words = "No kernel answers here: it was restarted, shut down, or never ran for this copy. " +
     "What is shown is its last answer; run the cell again to go on.";
-  const wrong = error && ["internal", "plan"].includes(error.place) &&
-    ui`<${Notice} kind="sv-error" id="error" message=${error.message} detail=${error.detail} />`;
   const message = stopped ? failure.message : `${failure?.kind}: ${failure?.message}`;
-  return ui`<div class="sv-banners">
-      ${ctx.gone && ui`<${Notice} kind="sv-info" id="gone" message=${words} />`}${wrong}${
+  const runs = share !== null;
+  const far = runs &&
+    ui`<span class="sv-track"><i class="sv-fill-work" style=${{ width: `${100 * share}%` }} /></span>`;
+  const ways = (error?.ways ?? []).map(({ text, tip }, place) => {
+    const go = () => ctx.edit({ op: "take_way", place });
+    return ui`<button class="sv-btn sv-do" data-testid="way-${place}" title=${tip} onclick=${go}>${text}</button>`;
+  });
+  return ui`<div class="sv-outcome" data-testid="outcome" ref=${box}>
+      ${ctx.gone && ui`<${Notice} kind="sv-info" id="gone" message=${words} />`}${
+    error &&
+    ui`<${Notice} kind="sv-error" id="${error.place}-error" message=${error.message} detail=${error.detail}
+          away=${dismiss}>${ways}<//>`
+  }${
     failure &&
     ui`<${Notice} kind=${stopped ? "sv-info" : "sv-warning"} id="failure" message=${message}
           detail=${stopped ? "" : failure.stderr}>
         <button class="sv-btn" data-testid="recompile" onclick=${again}>${
       stopped ? "compile" : "try again"
     }</button><//>`
+  }${
+    search.blocks.length > 0 &&
+    ui`<${Notice} kind="sv-info" id="search-outcome" away=${runs ? null : dismiss}
+          message=${search.blocks.flatMap(paragraph).map(({ pieces: said = [] }) => ui`<${Pieces} of=${said} />`)}>
+        ${far}<//>`
+  }${
+    ctx.kept && ui`<${Notice} kind="sv-info" id="kept" message=${ctx.kept} away=${() => ctx.put("kept", "")} />`
   }</div>`;
 }

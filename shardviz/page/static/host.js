@@ -116,9 +116,9 @@ const KINDS = [
 
 /** Buttons that have what the explorer knows downloaded as a file, which the kernel makes. @param {{ model: Model }} props */
 export function Keep({ model }) {
-  const { gone } = useTraits("gone");
+  const ctx = useTraits("gone");
   const [waits, wait] = useState(false);
-  const [said, say] = useState("");
+  const say = (/** @type {string} */ words) => ctx.put("kept", words);
   const [copy, sayCopy] = useState("");
   const asked = useRef(false); // another view may ask for a file too
   useLayoutEffect(() => {
@@ -127,7 +127,7 @@ export function Keep({ model }) {
       if (!message?.file || !asked.current) return;
       const { name, text, why } = message.file;
       wait(asked.current = false);
-      say(why || `${name}, ${Math.ceil(text.length / 1000)} kB`);
+      say(why || `Saved ${name}, ${Math.ceil(text.length / 1000)} kB, where the browser puts downloads.`);
       if (why) return;
       const href = URL.createObjectURL(new Blob([text], { type: name.endsWith(".html") ? "text/html" : "text/json" }));
       Object.assign(document.createElement("a"), { href, download: name }).click();
@@ -149,8 +149,7 @@ export function Keep({ model }) {
     return ui`<button class="sv-btn" data-testid="keep-${kind}" title=${title} disabled=${waits} onclick=${ask}>
         ${words}</button>`;
   });
-  return ui`<div class="sv-foot" inert=${gone}>
+  return ui`<div class="sv-foot" inert=${ctx.gone}>
       <span class="sv-soft">${"Save "}</span>${buttons}
-      <span class="sv-soft" role="status" data-testid="kept">${said}</span>
       <span class="sv-soft" role="status" data-testid="copy">${copy}</span></div>`;
 }

@@ -6,10 +6,10 @@ import { twinsText } from "./choices.js";
 import { find, keyed } from "./dom.js";
 import { AxisSlot } from "./drag.js";
 import { Field, Select } from "./fields.js";
-import { Refusal, ui, useContextOf } from "./parts.js";
+import { ui, useContextOf } from "./parts.js";
 import { RuleMaker } from "./rules.js";
 
-/** @import { Dims, Edit, EditError, Item, Kind, What } from "./types.d.ts" */
+/** @import { Dims, Edit, Item, Kind, What } from "./types.d.ts" */
 
 /** @type {[string, string][]} */
 const MEMORIES = ["device", "pinned_host", "unpinned_host"].map((each) => [each, each]);
@@ -55,7 +55,6 @@ export function Leaf({ flash, ...own }) {
   const { error } = ctx.get("status");
   const selected = ctx.get("selected") === name;
   const mine = error?.argument === name ? error : null;
-  const told = mine?.place === WORDS[what].place ? mine : null;
   const style = {
     "padding-left": `${indent(item.depth) + (item.depth ? 0 : 2)}px`,
     "flex-basis": item.depth > 2 ? `${100 + (item.depth - 2) * 9}px` : "",
@@ -83,7 +82,7 @@ export function Leaf({ flash, ...own }) {
           ${kind.bytes}${item.count > 1 && ui`<small>× ${item.count}</small>`}
           ${[elsewhere, kind.chosen ? "chosen" : ""].map((said) => said && ui`<small>${said}</small>`)}
           ${odd}</span></div>
-      ${(selected || told) && ui`<${Detail} own=${own} row=${row} error=${told} />`}</div>`;
+      ${selected && ui`<${Detail} own=${own} row=${row} />`}</div>`;
 }
 
 /** One dimension: its size, and the slot with the axes that cut it.
@@ -93,8 +92,7 @@ function Slot({ own: { what, item, enter, keys, change }, row, dimension, enters
   const { kind, dims, shape, place, name } = row;
   const axes = dims?.[dimension] ?? [];
   const id = `${WORDS[what].slot}-${item.key}-${dimension}`;
-  const at = ctx.arrays(what).kin?.dimensions?.[place]?.[dimension] ?? -1;
-  const of = ctx.get("dimensions").rows[at]?.name ?? "";
+  const of = ctx.arrays(what).kin?.dimensions?.[place]?.[dimension] ?? "";
   const take = (/** @type {string} */ axis) => change(item, { ...OPS.move[what], axis, dimension });
   const open = () => {
     enter(dimension);
@@ -111,9 +109,9 @@ function Slot({ own: { what, item, enter, keys, change }, row, dimension, enters
           onkeydown=${(e) => keys(e, item, dimension)} /></span>`;
 }
 
-/** The selected array: its spec to type, its shapes, its twins, and why an edit of it was refused.
- * @param {{ own: Own, row: Shown, error: EditError | null }} props */
-function Detail({ own: { what, item, change }, row: { name, place, shape, dtype, donated, kind }, error }) {
+/** The selected array: its spec to type, its shapes, its twins.
+ * @param {{ own: Own, row: Shown }} props */
+function Detail({ own: { what, item, change }, row: { name, place, shape, dtype, donated, kind } }) {
   const ctx = useContextOf();
   const arrays = ctx.arrays(what);
   const typed = (/** @type {string} */ text) =>
@@ -133,6 +131,5 @@ function Detail({ own: { what, item, change }, row: { name, place, shape, dtype,
       <span class="sv-soft">${donated ? " · donated" : ""}${" · in "}</span>
       <${Select} class="sv-memory" tabindex="-1" id="memory-${name}" aria-label="memory of ${name}" value=${kind.memory}
           set=${store} options=${MEMORIES} />${twins.length > 0 && kin}
-      ${what === "inputs" && ui`<${RuleMaker} key=${name} name=${name} />`}
-      ${error && ui`<${Refusal} error=${error} id="argument-error" />`}</div>`;
+      ${what === "inputs" && ui`<${RuleMaker} key=${name} name=${name} />`}</div>`;
 }

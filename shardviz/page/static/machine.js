@@ -3,7 +3,7 @@
 // read beside the picture are Documents.
 import { Documented } from "./document.js";
 import { Field, Form } from "./fields.js";
-import { Refused, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
+import { ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
 import { Picture } from "./picture.js";
 import { Pieces } from "./pieces.js";
 import { Sample } from "./shapes.js";
@@ -102,6 +102,5 @@ function Orders({ of: { keys, now, document, listed } }) {
   const editors = { orders: { cell: chooser, widths: [28, 14, 14] }, "order-changes": { widths: SIDE } };
   return ui`<${Documented} of=${document} editors=${editors} role="radiogroup" aria-label="order of the devices" />
     <${Form} class="sv-ownorder" fields=${[field]} take=${set} id="order-set" words="set"
-        title="put the devices in this order" />
-    <${Refused} at=${["order"]} id="order-error" />`;
+        title="put the devices in this order" />`;
 }

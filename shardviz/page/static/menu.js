@@ -48,7 +48,7 @@ function subject(ctx, of) {
 
 /** The menu, and `ctx.openMenu`, which opens it. */
 export function Menu() {
-  const ctx = useTraits("cuts", "out_cuts", "dimensions", "kin", "asked", "mesh", "twins");
+  const ctx = useTraits("cuts", "out_cuts", "dimensions", "kin", "asked", "mesh", "twins", "selected", "status");
   const [open, show] = useState(/** @type {Opening | null} */ (null));
   ctx.openMenu = (opening) => show(open?.id === opening.id ? null : opening);
   const of = open && subject(ctx, open);

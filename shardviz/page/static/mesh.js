@@ -5,7 +5,7 @@ import { find, keyed } from "./dom.js";
 import { dragged } from "./drag.js";
 import { rove } from "./keys.js";
 import { Field, Form } from "./fields.js";
-import { Refused, ui, useContextOf, useTraits } from "./parts.js";
+import { ui, useContextOf, useTraits } from "./parts.js";
 import { TargetButton, TargetNotes } from "./target.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
@@ -50,8 +50,9 @@ export function Mesh({ tour }) {
           <${Past} op="redo" sign="↷" keys="Ctrl+Shift+Z" any=${redo} /></span>
         <button class="sv-btn" data-testid="tour-open" title="a tour of two minutes" aria-label="tour" onclick=${tour}>?</button></span></div>
     <div class="sv-mesh" ref=${axes}>
-      ${all.map((axis) => ui`<${Axis} key=${axis.name} axis=${axis} />`)}<${Adder} /><${TargetButton} /></div>
-    <div><${Refused} at=${["mesh"]} id="mesh-error" /></div><${TargetNotes} />`;
+      ${
+    all.map((axis) => ui`<${Axis} key=${axis.name} axis=${axis} />`)
+  }<${Adder} /><${TargetButton} /></div><${TargetNotes} />`;
 }
 
 /** @param {{ op: "undo" | "redo", sign: string, keys: string, any: number }} props */

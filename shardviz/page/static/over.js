@@ -34,16 +34,24 @@ export function Over({ close, first, at = "", keys, children, ...more }) {
   const box = useRef(/** @type {any} */ (null));
   const last = useRef(""); // the test id of what had the focus in it
   const opener = () => at ? find(ctx.root, at) : null;
+  const follow = () => {
+    const from = opener();
+    if (from && box.current) place(box.current, from);
+  };
   const start = () => first.map((each) => box.current.querySelector(each)).find(Boolean);
   useLayoutEffect(() => {
     const own = box.current;
     const before = /** @type {HTMLElement | null} */ (opener() ?? focused(own));
     const away = (/** @type {any} */ { target }) => own.contains(target) || opener()?.contains(target) || close();
-    if (at) ctx.root.addEventListener("pointerdown", away);
+    if (at) {
+      ctx.root.addEventListener("pointerdown", away);
+      ctx.root.addEventListener("scroll", follow, true);
+    }
     opener()?.setAttribute("aria-expanded", "true");
     start()?.focus({ preventScroll: true });
     return () => {
       ctx.root.removeEventListener("pointerdown", away);
+      ctx.root.removeEventListener("scroll", follow, true);
       opener()?.setAttribute("aria-expanded", "false");
       if (isLost(own) || own.contains(focused(own))) before?.focus({ preventScroll: true });
     };
@@ -51,7 +59,10 @@ export function Over({ close, first, at = "", keys, children, ...more }) {
   useLayoutEffect(() => {
     const from = opener();
     if (at && !from) return close(); // what it is about is gone
-    if (from) place(box.current, from);
+    if (from) {
+      follow();
+      requestAnimationFrame(follow); // rows above it may fold with the same answer
+    }
     if (!isLost(box.current)) return;
     (find(box.current, last.current) ?? start())?.focus({ preventScroll: true });
   });
@@ -77,12 +88,19 @@ export function Over({ close, first, at = "", keys, children, ...more }) {
 /** Whether nothing has the focus: what had it is gone. @param {HTMLElement} el */
 const isLost = (el) => [null, document.body].includes(/** @type {any} */ (focused(el)));
 
-/** Puts a box under what opened it, or above where there is more room. @param {HTMLElement} box @param {HTMLElement} opener */
+/** Puts a box under what opened it, or above where it has no room below, in what is seen of the page. @param {HTMLElement} box
+ * @param {HTMLElement} opener */
 function place(box, opener) {
   const [a, b] = [opener, box.offsetParent ?? box].map((each) => each.getBoundingClientRect());
-  const below = a.bottom - b.top + 4;
-  box.style.setProperty("--sv-room", `${b.height - below - 8}px`);
-  const fits = below + box.offsetHeight < b.height || a.top - b.top < box.offsetHeight;
+  let [top, bottom] = [0, innerHeight];
+  for (let around = box.parentElement; around; around = around.parentElement) {
+    if (getComputedStyle(around).overflowY === "visible") continue;
+    const seen = around.getBoundingClientRect();
+    [top, bottom] = [Math.max(top, seen.top), Math.min(bottom, seen.bottom)];
+  }
+  box.style.setProperty("--sv-room", `${bottom - a.bottom - 12}px`);
+  const [below, above, high] = [a.bottom + 4, a.top - box.offsetHeight - 4, box.offsetHeight];
+  const y = below + high <= bottom ? below : above >= top ? above : Math.max(top, bottom - high - 4);
   box.style.left = `${Math.max(4, Math.min(a.left - b.left - 8, b.width - box.offsetWidth - 4))}px`;
-  box.style.top = `${fits ? below : a.top - b.top - box.offsetHeight - 4}px`;
+  box.style.top = `${y - b.top}px`;
 }

@@ -2,7 +2,7 @@
 // What every component of the page uses: the explorer that it stands in, fields and buttons, and what a person is told.
 import { createContext, html, useContext, useLayoutEffect, useReducer, useRef, useState } from "./vendor/preact.js";
 
-/** @import { Context, EditError } from "./types.d.ts" */
+/** @import { Context } from "./types.d.ts" */
 /** @import { View } from "./vendor/preact.d.ts" */
 
 /** What a template gives: preact's `html`, by a name that a formatter does not take for a page's text. */
@@ -110,14 +110,16 @@ export function LineFilter({ id, words = "" }) {
 }
 
 /**
- * Something that a person is told: a sentence, and what can be done about it.
- * @param {{ kind: "sv-error" | "sv-warning" | "sv-info", id: string, message: string, detail?: string, children?: View }}
- *   props the detail is shown when it is asked for
+ * Something that a person is told: a sentence, what can be done about it, and how to be rid of it.
+ * @param {{ kind: "sv-error" | "sv-warning" | "sv-info", id: string, message: View, detail?: string, away?: (() => void) | null,
+ *   children?: View }} props the detail is shown when it is asked for
  */
-export function Notice({ kind, id, message, detail, children }) {
-  return ui`<div class="sv-notice ${kind}" data-testid=${id} role="alert">
-      <span>${message}</span>${children}
-      ${detail && ui`<details><summary>details</summary><pre>${detail}</pre></details>`}</div>`;
+export function Notice({ kind, id, message, detail, away, children }) {
+  return ui`<div class="sv-notice ${kind}" data-testid=${id} role=${kind === "sv-info" ? "status" : "alert"}>
+      <span>${message}</span>${children}${
+    away &&
+    ui`<button class="sv-away" data-testid="${id}-away" title="dismiss" aria-label="dismiss" onclick=${away}>×</button>`
+  }${detail && ui`<details><summary>details</summary><pre>${detail}</pre></details>`}</div>`;
 }
 
 /** What stands where the kernel has not said anything yet. */
@@ -127,26 +129,4 @@ export function Waiting() {
     ? "No kernel answers here, and this was not on the screen when one did; run the cell again."
     : "The kernel is asked; it answers when it has ended what it is doing.";
   return ui`<p class="sv-empty">${words}</p>`;
-}
-
-/**
- * A change that was refused: why, the ways on that were tried, and how to be rid of the words.
- * @param {{ error: EditError, id: string }} props
- */
-export function Refusal({ error, id }) {
-  const ctx = useContext(Explorer);
-  const ways = (error.ways ?? []).map(({ text, tip }, place) => {
-    const go = () => ctx.edit({ op: "take_way", place });
-    return ui`<button class="sv-btn sv-do" data-testid="way-${place}" title=${tip} onclick=${go}>${text}</button>`;
-  });
-  return ui`<${Notice} kind="sv-error" id=${id} message=${error.message} detail=${error.detail}>
-      <span class="sv-ways">${ways}</span>
-      <button class="sv-away" data-testid="${id}-away" title="leave it as it was" aria-label="dismiss"
-          onclick=${() => ctx.edit({ op: "dismiss" })}>×</button><//>`;
-}
-
-/** Why the last edit was refused, if that belongs to one of these places. @param {{ at: string[], id: string }} props */
-export function Refused({ at, id }) {
-  const { error } = useTraits("status").get("status");
-  return error && at.includes(error.place) && ui`<${Refusal} error=${error} id=${id} />`;
 }

@@ -8,7 +8,7 @@ import { pieces, spaced } from "./words.js";
 /** @import { Bar as Stretch, Context, Inline, Piece, Query, Selects } from "./types.d.ts" */
 
 const THINGS = ["value", "line", "device", "moved", "letter"]; // what is lit wherever it stands
-const OFFERED = ["remedy", "offer"];
+const OFFERED = ["fix", "offer"];
 const HATCHES = 4; // second cues of bars, by the axis's place in the mesh
 
 /** What a click on a thing of each kind does. @type {Record<string, (ctx: Context, id: string) => void>} */
@@ -20,7 +20,8 @@ const ACTS = {
   choose: (ctx) => ctx.chooseTarget(),
   why: (ctx, name) => ctx.askWhy(name),
   step: (ctx, step) => ctx.goStep(step),
-  remedy: (ctx, action) => ctx.edit({ op: "take_remedy", action }),
+  card: (ctx, card) => ctx.edit({ op: "open_card", card }),
+  fix: (ctx, action) => ctx.edit({ op: "take_fix", action }),
   "values of": (ctx, line) => look(ctx, "values", { line, text: "", changed: false }),
   "collectives of": (ctx, line) => look(ctx, "collectives", { line }),
   changed: (ctx) => look(ctx, "values", { changed: true }),

@@ -69,8 +69,6 @@ function Reader({ read, clears }) {
 function Answer({ of }) {
   const ctx = useContextOf();
   const { name = "", label, role } = ctx.get("rosetta");
-  const { error } = ctx.get("status");
-  const here = of && error && name && error.argument === name && ["argument", "output"].includes(error.place);
   const output = role === "output";
   const arrays = ctx.arrays(output ? "outputs" : "inputs");
   const place = arrays.byName.get(name)?.place ?? -1;
@@ -89,7 +87,7 @@ function Answer({ of }) {
         <button class="sv-btn sv-do" data-testid="read-apply" title=${twins.join("\n") || null} onclick=${apply}>
           ${"apply to "}<code>${label}</code>${twins.length ? ` and ${twinsText(twins)}` : ""}</button></p>`
   }
-    ${here && ui`<${Notice} kind="sv-error" id="read-refused" message=${error.message} detail=${error.detail} />`}`;
+`;
 }
 
 const EDITORS = {

@@ -3,7 +3,7 @@
 import { Pane } from "./panes.js";
 import { find } from "./dom.js";
 import { Field, Form } from "./fields.js";
-import { Refused, ui, useContextOf, useTraits } from "./parts.js";
+import { ui, useContextOf, useTraits } from "./parts.js";
 import { useState } from "./vendor/preact.js";
 
 /** @import { Edit } from "./types.d.ts" */
@@ -49,8 +49,7 @@ export function Rules() {
           ${sign}</button>`
     );
   }
-  const above = () => ui`<${Refused} at=${["rule"]} id="rule-error" />`;
-  return ui`<${Pane} of="rules" above=${above} editors=${{ rules: { cell, end, widths: WIDTHS } }} /><${NewRule} />`;
+  return ui`<${Pane} of="rules" editors=${{ rules: { cell, end, widths: WIDTHS } }} /><${NewRule} />`;
 }
 
 /** The form for a new rule, which is emptied when it is taken. */

@@ -1,6 +1,6 @@
 // @ts-check
 // The person's own source as the kernel tells it: beside each line what it takes of the step. A click opens a line: its
-// values, its collectives, what it costs and why, and the mends that were tried.
+// values, its collectives, what it costs and why, and the fixes that were tried.
 import { Documented } from "./document.js";
 import { find } from "./dom.js";
 import { ui, useAgain, useContextOf, useLast, useTraits, Waiting } from "./parts.js";

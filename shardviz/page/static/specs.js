@@ -5,7 +5,7 @@ import { find, keyed } from "./dom.js";
 import { Check, Field, Select } from "./fields.js";
 import { Branch, Leaf } from "./leaf.js";
 import { twinsOf } from "./choices.js";
-import { Refusal, ui, useContextOf, useFlash, useTraits } from "./parts.js";
+import { ui, useContextOf, useFlash, useTraits } from "./parts.js";
 import { FILTERS, itemsOf } from "./tree.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
@@ -61,7 +61,6 @@ export function Specs({ what }) {
       <button class="sv-btn" data-testid="search-clear" onclick=${() =>
     look({ text: "", filter: "" })}>show all</button></div>`;
   const search = ui`<${Search} view=${view} find=${look} shown=${shown && total > 4} down=${down} said=${said} />`;
-  const lost = wrong && !arrays.byName.has(wrong.argument ?? "");
   return ui`<div class="sv-sec sv-secbar">
       <span>
         <button class="sv-fold" data-testid="open-${what}" aria-expanded=${shown} onclick=${() => open(!opened)}>
@@ -70,7 +69,6 @@ export function Specs({ what }) {
         ${what === "outputs" && shown && hint}</span>${what === "inputs" && twins}</div>
     ${what === "inputs" && search}
     <div class="sv-specs" role="tree" aria-label=${words.title} hidden=${!shown} ref=${list}>
-      ${lost && ui`<${Refusal} error=${wrong} id="${words.place}-error" />`}
       ${!wrong && sought && !items.length && none}
       ${shown && ui`<${Rows} what=${what} items=${items} fold=${fold} list=${list} />`}</div>`;
 }
@@ -81,7 +79,7 @@ export function Specs({ what }) {
  */
 function Search({ view, find: look, shown, down, said }) {
   const ctx = useContextOf();
-  const dimensions = ctx.get("dimensions").rows.map(({ name }, i) => [`=${i}`, `with ${name}`]);
+  const dimensions = ctx.get("dimensions").rows.map(({ name }) => [`=${name}`, `with ${name}`]);
   const clear = (/** @type {HTMLInputElement} */ input) => look({ text: input.value = "" });
   return ui`<div class="sv-searchbar" onkeydown=${(e) => keyed(e, { ArrowDown: down })}>
       <${Field} type="search" class="sv-filter" data-testid="search" value=${view.text} placeholder="search the inputs"

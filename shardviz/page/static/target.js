@@ -3,13 +3,12 @@
 import { find } from "./dom.js";
 import { Field } from "./fields.js";
 import { Over } from "./over.js";
-import { Refused, ui, useContextOf, useTraits } from "./parts.js";
+import { ui, useContextOf, useTraits } from "./parts.js";
 import { useLayoutEffect, useRef } from "./vendor/preact.js";
 
 /** @import { Edit, MachineGroup } from "./types.d.ts" */
 
 const PLACES = ["target", "options"]; // of what is refused of a machine
-const wrong = () => ui`<${Refused} at=${PLACES} id="target-error" />`;
 
 export function TargetButton() {
   const ctx = useTraits("targets");
@@ -29,7 +28,7 @@ export function TargetNotes() {
   const { trouble, remark, lack } = ctx.get("targets");
   const install = lack?.install && [" ", ui`<code>${lack.install}</code>`];
   return ui`<div class="sv-targetnotes" data-testid="target-notes" role="status">
-      ${!ctx.choosing && wrong()}${trouble && ui`<p class="sv-warn" data-testid="target-trouble">${trouble}</p>`}
+      ${trouble && ui`<p class="sv-warn" data-testid="target-trouble">${trouble}</p>`}
       ${remark && ui`<p class="sv-soft" data-testid="target-remark">${remark}</p>`}
       ${lack && ui`<p class="sv-soft" data-testid="target-lack" title=${lack.why}>${lack.text}${install}</p>`}</div>`;
 }
@@ -75,7 +74,7 @@ function Contents({ ask, close }) {
   return ui`<div class="sv-menuhead">the machine of ${devices}</div>
     <div data-row="">
       <${Field} ...${more} data-testid="target-text" value=${target} aria-label="a machine" enter=${choose} /></div>
-    <div class="sv-why">any machine, such as ${such}; Enter takes it</div><div>${wrong()}</div>
+    <div class="sv-why">any machine, such as ${such}; Enter takes it</div>
     <div class="sv-machine" data-row="">
       <${Choice} ...${cpu} choose=${choose} />
       <span class="sv-soft sv-wide">simulated devices, with no links and no speed</span></div>

@@ -1,5 +1,5 @@
 // @ts-check
-// The step as it would run, the open card's and the other's on one scale; the kernel draws the part that is looked at.
+// The step as it would run, the open card's and the other's, each on its own scale; the kernel draws the part that is looked at.
 import { Documented } from "./document.js";
 import { keyed } from "./dom.js";
 import { ui, useLast, useTraits, Waiting } from "./parts.js";

@@ -111,6 +111,6 @@ function isMeant(arrays, { path, shape, place = 0 }, words, filter) {
   if (!words.every((word) => path.toLowerCase().includes(word))) return false;
   if (filter === "replicated") return shape?.length !== 0 && !arrays.dims(place)?.some((axes) => axes.length);
   if (filter === "changed") return Boolean(arrays.kind(place).changed);
-  if (filter.startsWith("=")) return Boolean(arrays.kin?.dimensions?.[place]?.includes(Number(filter.slice(1))));
+  if (filter.startsWith("=")) return Boolean(arrays.kin?.dimensions?.[place]?.includes(filter.slice(1)));
   return true;
 }

@@ -71,7 +71,8 @@ export interface Cuts {
 /** Of each array the number of its group of twins, and the places of its dimensions among the logical ones. */
 export interface KinOf {
   groups: number[];
-  dimensions?: number[][];
+  /** Of each dimension of each array, the name of the logical dimension that it belongs to; empty for none. */
+  dimensions?: string[][];
 }
 
 export interface Kin {
@@ -465,9 +466,9 @@ export interface Traits {
     usable?: number | null;
   };
   /** The presets that were tried, while they are open; how far a search is, 0 to 1, and what it does. */
-  offers: Pane & { hunt: string; share: number; trouble: string };
+  offers: Pane & { share: number | null; search: Document };
   /** What the step waits for, the dearest first. */
-  most: Pane & { mends: number; fix: string };
+  most: Pane & { fixes: number; fix: string };
   /** By line that is open in the source, what it costs and what helps. */
   lines: Record<string, Document>;
   /** The lines that are open in the source. */
@@ -616,10 +617,12 @@ export interface Context {
   printing: boolean;
   /** The input that is looked for. */
   sought: string;
+  /** What came of the last thing that was saved. */
+  kept: string;
   /** The source that was told last, with its texts. */
   source: { files?: { title: string; lines: Line[] }[]; texts?: Inline[][] };
   /** Changes something of the page's own, and tells who follows it. */
-  put<K extends "twins" | "lit" | "air" | "choosing" | "sought" | "printing">(key: K, value: Context[K]): void;
+  put<K extends "twins" | "lit" | "air" | "choosing" | "sought" | "printing" | "kept">(key: K, value: Context[K]): void;
   /** Asks whether a kernel is behind the page, now and whenever that may have changed. */
   watchKernel(): void;
   close(): void;

@@ -7,6 +7,7 @@ const CLOSING = /^[,;:.)]/;
 const BAR = 18; // characters that a bar is as wide as
 const SAMPLE = 60; // rows by which a table's columns are made as wide as they are
 const NAME = 12; // characters of a name that is never broken over two lines
+const [HEAD, PADDING] = [7.5, 14]; // pixels of a character of a column's head, and of what is around it
 const WHOLE = 4; // characters that a column of names gets more than they have, since it cannot be narrower
 
 /**
@@ -71,6 +72,23 @@ export function widths({ columns, rows }) {
     const whole = i && !right && rows.length && sample.every(({ cells }) => isName(cells[i])) ? WHOLE : 0;
     return Math.min(right ? 20 : wrap ? 52 : i ? 36 : 46, Math.max(right ? 12 : 6, title.length, longest + whole));
   });
+}
+
+/**
+ * The widths of columns that share a room, none narrower than the longest word of its head, which else runs into the next.
+ * @param {number[]} chars
+ * @param {Column[]} columns
+ * @param {number} room in pixels
+ */
+export function fitted(chars, columns, room) {
+  const words = chars.map((_, i) => Math.max(...(columns[i]?.title ?? "").split(" ").map(({ length }) => length)));
+  const shares = words.map((word) => (word && word * HEAD + PADDING) / room);
+  const free = 1 - shares.reduce((sum, share) => sum + share, 0);
+  const wants = chars.reduce((sum, n) => sum + n, 0);
+  if (free <= 0 || shares.every((share, i) => chars[i] / wants >= share)) return chars;
+  const more = chars.map((n, i) => Math.max(0, n / wants - shares[i]));
+  const all = more.reduce((sum, n) => sum + n, 0);
+  return shares.map((share, i) => wants * (share + free * more[i] / all));
 }
 
 /** Whether a cell is one short word, which is never broken over two lines. @param {Inline} cell */

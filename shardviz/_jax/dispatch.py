@@ -1,0 +1,398 @@
+"""JAX's dispatch, intercepted: jitted programs, compiled ones, transfers and fetches go through a handler first.
+
+Every way to a device ends in one of the functions that `_seams` names, in JAX 0.10.2 as in 0.12.0.1. `intercepted`
+replaces them and puts them back, after exceptions too. What the handler does not answer goes on to JAX. JAX's C++ fast
+path, which reaches no Python, is emptied on the way in; what the handler answers never fills it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import mmap
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax.sharding import Sharding
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dispatched:
+    """A jitted program on its way to the devices.
+
+    Attributes:
+        params: the parameters of its `jit` equation.
+        kinds: of each flat argument what JAX keeps of it: `aval`, `sharding`, `committed`.
+        args: the flat arguments; empty for a program that is compiled before it is called.
+        constants: the first of the arguments, which the function closes over.
+        in_tree, out_tree: the trees of its other arguments and of its result.
+    """
+
+    params: Mapping[str, Any]
+    kinds: tuple[Any, ...]
+    args: tuple[Any, ...] = ()
+    constants: tuple[Any, ...] = ()
+    in_tree: Any
+    out_tree: Any
+
+    @property
+    def name(self) -> str:
+        return self.params["name"]
+
+    @property
+    def closed(self) -> Any:
+        """The closed jaxpr."""
+        return self.params["jaxpr"]
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether the function is JAX's own, as an eager operation's is; those of `pmap` and `shard_map` call the
+        script's."""
+        source = self.closed.jaxpr.debug_info.func_src_info or ""
+        return "/jax/_src/" in source and not any(name in source for name in ("/pmap.py:", "/shard_map.py:"))
+
+    @property
+    def used(self) -> tuple[bool, ...]:
+        """For each argument whether it is in what JAX compiles: a result needs it, or `keep_unused` was asked for.
+        The devices of the others do not count."""
+        if self.params["keep_unused"]:
+            return (True,) * len(self.kinds)
+        jaxpr = self.closed.jaxpr
+        if jaxpr not in _used:
+            from jax._src.interpreters import partial_eval
+
+            _used[jaxpr] = tuple(partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[1])
+        return _used[jaxpr]
+
+    def traced(self) -> Any:
+        """The `jax.stages.Traced` of the call. It holds no array but the constants."""
+        from jax._src import stages
+
+        parts = list(self.kinds), dict(self.params), self.in_tree, self.out_tree, list(self.constants)
+        needs_line = "fun_sourceinfo" in inspect.signature(stages.Traced.__init__).parameters  # JAX 0.12
+        return stages.Traced(*parts, *([self.closed.jaxpr.debug_info.func_src_info] if needs_line else []))
+
+
+_used: weakref.WeakKeyDictionary[Any, tuple[bool, ...]] = weakref.WeakKeyDictionary()
+
+
+class Handler(Protocol):
+    """What is asked of each event; None lets JAX go on."""
+
+    def run(self, program: Dispatched) -> list[Any] | None:
+        """Answer a program that is about to run with its flat results."""
+
+    def compile(self, program: Dispatched) -> Any | None:
+        """Answer a program that is about to be compiled with an `Ahead`."""
+
+    def put(self, value: Any, aval: Any, sharding: Sharding) -> Any | None:
+        """Answer a transfer of an array to where `sharding` says with the array that is there then."""
+
+    def fetch(self, array: Any) -> None:
+        """Be told of an array whose values the host reads."""
+
+    def note(self, text: str) -> None:
+        """Be told of what was left out."""
+
+    @property
+    def platforms(self) -> tuple[str, ...] | None:
+        """The platforms that a program which is compiled ahead is lowered for; None for that of the devices."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """What a compiled program is asked for: how it is called, its shardings, and its two analyses."""
+
+    call: Callable[[tuple[Any, ...]], list[Any]]
+    in_shardings: Callable[[], Sequence[Any]]
+    out_shardings: Callable[[], Sequence[Any]]
+    memory_analysis: Callable[[], Any]
+    cost_analysis: Callable[[], Any]
+
+
+class _Here(threading.local):
+    handler_at_work: bool = False
+    pjit: tuple[Any, Any] | None = None  # the parameters and flat arguments of the Python call at work
+
+
+_here = _Here()
+
+
+@contextlib.contextmanager
+def past_handler() -> Iterator[None]:
+    """Under it, on this thread, everything goes to JAX."""
+    before, _here.handler_at_work = _here.handler_at_work, True
+    try:
+        yield
+    finally:
+        _here.handler_at_work = before
+
+
+@contextlib.contextmanager
+def intercepted(handler: Handler) -> Iterator[None]:
+    """Under it, on every thread, the handler is asked first. `missing_seam` says beforehand whether it can be."""
+    places = [(owner, name, make(getattr(owner, name), handler)) for owner, name, make in _seams()]
+    theirs = [(owner, name, owner.__dict__[name]) for owner, name, _ in places]
+    _empty_fast_path()
+    try:
+        for owner, name, ours in places:
+            setattr(owner, name, ours)
+        yield
+    finally:
+        for owner, name, own in theirs:
+            setattr(owner, name, own)
+
+
+def _seams() -> list[tuple[Any, str, Callable[[Any, Handler], Any]]]:
+    """Where JAX is intercepted: the module or class, the name in it, and what is put there in place of JAX's own."""
+    from jax._src import array, dispatch, pjit, stages
+    from jax._src.interpreters import pxla
+
+    return [
+        (pjit, "_run_python_pjit", _noting_call),
+        (pjit, "_pjit_call_impl_python", _running),
+        (stages.Traced, "lower", _lowering),
+        (stages.Lowered, "compile", _compiling),
+        (dispatch, "_device_put_sharding_impl", _putting),
+        (pxla, "batched_device_put", _placing),
+        (array.ArrayImpl, "_value", _fetching),
+        (type(jax.config), "update", _configuring),
+        (jax.distributed, "initialize", _starting),
+    ]
+
+
+def missing_seam() -> str | None:
+    """What this JAX does not have of the functions that `intercepted` replaces, by its name; None where all are."""
+    missing = (f"{owner.__name__}.{name}" for owner, name, _ in _seams() if name not in vars(owner))
+    return next(missing, None)
+
+
+def _empty_fast_path() -> None:
+    from jax._src import pjit
+
+    pjit._cpp_pjit_cache_fun_only.clear()
+    pjit._cpp_pjit_cache_explicit_attributes.clear()
+
+
+def _asked(ask: Callable[..., Any], *args: Any) -> Any:
+    """The handler's answer, or None where it is at work itself."""
+    if _here.handler_at_work:
+        return None
+    with past_handler():
+        return ask(*args)
+
+
+def _noting_call(theirs: Any, handler: Handler) -> Any:
+    def run_python_pjit(p: Any, args_flat: Any, fun: Any, args: Any, kwargs: Any) -> Any:
+        before, _here.pjit = _here.pjit, (p, args_flat)
+        try:
+            return theirs(p, args_flat, fun, args, kwargs)
+        finally:
+            _here.pjit = before
+
+    return run_python_pjit
+
+
+def _running(theirs: Any, handler: Handler) -> Any:
+    def pjit_call_impl_python(*args: Any, **params: Any) -> Any:
+        results = _asked(lambda: handler.run(_dispatched(args, params)))
+        return theirs(*args, **params) if results is None else (results, None, None, [])
+
+    return pjit_call_impl_python
+
+
+def _dispatched(args: tuple[Any, ...], params: dict[str, Any]) -> Dispatched:
+    """A program with the trees of the Python call that it comes from, where that is known."""
+    from jax._src import pjit
+
+    kinds, called = tuple(map(pjit.convert_to_metaty, args)), _here.pjit
+    if called is not None and len(called[1]) == len(args) and called[0].params["name"] == params["name"]:
+        p = called[0]
+        constants, in_tree, out_tree = args[: len(p.consts)], p.in_tree, p.out_tree
+    else:
+        constants, in_tree = (), jax.tree.structure((tuple(range(len(args))), {}))
+        out_tree = jax.tree.structure(list(range(len(params["jaxpr"].out_avals))))
+    return Dispatched(params=params, kinds=kinds, args=args, constants=constants, in_tree=in_tree, out_tree=out_tree)
+
+
+def _lowering(theirs: Any, handler: Handler) -> Any:
+    def lower(traced: Any, **options: Any) -> Any:
+        if _here.handler_at_work:
+            return theirs(traced, **options)
+        if options.get("lowering_platforms") is None:
+            options["lowering_platforms"] = handler.platforms
+        lowered = theirs(traced, **options)
+        lowered._shardviz_traced = traced
+        return lowered
+
+    return lower
+
+
+def _compiling(theirs: Any, handler: Handler) -> Any:
+    from jax._src import stages
+
+    def compile(lowered: Any, *args: Any, **options: Any) -> Any:
+        traced = getattr(lowered, "_shardviz_traced", None)
+        if traced is None or _here.handler_at_work:
+            return theirs(lowered, *args, **options)
+        compiler_options = (args[0] if args else options.get("compiler_options")) or {}
+        params = dict(traced.lojax._params)
+        params["compiler_options_kvs"] = (*params["compiler_options_kvs"], *compiler_options.items())
+        program = Dispatched(
+            params=params,
+            kinds=tuple(traced.lojax._meta_tys_flat),
+            constants=tuple(traced._consts),
+            in_tree=traced._in_tree,
+            out_tree=traced.out_tree,
+        )
+        ahead = _asked(handler.compile, program)
+        if ahead is None:
+            return theirs(lowered, *args, **options)
+        executable = _executable(ahead, params["jaxpr"])
+        constants = list(traced._consts)
+        return stages.Compiled(executable, constants, lowered.args_info, lowered.out_tree, lowered._no_kwargs)
+
+    return compile
+
+
+def _executable(ahead: Ahead, closed: Any) -> Any:
+    """What JAX's `Compiled` calls and asks, with a handler's answers in it."""
+    from jax._src import stages
+
+    class DryExecutable(stages.Executable):
+        in_avals, out_avals = list(closed.in_avals), list(closed.out_avals)
+        _kept_var_idx = frozenset(range(len(closed.in_avals)))
+
+        def call(self, *args_flat: Any) -> Sequence[Any]:
+            with past_handler():
+                return ahead.call(args_flat)
+
+        def input_shardings(self) -> Sequence[Any]:
+            return ahead.in_shardings()
+
+        def output_shardings(self) -> Sequence[Any]:
+            return ahead.out_shardings()
+
+        def memory_analysis(self) -> Any:
+            return ahead.memory_analysis()
+
+        def cost_analysis(self) -> Any:
+            return ahead.cost_analysis()
+
+        def as_text(self) -> str:
+            raise NotImplementedError("a dry run compiles nothing")
+
+    return DryExecutable()
+
+
+def _putting(theirs: Any, handler: Handler) -> Any:
+    from jax._src import dispatch
+
+    def device_put_sharding_impl(x: Any, aval: Any, device: Any, copy: Any) -> Any:
+        if isinstance(device, Sharding):
+            answer = _asked(handler.put, x, aval, device)
+            if answer is not None:
+                if copy == dispatch.ArrayCopySemantics.DONATE_INPUT and handler.platforms and isinstance(x, jax.Array):
+                    x.delete()  # not by a CPU
+                return answer
+        return theirs(x, aval, device, copy)
+
+    return device_put_sharding_impl
+
+
+def _placing(theirs: Any, handler: Handler) -> Any:
+    def batched_device_put(aval: Any, sharding: Any, xs: Any, devices: Any, *args: Any, **options: Any) -> Any:
+        answer = _asked(handler.put, None, aval, sharding)
+        return theirs(aval, sharding, xs, devices, *args, **options) if answer is None else answer
+
+    return batched_device_put
+
+
+def _fetching(theirs: Any, handler: Handler) -> Any:
+    def value(array: Any) -> Any:
+        _asked(handler.fetch, array)
+        return theirs.fget(array)
+
+    return property(value)
+
+
+_DEVICES = ("jax_num_cpu_devices", "jax_platforms", "jax_platform_name")
+
+
+def _configuring(theirs: Any, handler: Handler) -> Any:
+    def update(config: Any, name: str, value: Any) -> None:
+        if name in _DEVICES:
+            handler.note(f"jax.config.update({name!r}, {value!r}) is left out: the devices are those of the dry run")
+        else:
+            theirs(config, name, value)
+
+    return update
+
+
+def _starting(theirs: Any, handler: Handler) -> Any:
+    def initialize(*_: Any, **__: Any) -> None:
+        handler.note("jax.distributed.initialize is left out: one process holds all devices")
+
+    return initialize
+
+
+_PAGE_BYTES = 1 << 40
+_pages: list[mmap.mmap] = []
+
+
+def zero_array(aval: Any, sharding: Sharding, committed: bool = True) -> Any:
+    """A `jax.Array` of zeros that takes no memory: each shard is a view of one read-only page that the kernel maps.
+    Raises MemoryError for a shard of more than 1 TiB."""
+    from jax._src import core
+    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
+
+    if jax.numpy.issubdtype(aval.dtype, jax.dtypes.extended):
+        from jax._src import sharding_impls
+        from jax._src.random import prng
+
+        base = zero_array(core.physical_aval(aval), sharding_impls.physical_sharding(aval, sharding), committed)
+        return prng.PRNGKeyArray(aval.dtype._impl, base)
+    shape, dtype = sharding.shard_shape(aval.shape), np.dtype(aval.dtype)
+    count = math.prod(shape) * dtype.itemsize
+    if count > _PAGE_BYTES:
+        raise MemoryError(f"{aval.str_short()} has shards of {count:,} bytes: a dry run has at most 1 TiB")
+    if not _pages:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+        _pages.append(mmap.mmap(-1, _PAGE_BYTES, flags=flags, prot=mmap.PROT_READ))
+    zeros = np.frombuffer(_pages[0], np.uint8, count).view(dtype).reshape(shape) if count else np.zeros(shape, dtype)
+    devices = list(sharding._addressable_device_assignment)
+    placed = core.update_aval_with_sharding(core.ShapedArray(aval.shape, aval.dtype, aval.weak_type), sharding)
+    with jax.transfer_guard("allow"):  # a script may forbid transfers, and nothing is moved here
+        return xla_client.batched_device_put(placed, sharding, [zeros] * len(devices), devices, committed)
+
+
+def is_unspecified(sharding: Any) -> bool:
+    """Whether nobody says how a result is sharded."""
+    return sharding is None or type(sharding).__name__ == "UnspecifiedValue"
+
+
+def has_backend() -> bool:
+    """Whether JAX has made its devices, whose number is then settled."""
+    from jax._src import xla_bridge
+
+    return xla_bridge.backends_are_initialized()
+
+
+def default_device() -> Any:
+    """The device on which JAX puts what nobody places."""
+    from jax._src.interpreters import pxla
+
+    return pxla.get_default_device()
+
+
+def compiled_shardings(program: Dispatched) -> list[Any]:
+    """The shardings of a program's results as XLA has them, which takes a compile for the devices that are there."""
+    with past_handler():
+        compiled = program.traced().lower().compile()
+    return jax.tree.leaves(compiled.output_shardings)

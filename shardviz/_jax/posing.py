@@ -1,0 +1,47 @@
+"""JAX's devices of the CPU, shown to a script as those of a machine that is not here.
+
+A device is an object of C++, but its class takes attributes from Python: `platform`, `device_kind`, `coords` and the
+like. `jax.default_backend` is bound by name in many modules, so its code is replaced and not the function. JAX itself
+asks its client, which stays the CPU's. Tried on JAX 0.10.2 and 0.12.0.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+
+
+@contextlib.contextmanager
+def posing(platform: str, attributes: Mapping[str, Callable[[int], Any]], memory_bytes: float | None) -> Iterator[None]:
+    """Under it, devices have this platform and these attributes, each from a device's id; and `memory_stats` says that
+    so many bytes are there, of which none is in use."""
+    from jax._src import xla_bridge
+
+    kind = type(jax.devices()[0])
+    shown: dict[str, Any] = {"platform": property(lambda _: platform)}
+    shown |= {name: property(lambda device, of=of: of(device.id)) for name, of in attributes.items()}
+    if memory_bytes is not None:
+        stats = {"bytes_limit": int(memory_bytes), "bytes_in_use": 0, "peak_bytes_in_use": 0}
+        shown["memory_stats"] = lambda _: dict(stats)
+    theirs = {name: vars(kind).get(name) for name in shown}
+    code = xla_bridge.default_backend.__code__
+    try:
+        for name, ours in shown.items():
+            setattr(kind, name, ours)
+        xla_bridge.__dict__["_shardviz_platform"] = platform
+        xla_bridge.default_backend.__code__ = _posed.__code__
+        yield
+    finally:
+        xla_bridge.default_backend.__code__ = code
+        for name, own in theirs.items():
+            if own is None:
+                delattr(kind, name)
+            else:
+                setattr(kind, name, own)
+
+
+def _posed() -> str:
+    return _shardviz_platform  # noqa: F821  # pyright: ignore[reportUndefinedVariable]  # of the module it is put into

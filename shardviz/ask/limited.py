@@ -1,0 +1,66 @@
+"""A limit on the time that Python may work on an answer, on whatever thread that is.
+
+A walk over a program that does not end would hang a notebook, or the thread that reads compiles. Under `limited`, an
+exception is raised on the thread after that time, as Python raises Ctrl-C on the main one. It comes between two steps
+of Python: one of MLIR's passes, or of XLA's parsers, is not interrupted, so the limit holds once that returns.
+
+>>> with limited(0.01, "counting"):  # doctest: +ELLIPSIS
+...     while True: pass
+Traceback (most recent call last):
+    ...
+shardviz.errors.CompileTimeout: counting took longer than 0.01 s and was given up; ...
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event
+
+from shardviz.errors import CompileTimeout
+
+LONGEST = 300.0
+"""Seconds that an answer may take where nobody says: 20 times what the largest program that we tried takes."""
+_AGAIN = 1.0
+
+
+class _TimeIsOver(BaseException):
+    """No `Exception`, so that nothing on the way takes it for a failure of its own."""
+
+
+@contextmanager
+def limited(seconds: float, what: str) -> Iterator[None]:
+    """Raises CompileTimeout on this thread when what is under it takes longer; `what` begins the message."""
+    thread, lock, done, over = ctypes.c_ulong(threading.get_ident()), threading.Lock(), Event(), Event()
+
+    def watch() -> None:
+        waiting = seconds
+        while not done.wait(waiting):
+            with lock:
+                if not done.is_set():
+                    over.set()
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(_TimeIsOver))
+            waiting = _AGAIN  # what Python raises inside a destructor is lost
+
+    with suppress(RuntimeError):  # the system has no thread left: then there is no limit
+        threading.Thread(target=watch, name="shardviz-limit", daemon=True).start()
+    try:
+        try:
+            yield
+        finally:
+            with lock:
+                done.set()
+        if over.is_set():  # it was raised, and has not come yet
+            time.sleep(_AGAIN)
+    except BaseException:
+        done.set()
+        if not over.is_set():
+            raise
+    if over.is_set():
+        raise CompileTimeout(
+            f"{what} took longer than {seconds:g} s and was given up; give it more with timeout=, or less to read: "
+            "one layer, or a scan over the layers in place of a Python loop"
+        )

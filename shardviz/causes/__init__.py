@@ -1,0 +1,1 @@
+"""What `why` rests on: perturbed specs, links between dimensions, what needs a sharding."""

@@ -1,0 +1,339 @@
+"""Where a mesh axis on a value comes from, found by taking it away at its sources; or where it ends on its way there.
+
+A source is where the axis is written down: a dimension of an argument's or output's spec, or of a constraint. The graph
+says which sources can matter: those that are connected with the value through dimensions that carry the axis. Which of
+them do matter is tried: without all of them the value must lose the axis. Then a smallest set is looked for without
+which the axis is lost:
+
+* one source: it is *needed*. Where it does not bring the axis alone, it does so *only together* with others;
+* several sources: each brings the axis though the others are gone; the value is sharded because of *one of several*.
+
+The chain from the first cause is a shortest path over dimensions that carry the axis, in the plan as it is and, where
+that was tried, also without the other causes: a value on it has the axis from this cause and from nothing else.
+
+For an axis that the value does not have, the graph is followed over dimensions without the axis until one has it. There
+the axis ends, and what stands between says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from shardviz.causes.links import DimLink, FactorRule, LinkStep, Named, Node, NodeDim, NodeKey, reach
+from shardviz.causes.perturb import Perturbed, places_of
+from shardviz.notation import DeviceMesh
+from shardviz.notation.spec import axes_size, axis_name
+from shardviz.records.why import AxisWhy, Cause, ChainStop, End, Hop, Source
+
+_MOST_RUNS = 24
+_MOST_REACHED = 4
+_MOST_STOPS = 3
+_BY_ITSELF = (
+    "values on the way lose {axis!r} again, as another spec or constraint has it on another dimension of theirs: the "
+    "steps are those of the program where nothing else says {axis!r}"
+)
+_UNTRIED = (
+    "{} farther sources were taken away together with the others and not tried by themselves: that would take long"
+)
+
+
+def axis_why(trial: Perturbed, key: NodeKey, axis: str, named: Named) -> AxisWhy:
+    """Why a mesh axis is on a value, or is not."""
+    node = trial.base.node(key)
+    target = next((cut for cut in node.dims if cut.carries(axis)), None)
+    if target is not None:
+        tracing = Tracing(trial, key, target, axis)
+        causes, notes = tracing.causes()
+        chain, more = tracing.chain(causes, named)
+        notes += more
+        return AxisWhy(value=named(node), axis=axis, dimension=target.dim, causes=causes, chain=chain, notes=notes)
+    never = "" if node.shape else "it is a single number"
+    if axis in node.manual:
+        never = f"it is inside a shard_map over {axis}, along which every device has an array of its own"
+    if never:
+        return AxisWhy(value=named(node), axis=axis, dimension=None, notes=(never,))
+    stops = [
+        (distance, _stop(cut, nearer, link, axis, trial.bound.mesh, named))
+        for dim in node.dims
+        for cut, (distance, nearer, link) in reach(dim, lambda _: True, even=True).items()
+        if nearer and link and cut.carries(axis) and not nearer.carries(axis)
+    ]
+    nearest = {(s.last, s.next, s.source): s for _, s in sorted(stops, key=lambda each: each[0])}
+    ends, many, notes = tuple(nearest.values())[:_MOST_STOPS], trial.bound.mesh.shape[axis], ()
+    if not (ends or any(size % many == 0 for size in node.shape)):
+        notes = (f"none of its dimensions {list(node.shape)} divides by {axis}={many}",)
+    return AxisWhy(value=named(node), axis=axis, dimension=None, stops=ends, notes=notes)
+
+
+def causes_of(trial: Perturbed, key: NodeKey, dim: int, axis: str) -> tuple[Source, ...]:
+    """What takes an axis off a value, all together."""
+    causes, _ = Tracing(trial, key, NodeDim(trial.base.node(key), dim), axis).causes()
+    return tuple(cause.source for cause in causes)
+
+
+class Tracing:
+    """An axis that is followed from a dimension of a value to its sources."""
+
+    def __init__(self, trial: Perturbed, key: NodeKey, target: NodeDim, axis: str):
+        self.trial, self.key, self.target, self.axis = trial, key, target, axis
+        self._sources = trial.sources(axis)
+        self._near = self._nearest(target, self._sources)
+        self._until = trial.runs + _MOST_RUNS
+
+    def causes(self) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
+        """The causes, the nearest first, and what was not tried."""
+        near = self._in_order(self._near)
+        if len(near) > 1 and self._is_lost(near[:1]):  # most often the nearest is all
+            return self._needed(near[0], near[1:]), ()
+        gone = self._widened(near)
+        if not self._is_lost(gone):
+            if not self._is_lost(self._sources):
+                every = tuple(Cause(source=s, verdict="not tried") for s in gone)
+                return every, ("the axis stays without every source",)
+            gone = self._sources
+        keep, untried = self._fewest(gone)
+        if len(keep) == 1:
+            return self._needed(keep[0], [s for s in gone if s is not keep[0]]), ()
+        causes = tuple(self._one_of_several(source, keep, gone, source in untried) for source in keep)
+        return causes, (_UNTRIED.format(len(untried)),) if untried else ()
+
+    def _in_order(self, keys: Iterable[tuple]) -> list[Source]:
+        sources = {s.key: s for s in self._sources}
+        return [sources[key] for key in keys]
+
+    def _widened(self, near: Sequence[Source]) -> list[Source]:
+        """The near sources, and farther ones that they had kept away, until the value loses the axis."""
+        gone = list(near)
+        for _ in range(_MOST_REACHED):
+            if self._is_lost(gone):
+                break
+            reached = self._nearest(self.trial.links(gone).dim(self.key, self.target.dim), self._sources)
+            new = [source for source in self._in_order(reached) if source not in gone]
+            if not new:
+                break
+            gone += new
+        return gone
+
+    def _one_of_several(self, source: Source, keep: list[Source], gone: list[Source], untried: bool) -> Cause:
+        """One of several sources that bring the axis, and whether it does so alone (None where that was not tried)."""
+        enough: bool | None = None
+        if len(keep) == len(gone) and not untried:
+            enough = True  # `_fewest` has tried just this
+        elif self._may_run():
+            enough = not self._is_lost([s for s in gone if s is not source])
+        return Cause(source=source, verdict="not tried" if untried else "one of several", enough=enough)
+
+    def chain(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
+        """The steps from the first cause to the value, and what they leave out."""
+        if not causes:
+            return (), ()
+        first, others = causes[0].source, tuple(c.source for c in causes[1:] if c.enough)
+        start = self._near.get(first.key)
+        if start == self.target:
+            return (), ()
+        if start is not None:
+            alone = self.trial.links(others) if others else self.trial.base
+            for links in dict.fromkeys((alone, self.trial.base)):
+                same = lambda cut, links=links: links.dim(cut.node.key, cut.dim)  # noqa: E731
+                through = lambda cut, same=same: self._carries(cut) and self._carries(same(cut))  # noqa: E731
+                if hops := self._path(start, self.target, through, named):
+                    return hops, ()
+        return self._path_by_itself(causes, named)
+
+    def _carries(self, cut: NodeDim | None) -> bool:
+        return cut is not None and cut.carries(self.axis)
+
+    def _path_by_itself(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
+        """The chain in a program where only the causes say the axis: in the plan itself a value on the way may have
+        lost it, because another source says it for another dimension of that value."""
+        base, first = self.trial.base.nodes, causes[0].source
+        called = lambda node: named(base[node.key]) if node.key in base else str(node.key)  # noqa: E731
+        for kept in ([c.source.key for c in causes], [first.key]):
+            gone = tuple(s for s in self._sources if s.key not in kept)
+            target = self.trial.links(gone).dim(self.key, self.target.dim) if gone else None
+            if target is None or not self._carries(target):
+                continue
+            start = self._nearest(target, [first]).get(first.key)
+            if start is not None and (hops := self._path(start, target, self._carries, called)):
+                here = replace(hops[-1].after, spec=self.target.node.spec)
+                return (*hops[:-1], replace(hops[-1], after=here)), (_BY_ITSELF.format(axis=self.axis),)
+        return (), ()
+
+    def _path(
+        self, start: NodeDim, target: NodeDim, through: Callable[[NodeDim], bool], named: Named
+    ) -> tuple[Hop, ...]:
+        """The steps from one dimension to another, over those that pass a test."""
+        reached = reach(target, through)
+        hops: list[Hop] = []
+        while start in reached:
+            _, nearer, link = reached[start]
+            if nearer is None or link is None:
+                break
+            hops.append(_hop(start, nearer, link, named))
+            start = nearer
+        return tuple(hops)
+
+    def _nearest(self, target: NodeDim | None, sources: Iterable[Source]) -> dict[tuple, NodeDim]:
+        """Which sources are connected with a value along the axis, the nearest first → the dimension where they are."""
+        wanted = {(s.role, place, s.dimension): s.key for s in sources for place in s.places}
+        reached: dict[tuple, NodeDim] = {}
+
+        def ends(cut: NodeDim) -> bool:  # what is said of an array holds; nothing comes through it
+            here = [wanted[at] for where in places_of(cut.node) if (at := (*where, cut.dim)) in wanted]
+            for key in here:
+                reached.setdefault(key, cut)
+            return bool(here)
+
+        if target is not None:
+            reach(target, self._carries, ends)
+        return reached
+
+    def _may_run(self) -> bool:
+        return self.trial.runs < self._until
+
+    def _is_lost(self, gone: Collection[Source]) -> bool:
+        return not self.trial.holds(self.key, self.target.dim, self.axis, gone)
+
+    def _needed(self, first: Source, rest: Sequence[Source]) -> tuple[Cause, ...]:
+        """The first source is needed. Of the rest, those without which it does not bring the axis."""
+        if not rest or not self._is_lost(rest):
+            return (Cause(source=first, verdict="needed", enough=True),)
+        # with the first alone it is lost: which of the others must stay?
+        stay, _ = self._least(
+            rest, lambda tried: not self._is_lost([s for s in rest if s not in tried]), reversed(rest)
+        )
+        verdicts = ["needed" if self._is_lost([s]) else "only together" for s in stay]
+        pairs = [(first, "needed"), *zip(stay, verdicts, strict=True)]
+        return tuple(Cause(source=s, verdict=verdict, enough=False) for s, verdict in pairs)
+
+    def _fewest(self, free: Sequence[Source]) -> tuple[list[Source], list[Source]]:
+        """A smallest set of sources without which the axis is lost; and those in it that were not tried alone."""
+        keep = list(free)
+        half = len(keep) // 2
+        while half > 1 and self._may_run():  # a needed one among many redundant ones is found by halves
+            if not self._is_lost(keep[:half]):
+                break
+            keep, half = keep[:half], half // 2
+        return self._least(keep, lambda rest: bool(rest) and self._is_lost(rest), keep)
+
+    def _least(
+        self, sources: Sequence[Source], will_do: Callable[[list[Source]], bool], order: Iterable[Source]
+    ) -> tuple[list[Source], list[Source]]:
+        """The sources without those, one after the other, without which the rest will do; and those not tried."""
+        keep, untried = list(sources), list(order)
+        while untried and self._may_run():
+            source = untried.pop(0)
+            rest = [s for s in keep if s is not source]
+            keep = rest if will_do(rest) else keep
+        return keep, untried
+
+
+_BOUNDARIES = {
+    "call": ("call", "the function takes it as its argument"),
+    "return": ("call", "the function gives it back"),
+    "loop": ("loop", "the loop carries it, or takes it, as it is"),
+    "branch": ("branch", "each branch gives it back"),
+    "manual": ("shard_map", "the shard_map leaves this axis as it is"),
+    "output": ("output", "the program gives it back"),
+    "reshard": ("reshard", "the compiler reshards it and keeps this axis"),
+    "constraint": ("sharding_constraint", "the constraint says this axis"),
+    "same": ("barrier", "it is passed on as it is"),
+}
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+
+
+def _end(cut: NodeDim, named: Named) -> End:
+    return End(name=named(cut.node), dimension=cut.dim, spec=cut.node.spec, shape=cut.node.shape)
+
+
+def _hop(before: NodeDim, after: NodeDim, link: DimLink, named: Named) -> Hop:
+    step, rule = link.step, link.step.rule
+    if rule is None or link.factor is None:
+        op, words = _BOUNDARIES[step.kind]
+        backwards = not step.upstream(after.node, before.node)
+    else:
+        op, (words, backwards) = step.name, _words(step, rule, before, after, link.factor)
+    return Hop(
+        op=op,
+        rule="" if rule is None else rule.text,
+        words=words,
+        before=_end(before, named),
+        after=_end(after, named),
+        source=step.place.frame,
+        backwards=backwards,
+    )
+
+
+def _words(step: LinkStep, rule: FactorRule, before: NodeDim, after: NodeDim, factor: int) -> tuple[str, bool]:
+    """What an operation does with a dimension, and whether that goes from a result to an operand."""
+    (gives, one), (taken, other) = (_called(step, cut, factor) for cut in (before, after))
+    if gives and taken:
+        return f"{one} and {other} {'are summed over together' if factor in rule.reduced else 'go together'}", False
+    if not gives and not taken:
+        return f"{one} and {other} are one of the operand", False
+    return f"{one} is {other}", taken
+
+
+def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
+    """Whether a dimension is an operand's, and what it is called; of operands only the arrays are counted."""
+    same = [n for n, (node, _) in enumerate(step.arrays) if node is cut.node]
+    at = next(n for n in same if factor in step.arrays[n][1][cut.dim])
+    operand = at < len(step.ins)
+    first, last = (0, len(step.ins)) if operand else (len(step.ins), len(step.arrays))
+    arrays = [n for n in range(first, last) if step.arrays[n][1]]
+    number = arrays.index(at)
+    which = "" if len(arrays) == 1 else f"{_ORDINALS[number] if number < len(_ORDINALS) else f'{number + 1}th'} "
+    return operand, f"dimension {cut.dim} of the {which}{'operand' if operand else 'result'}"
+
+
+def _stop(last: NodeDim, after: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> ChainStop:
+    step = link.step
+    return ChainStop(
+        last=_end(last, named),
+        next=_end(after, named),
+        op=step.name if step.kind == "rule" else step.kind,
+        words=_reason(after, link, axis, mesh, named),
+        source=step.place.frame,
+    )
+
+
+def _reason(cut: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> str:
+    """Why a dimension does not take an axis from the one beside it."""
+    node, name, step = cut.node, named(cut.node), link.step
+    spec = node.spec.canonical()
+    if node.key.kind == "argument":
+        return f"{name} is an argument, and is sharded as its spec says, {spec}"
+    if node.key.kind == "output" and link.factor is None:
+        return f"{name} is an output whose spec says {spec}"
+    if step.kind == "reshard":
+        return _wanted(node, named)
+    if step.kind == "constraint":
+        return f"the constraint there says {spec}"
+    if taken := [other.dim for other in node.dims if other.carries(axis)]:
+        return f"{name} is sharded along {axis} in dimension {taken[0]} already, and an axis shards an array once"
+    here = node.spec.dims[cut.dim]
+    ways = axes_size(here, mesh) * mesh.shape[axis]
+    if node.shape[cut.dim] % ways:
+        return f"dimension {cut.dim} of {name} has size {node.shape[cut.dim]}, which does not divide by {ways}"
+    if step.rule is not None and link.factor in step.rule.whole:
+        return f"{step.name} needs this dimension whole"
+    if here:
+        have = " and ".join(map(axis_name, here))
+        return f"{have} shards dimension {cut.dim} of {name} already, and the two do not go together"
+    return "an operand that is sharded otherwise had more to say"
+
+
+def _wanted(node: Node, named: Named) -> str:
+    """Why the compiler moves a value before it is used."""
+    spec = node.spec.canonical()
+    for step in node.steps:
+        frame = step.place.frame
+        line = "an unknown line" if frame is None else frame.short
+        if node in step.ins and step.kind == "constraint":
+            return f"the constraint at {line} says {spec}"
+        if step.kind == "output":
+            return f"output {named(step.ins[1])} has the spec {spec}"
+        if node in step.ins and step.kind == "rule":
+            return f"{step.name} at {line} takes it as {spec}, which fits what else it takes and gives"
+    return f"it is used as {spec}"

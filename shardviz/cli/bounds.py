@@ -1,0 +1,81 @@
+"""The bounds of a server of tools: which code its calls may run, which files they read, what they tell the compiler.
+
+A tool's arguments come from a program that has read texts of strangers. Whoever starts the server names the steps; a
+call asks about these, about the steps of the gallery, and about arrays, and about nothing else.
+
+>>> served = Bounds(root="/home/me/project", steps=("model:make",))
+>>> served.check_name("MAKE", "model:make")
+>>> served.check_name("--args", "os:getcwd")
+Traceback (most recent call last):
+...
+shardviz.errors.ShardvizError: --args 'os:getcwd': this server does not run it; it was started for model:make. ...
+"""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shardviz.errors import ShardvizError, excerpt
+from shardviz.records.options import option_sets, options_of
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the calls of a server may use.
+
+    Attributes:
+        root: the folder of the project; files are read below it alone.
+        steps: names of steps and `module:function`s that the server was started for; all steps of `pyproject.toml` if
+            empty.
+        written: the names in the settings of these steps, each with its option: `("--args", "model:arguments")`.
+    """
+
+    root: str
+    steps: tuple[str, ...] = ()
+    written: set[tuple[str, str]] = field(default_factory=set)
+
+    def check_name(self, option: str, text: str) -> None:
+        """A `ShardvizError` for a `module:name` that no step is written with and the server was not started for."""
+        if text in self.steps or (option, text) in self.written:
+            return
+        has = ", ".join(self.steps) or "the steps of pyproject.toml"
+        raise ShardvizError(
+            f"{option} {excerpt(repr(text))}: this server does not run it; it was started for {has}. Ask for one of "
+            "these or a step of the gallery, or have the server started with it: shardviz mcp --steps MODULE:NAME"
+        )
+
+    def check_file(self, option: str, path: str | Path) -> None:
+        """A `ShardvizError` for a file outside the project, by way of links too, and for what is no regular file."""
+        try:
+            real = Path(path).resolve()
+            inside, regular = real.is_relative_to(self.root), not real.exists() or stat.S_ISREG(real.stat().st_mode)
+        except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have, links in a circle
+            raise ShardvizError(f"{option} {excerpt(repr(str(path)))}: {error}") from error
+        if not inside or not regular:
+            why = "it is no regular file" if inside else f"it lies outside of {self.root}"
+            raise ShardvizError(
+                f"{option} {excerpt(repr(str(path)))}: this server reads files of its project alone, and {why}"
+            )
+
+    def check_options(self, option: str, value: Any) -> None:
+        """A `ShardvizError` for compiler options other than those of `option_sets`: some of the others name files and
+        programs, which the compiler writes and runs."""
+        known = {name for each in option_sets.values() for name in each.options}
+        for name, given in options_of(value).items():
+            words = {each.options.get(name) for each in option_sets.values()}
+            if name not in known or (isinstance(given, str) and given not in words):
+                raise ShardvizError(
+                    f"{option}: this server passes on the options of sv.gallery.option_sets alone, not {name}="
+                    f"{excerpt(repr(given))}; write others in pyproject.toml"
+                )
+
+
+def bounds() -> Bounds | None:
+    """The bounds of the call that is being answered; None for a person's own command."""
+    context = click.get_current_context(silent=True)
+    return getattr(context.obj, "bounds", None) if context else None

@@ -1,0 +1,218 @@
+"""`shardviz run -- python train.py`: a script as it is, run dry in this process, and what it compiled.
+
+The script's own output goes to standard error. An exception of it is shown as Python shows it; what was recorded until
+then is printed and written all the same, and the exit code is the script's.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread
+import contextlib
+import importlib.util
+import os
+import re
+import runpy
+import shlex
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import psutil
+
+from shardviz import _jax
+from shardviz.cli.frame import INTERRUPTED, TERMINATED, Answer, Terminated
+from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
+from shardviz.errors import ShardvizError
+from shardviz.processes import starting
+from shardviz.runs import Run, RunStep, dry_run
+
+
+def run(target: str | None, devices: int | None, steps: int, opens: bool) -> Answer:
+    """Run the words after `--` dry."""
+    if target and devices:
+        raise ShardvizError("--target says how many devices there are; leave out --devices")
+    context = click.get_current_context()
+    if opens:
+        if context.params["out"] or context.params["as_json"]:
+            raise ShardvizError("--open runs the script in a notebook of JupyterLab; leave out --out and --json")
+        return Answer(
+            "", code=run_lab(Path(DEFAULT_FOLDER), notebook=_notebook(context.obj.extra, target, devices, steps))
+        )
+    run, code = recorded(context.obj.extra, target, devices, steps)
+    return Answer(run, code=code)
+
+
+def _notebook(words: list[str], target: str | None, devices: int | None, steps: int) -> tuple[str, tuple[str, ...]]:
+    """Return the name and the cells of a notebook that runs the words dry here, and explores the run."""
+    _, name, _ = script_of(words)
+    options = [f'--target "{target}"'] * bool(target) + [f"--devices {devices}"] * bool(devices)
+    ran = f"%dryrun {' '.join([*options, f'--steps {steps}'])} -- {shlex.join(words)}"
+    cells = f"%load_ext shardviz\n%cd -q {os.getcwd()}\n{ran}", "import shardviz as sv\n\nsv.explore(run)"
+    return f"run_{Path(name).stem}", cells
+
+
+def program_of_run(command: str, target: str, program: str) -> RunStep:
+    """Return the program of that name, else the longest, that a command dispatches when it is run dry.
+
+    Raises:
+        ShardvizError: if there is none, the script has failed before, or no machine says how many devices there are.
+    """
+    if not target:
+        raise ShardvizError('--run: give the machine that the script is for, such as --target "tpu v5e:2x4"')
+    run, code = recorded(_words(command), target, None, 3)
+    try:
+        step = run[program] if program else run.longest
+    except ShardvizError as error:
+        failed = f" (the script ended with exit code {code}: {run.record.ended})" if code else ""
+        raise ShardvizError(f"--run {command!r}: {error}{failed}") from error
+    if step.program is None:
+        raise ShardvizError(f"--program {step.name}: {step.why_not}")
+    return step
+
+
+def file_of(command: str) -> str | None:
+    """Return the file that a command runs; None for a module that is in none. Raises as `program_of_run`."""
+    kind, name, _ = script_of(_words(command))
+    if kind == "script":
+        return name
+    spec = importlib.util.find_spec(name)
+    return spec and spec.origin
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:  # a quote that is not closed
+        raise ShardvizError(f"--run {command!r}: {error}; write it as in a shell") from error
+
+
+def recorded(words: Sequence[str], target: str | None, devices: int | None, steps: int) -> tuple[Run, int]:
+    """Return the dry run of a command line, and the script's exit code.
+
+    Raises:
+        ShardvizError: as `script_of`, and `dry_run` before the script begins.
+    """
+    import jax
+
+    kind, name, arguments = script_of(words)
+    if not _jax.has_backend():
+        jax.config.update("jax_platforms", "cpu")
+        if not target:
+            jax.config.update("jax_num_cpu_devices", devices or 1)
+    command = shlex.join(["python", *(("-m", name) if kind == "module" else (name,)), *arguments])
+    run, code, process, threads = None, 0, os.getpid(), set(threading.enumerate())
+    with _children_ended(), _as_script(kind, name, arguments):
+        try:
+            with dry_run(target, steps=steps or None, command=command) as run:
+                if kind == "module":
+                    runpy.run_module(name, run_name="__main__", alter_sys=True)
+                else:
+                    runpy.run_path(name, run_name="__main__")
+                for thread in _threads(threads):  # as Python does; a pool's thread waits for work
+                    if getattr(thread, "_target", None) is not concurrent.futures.thread._worker:
+                        thread.join()
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+            if isinstance(error.code, str):
+                print(error.code, file=sys.stderr)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except Terminated:
+            code = TERMINATED
+        except BaseException as error:  # whatever the script raises
+            if run is None:
+                raise
+            _show(error)
+            code = 1
+        if os.getpid() != process:  # a fork, which ends where the script does
+            with contextlib.suppress(OSError):
+                sys.stderr.flush()
+            os._exit(code)
+    assert run is not None
+    context = click.get_current_context(silent=True)  # in a notebook there is none
+    if context and run.record.ended in ("steady", "interrupted") and _threads(threads):
+        context.obj.abandons = True
+    return run, code
+
+
+def _threads(others: set[threading.Thread]) -> list[threading.Thread]:
+    """Return the threads, without the `others`, that Python waits for at its end."""
+    return [thread for thread in threading.enumerate() if thread not in others and not thread.daemon]
+
+
+def _show(error: BaseException) -> None:
+    """Print a script's exception as Python does, without the frames that run the script."""
+    if isinstance(error, ShardvizError):
+        return print(f"shardviz: {error}", file=sys.stderr)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace, chain=trace is not None)
+
+
+@contextlib.contextmanager
+def _children_ended() -> Iterator[None]:
+    """End the processes that a script has left behind."""
+    before = set(_children())
+    yield
+    left = [p for child in _children() if child not in before for p in (child, *child.children(recursive=True))]
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    for process in psutil.wait_procs(left, timeout=3)[1]:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _children() -> list[psutil.Process]:
+    """Return this process's children, without shardviz's own and Python's resource tracker, which end with it."""
+    with contextlib.suppress(psutil.Error):
+        return [
+            child
+            for child in psutil.Process().children()
+            if child.pid not in starting.started and "resource_tracker" not in " ".join(child.cmdline())
+        ]
+    return []
+
+
+def script_of(words: Sequence[str]) -> tuple[str, str, list[str]]:
+    """Return what `python -m package args`, `python train.py args` or `train.py args` runs: `module` or `script`, its
+    name, and its arguments.
+
+    Raises:
+        ShardvizError: if there are no such words, or no such file.
+
+    >>> script_of(["python", "-u", "-m", "package.train", "steps=3"])
+    ('module', 'package.train', ['steps=3'])
+    """
+    left = list(words)
+    if left and re.fullmatch(r"python[\d.]*", Path(left[0]).name):
+        left.pop(0)
+        while left and left[0].startswith("-") and left[0] not in ("-m", "-c"):
+            if left.pop(0) in ("-W", "-X"):
+                left = left[1:]
+    if left[:1] == ["-m"] and len(left) > 1:
+        return "module", left[1], left[2:]
+    if not left or left[0].startswith("-"):
+        raise ShardvizError(
+            "shardviz run needs a script after --, such as: shardviz run --devices 8 -- python train.py --steps 10"
+        )
+    if not Path(left[0]).is_file():
+        raise ShardvizError(f"shardviz run: there is no file {left[0]!r}; for a module write: -- python -m {left[0]}")
+    return "script", left[0], left[1:]
+
+
+@contextlib.contextmanager
+def _as_script(kind: str, name: str, arguments: Sequence[str]) -> Iterator[None]:
+    """Under it, `sys.argv` and `sys.path` are the script's."""
+    argv, path, folder = sys.argv, list(sys.path), os.getcwd()
+    sys.argv = [name, *arguments]
+    sys.path.insert(0, os.getcwd() if kind == "module" else str(Path(name).resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+        os.chdir(folder)

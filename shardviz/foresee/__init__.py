@@ -1,0 +1,1 @@
+"""Predictions of what XLA's passes and back ends do to a program."""

@@ -1,0 +1,135 @@
+"""Comparison of two dry runs, program by program: calls, seconds, memory, and the shardings of arrays."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from shardviz.costs.machine import Machine
+from shardviz.display import Displayed
+from shardviz.errors import ShardvizError
+from shardviz.judge.comparison import Comparison, compare_reports, named_in
+from shardviz.records.runs import RunArray, RunProgram, RunRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramChange:
+    """A program in two runs.
+
+    Attributes:
+        name: the function's name.
+        before, after: the program in the first and in the second run; None where that run has none.
+    """
+
+    name: str
+    before: RunProgram | None
+    after: RunProgram | None
+
+    @property
+    def same(self) -> bool:
+        """Return whether only the line of the first call may differ."""
+        if self.before is None or self.after is None:
+            return False
+        return replace(self.before, source=None) == replace(self.after, source=None)
+
+    @property
+    def arrays(self) -> tuple[tuple[str, RunArray | None, RunArray | None], ...]:
+        """Return each array that differs in spec, shape, element type or donation, by role and tree path."""
+        one, other = dict(_arrays(self.before)), dict(_arrays(self.after))
+        both = ((name, one.get(name), other.get(name)) for name in dict.fromkeys((*one, *other)))
+        return tuple((name, before, after) for name, before, after in both if before != after)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunComparison(Displayed):
+    """The differences between two dry runs.
+
+    Attributes:
+        names: of the runs, the baseline first.
+        before, after: the runs.
+        programs: every program of either, in the order of the first run. Programs of one name are matched by their
+            order.
+    """
+
+    names: tuple[str, str]
+    before: RunRecord
+    after: RunRecord
+    programs: tuple[ProgramChange, ...]
+
+    @property
+    def same(self) -> bool:
+        """Return whether the runs have the same programs, called as often, and need the same memory."""
+        return _peak(self.before) == _peak(self.after) and all(each.same for each in self.programs)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the comparison as JSON text: both runs' peaks in bytes per device, and each program that differs."""
+        changes = [each for each in self.programs if not each.same]
+        data = {
+            "shardviz_run_comparison": 1,
+            "names": self.names,
+            "peak_bytes": [_peak(self.before), _peak(self.after)],
+            "programs": [{"name": c.name, "before": c.before, "after": c.after} for c in changes],
+        }
+        return json.dumps(msgspec.to_builtins(data), indent=indent)
+
+
+def compare(*what: Any, target: str | Machine | None = None) -> Comparison | RunComparison:
+    """Compare a baseline with other reports, or two dry runs with each other.
+
+    Args:
+        what: two or more `Report`s, or (name, report) pairs, or one dictionary of them; the first is the baseline.
+            They may be of several plans, meshes, targets, versions of the function or of JAX (`Report.from_json`), but
+            of one level. Or two runs (`sv.dry_run`, `RunRecord.from_json`), given in the same ways.
+        target: the machine that every step is timed on; each report's own if not given, where it has a speed (a CPU has
+            none). Runs keep their own.
+
+    Returns:
+        The comparison; `.same` says that nothing differs.
+
+    Raises:
+        ShardvizError: if there are fewer than two reports, not two runs, or both reports and runs; if two have one
+            name, or reports are of several levels.
+        TargetError, MeshError: as `sv.cost`.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> replicated = mlp.plan.with_spec("params[1]['w']", None)
+        >>> sv.compare(mlp.program.propagate(mlp.plan), mlp.program.propagate(replicated)).same
+        False
+    """
+    named = [(name, getattr(each, "record", each)) for name, each in named_in(what)]
+    runs = {name: each for name, each in named if isinstance(each, RunRecord)}
+    if not runs:
+        return compare_reports(*what, target=target)
+    if len(named) != 2 or len(runs) != 2:
+        raise ShardvizError(
+            f"compare: {len(runs)} of {len(named)} are dry runs; give two runs with two names, or reports alone"
+        )
+    (one, before), (other, after) = runs.items()
+    return RunComparison(names=(one, other), before=before, after=after, programs=tuple(_matched(before, after)))
+
+
+def _matched(before: RunRecord, after: RunRecord) -> Iterator[ProgramChange]:
+    left = defaultdict[str, list[RunProgram]](list)
+    for program in after.programs:
+        left[program.name].append(program)
+    for program in before.programs:
+        others = left[program.name]
+        yield ProgramChange(name=program.name, before=program, after=others.pop(0) if others else None)
+    for name, others in left.items():
+        yield from (ProgramChange(name=name, before=None, after=program) for program in others)
+
+
+def _arrays(program: RunProgram | None) -> Iterator[tuple[str, RunArray]]:
+    for role, arrays in (("argument", program.arguments), ("result", program.results)) if program else ():
+        yield from ((f"{role} {array.name}", array) for array in arrays)
+
+
+def _peak(run: RunRecord) -> float | None:
+    return None if run.peak is None else run.needs_at(run.peak)

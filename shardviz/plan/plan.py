@@ -1,0 +1,546 @@
+"""The plan: what a person edits. A mesh, and a spec for every input and output. Immutable; an edit makes a new one.
+
+>>> from jax.sharding import PartitionSpec as P
+>>> plan = Plan({"data": 8, "model": 8}, in_specs=({"w": P("data", "model")}, P("data")))
+>>> plan.with_spec("params['w']", P(None, "model")).edits
+(("params['w']", Spec(dims=((), ('model',)), unreduced=())),)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+
+from shardviz.caching import cached_property
+from shardviz.errors import MeshError, ShardvizError, SpecError, excerpt
+from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.spec import axis_name, memory_kind
+from shardviz.propagate.dimensions import Dimension, Dimensions, Member
+from shardviz.records.options import Option, options_of
+from shardviz.records.variants import Reconstrained, Variant
+from shardviz.tracing.intermediates import Constrain, Intermediate
+from shardviz.tracing.prefixes import canonical, is_spec
+from shardviz.tracing.rules import Exactly, Rule, Rules
+
+SPEC, MEMORY, UNCUT = "spec", "memory", "uncut"
+DIMENSION = "dimension"
+
+
+class Override(NamedTuple):
+    """What a plan says of one array, or of all that a filter catches: of an `argument`, an `output`, or of all arrays
+    that have the logical `dimension` of this name; by `Exactly` one tree path (an edit), or any filter (a rule).
+
+    The `part` is their whole `spec`, the `memory` that they lie in, a dimension by its number, or `uncut`: that what
+    shards their dimensions further down does not hold. The value is the spec (None: replicated, or of an output the
+    compiler's choice), the memory kind, or the axes that shard the dimension."""
+
+    role: str
+    filter: Any
+    part: str | int
+    value: Any
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is said of one array, or of a logical dimension by its name."""
+        return isinstance(self.filter, Exactly)
+
+    @property
+    def path(self) -> str:
+        """The tree path, or the dimension's name, that it is said of alone; empty for a rule's filter."""
+        return self.filter.path if self.is_exact else ""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it says how one dimension is sharded."""
+        return isinstance(self.part, int)
+
+
+def by_path(plan: Plan, role: str, part: str) -> tuple[tuple[str, Any], ...]:
+    """The specs or memories (`part`) of single arguments or outputs, as (tree path, value) pairs, the newest last."""
+    rows = (each for each in reversed(plan.overrides) if each.is_exact and (each.role, each.part) == (role, part))
+    return tuple((each.path, each.value) for each in rows)
+
+
+def is_by_name(plan: Plan) -> bool:
+    """Whether a plan shards logical dimensions by name; `with_members` has the arrays in their place."""
+    return any(each.role == DIMENSION for each in plan.overrides)
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Plan:
+    """A mesh with input and output specs.
+
+    Attributes:
+        mesh: the device mesh.
+        in_specs: specs for the positional arguments, a pytree prefix of the tuple of them: None inside it is
+            replicated, a spec for a branch holds for all its leaves. None for the whole means what the function brings:
+            its `in_shardings` or its arguments' own shardings; replicated where it brings none.
+        out_specs: the same for the result; None inside is the compiler's choice.
+        overrides: what goes before these, the strongest first: a person's edits, the newest on top, then the rules, of
+            which the first that catches an array counts.
+        exhaustive: whether an argument that no rule catches is an error; see `Rules`.
+        constraints: values inside the function, and how they are to be sharded there; see `constrain`.
+        variant: what the program has otherwise than the person's own; see `with_variant`.
+        options: compiler options by name; see `with_options`.
+
+    Where an array lies (`device`, `pinned_host` or `unpinned_host`) is said as JAX says it,
+
+        NamedSharding(mesh, P("data"), memory_kind="pinned_host")
+
+    in place of a spec, or by tree path: `plan.with_memory("momentum['w']", "pinned_host")`. Nothing said is the
+    device's own memory, and for an output that of what the function returns.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> from jax.sharding import PartitionSpec as P
+        >>> plan = sv.Plan({"data": 8, "model": 8}, in_specs=({"w": P("data", "model")}, P("data")))
+        >>> print(dict(plan.with_spec("params['w']", P(None, "model")).edits)["params['w']"])
+        P(None, 'model')
+    """
+
+    mesh: DeviceMesh
+    in_specs: Any
+    out_specs: Any
+    overrides: tuple[Override, ...]
+    exhaustive: bool
+    constraints: tuple[Constrain, ...]
+    variant: Variant
+    options: Mapping[str, Option]
+
+    def __init__(
+        self,
+        mesh: Any,
+        in_specs: Any = None,
+        out_specs: Any = None,
+        *,
+        edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
+        out_edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
+        rules: Any = (),
+        cuts: Mapping[Member, Any] | tuple[tuple[Member, Any], ...] = (),
+        constraints: Mapping[Any, Any] | Iterable[Constrain | tuple[Any, Any]] = (),
+        variant: Variant | None = None,
+        options: Any = (),
+    ):
+        """A plan.
+
+        Args:
+            mesh: a mesh in any form that `sv.mesh` takes.
+            in_specs: a pytree prefix of the function's positional arguments, as for `jax.jit`'s `in_shardings`.
+            out_specs: a pytree prefix of the function's result.
+            edits, out_edits: specs by tree path, which go before the prefixes.
+            rules: specs of arguments by filter, as `sv.Rules` takes them.
+            cuts: axes by (role, tree path, dimension), as `with_dimension` makes them.
+            constraints: specs by what `constrain` takes for a value inside the function.
+            variant: that of another plan; `with_variant` says one.
+            options: compiler options, as `with_options` takes them.
+
+        Raises:
+            MeshError: if `mesh` is no mesh.
+            SpecError: if a leaf is no PartitionSpec.
+            ShardvizError: for compiler options that cannot be.
+        """
+        ruled = Rules(rules)
+        self.__dict__.update(
+            mesh=_mesh(mesh),
+            in_specs=canonical("in_specs", in_specs),
+            out_specs=canonical("out_specs", out_specs),
+            overrides=(
+                *[Override(m[0], Exactly(m[1]), m[2], tuple(axes)) for m, axes in _pairs(cuts)][::-1],
+                *reversed(_overrides("argument", SPEC, edits)),
+                *reversed(_overrides("output", SPEC, out_edits)),
+                *_of_rules(ruled),
+            ),
+            exhaustive=ruled.exhaustive,
+            constraints=_constraints(constraints),
+            variant=Variant() if variant is None else variant,
+            options=options_of(options),
+        )
+
+    @cached_property
+    def edits(self) -> tuple[tuple[str, Spec], ...]:
+        """Specs of single arguments by tree path, the newest last."""
+        return by_path(self, "argument", SPEC)
+
+    @cached_property
+    def out_edits(self) -> tuple[tuple[str, Spec | None], ...]:
+        """Specs of single outputs by tree path, the newest last; None is the compiler's choice."""
+        return by_path(self, "output", SPEC)
+
+    @cached_property
+    def cuts(self) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
+        """The axes that shard one dimension of an array, whatever shards its others; see `with_dimension`."""
+        rows = [each for each in reversed(self._exact) if each.is_cut]
+        return tuple((Member(each.role, each.path, int(each.part)), each.value) for each in rows)
+
+    @cached_property
+    def rules(self) -> Rules:
+        """Specs of arguments by filter."""
+        return Rules([Rule(each.filter, each.value) for each in self._ruled], exhaustive=self.exhaustive)
+
+    @cached_property
+    def _exact(self) -> tuple[Override, ...]:
+        """The overrides of single arrays, and of logical dimensions by name; they stand before the rules."""
+        return tuple(each for each in self.overrides if each.is_exact)
+
+    @property
+    def _ruled(self) -> tuple[Override, ...]:
+        return self.overrides[len(self._exact) :]
+
+    @cached_property
+    def _key(self) -> Any:
+        flat = lambda tree: jax.tree.flatten(tree, is_leaf=is_spec)  # noqa: E731
+        (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
+        exact = self._exact if is_by_name(self) else frozenset(self._exact)
+        options = frozenset((name, repr(value)) for name, value in self.options.items())  # True is none but equal to 1
+        return self.mesh, *ins, in_tree, *outs, out_tree, exact, self.rules, self.constraints, self.variant, options
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Plan) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # what it is compared by is made again
+
+    def with_spec(self, name: str | Mapping[str, Any], spec: Any = ..., *, output: bool = False) -> Plan:
+        """The plan with another spec for an array, or for several.
+
+        Args:
+            name: the tree path of an argument; or specs by tree path.
+            spec: a PartitionSpec, a NamedSharding, a tuple such as `("data", None)`, or None: replicated, and of an
+                output the compiler's choice.
+            output: whether it is an output, or they are.
+
+        Raises:
+            SpecError: if it is no spec.
+            ShardvizError: for a name without a spec. That there is no such array is said where the plan meets a
+                program.
+        """
+        return self._over(_overrides(_role(output), SPEC, _each("with_spec", name, spec, "P('data')")))
+
+    def without_spec(self, *names: str, output: bool = False) -> Plan:
+        """The plan without what `with_spec` and `with_dimension` said of these arguments, or outputs, by tree path: the
+        rules and `in_specs`, or `out_specs`, hold for them again."""
+        if not all(isinstance(name, str) for name in names):
+            raise ShardvizError(f"plan.without_spec{excerpt(repr(names))}: expected tree paths, without_spec('x', 'w')")
+        role, paths = _role(output), frozenset(names)
+        gone = lambda o: o.role == role and o.path in paths and o.part != MEMORY  # noqa: E731
+        plan = self._replace(overrides=tuple(each for each in self.overrides if not gone(each)))
+        marks = (Override(role, Exactly(name), UNCUT, None) for name in sorted(paths))
+        return plan._over(marks) if is_by_name(plan) else plan
+
+    def with_memory(self, name: str | Mapping[str, str], kind: Any = ..., *, output: bool = False) -> Plan:
+        """The plan with an array, or several, in another memory, where they stay if their spec is changed.
+
+        Args:
+            name: the tree path of an argument; or memories by tree path.
+            kind: `device`, `pinned_host` or `unpinned_host`.
+            output: whether it is an output, or they are.
+
+        Raises:
+            SpecError: if JAX knows no such memory.
+            ShardvizError: for a name without a memory.
+        """
+        return self._over(_overrides(_role(output), MEMORY, _each("with_memory", name, kind, "'pinned_host'")))
+
+    def _over(self, new: Iterable[Override]) -> Plan:
+        """The plan with overrides of single arrays on top of its own; what they hide is left out."""
+        top = {each[:3]: each for each in new}
+        whole = {each[:2] for each in top.values() if each.part in (SPEC, UNCUT)}
+        cut_by: dict[Any, list[Axis]] = {}
+        for each in top.values():
+            if each.is_cut:
+                cut_by.setdefault(each[:2], []).extend(each.value)
+        left: list[Override] = []
+        for old in self._exact:
+            if old.role != DIMENSION and (old[:3] in top or (old.is_cut and old[:2] in whole)):
+                continue
+            taken = cut_by.get(old[:2]) if old.is_cut and old.role != DIMENSION else None
+            left.append(old._replace(value=_without(old.value, taken)) if taken else old)
+        return self._replace(overrides=(*reversed(top.values()), *left, *self._ruled))
+
+    def with_dimension(self, dimension: Dimension | str, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
+        """The plan with a logical dimension sharded along these axes in every array that has it, and by no others.
+
+        What shards the arrays' other dimensions stays, but for these axes themselves: an axis shards an array once. Of
+        the outputs only those that the plan gives a spec are sharded; the others are the compiler's choice.
+
+        Args:
+            dimension: one of `program.dimensions`, or its name, `d_ff`, or a member's, `w1:1`, which are looked up
+                where the plan meets a program.
+            axes: a mesh axis, several, or None for none.
+            prefer: tree path → which dimension is sharded, of an array that has the logical dimension several times
+                (`dimension.conflicts`); the first if not said.
+
+        Raises:
+            SpecError: if the mesh has no such axis.
+            ShardvizError: if it is no dimension, a preferred dimension is none of the logical one, or it is given with
+                a name alone. That a program has no dimension of that name is said where the plan meets it.
+        """
+        if not isinstance(dimension, Dimension | str):
+            raise ShardvizError(
+                f"with_dimension({excerpt(repr(dimension))}): expected a logical dimension's name, such as 'd_ff', or "
+                "one of program.dimensions"
+            )
+        name = dimension if isinstance(dimension, str) else dimension.name
+        wanted = () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+        for axis in wanted:
+            if axis_name(axis) not in self.mesh.names:
+                have = ", ".join(map(repr, self.mesh.names))
+                raise SpecError(f"shard {name!r} along {axis!r}: the mesh has no such axis; it has {have}")
+        if isinstance(dimension, str):
+            if prefer:
+                raise ShardvizError(
+                    f"with_dimension({name!r}, prefer=...): a name alone does not tell which arrays have it several "
+                    f"times; give program.dimensions.named({name!r})"
+                )
+            return self._over([Override(DIMENSION, Exactly(name), 0, wanted)])
+        return self._over(Override(m.role, Exactly(m.path), m.dimension, wanted) for m in dimension.chosen(prefer))
+
+    def constrain(self, what: Any, spec: Any = None, *, line: str = "", text: str = "", function: str = "") -> Plan:
+        """The plan with a sharding constraint on a value inside the function, which stays as it is.
+
+        Every report of the plan is that of the function with `jax.lax.with_sharding_constraint` around that value, in
+        the backward pass, in loops and in what `jax.checkpoint` recomputes too. `program.code(plan)` has the line to
+        write. Another constraint on the same value takes the place of the first.
+
+        Args:
+            what: the variable that it is assigned to (`"h"`), its expression as it stands in the source
+                (`'h @ p["w1"]'`), one of a report's `intermediates`, or None for what the line makes.
+            spec: how it is to be sharded there; `P.UNCONSTRAINED` leaves a dimension to the compiler, None replicates.
+            line: where, as `model.py:64` (`cell:3` in a notebook); needed where the name stands in several places.
+            text, function: the line's text, and the function that it is in: by these it is found again where lines were
+                added above it.
+
+        Raises:
+            SpecError: if `what` says no place, or `spec` is no spec. That there is no such value, or that the spec does
+                not fit it, is said where the plan meets a program: `program.bind(plan)` and all that asks for it.
+        """
+        value = Intermediate.of(what, line, text, function)
+        new = Constrain.of(value, spec)
+        constraints = tuple(new if old.value == value else old for old in self.constraints)
+        return self._replace(constraints=constraints if new in constraints else (*constraints, new))
+
+    def unconstrain(self, what: Any = None, *, line: str = "") -> Plan:
+        """The plan without a constraint that `constrain` has put on a value; with no arguments, without any.
+
+        Raises:
+            SpecError: if it has no such constraint; the message lists those that it has.
+        """
+        if what is None and not line:
+            return self._replace(constraints=())
+        value = Intermediate.of(what, line)
+        kept = tuple(old for old in self.constraints if old.value != value)
+        if len(kept) == len(self.constraints):
+            kept = tuple(o for o in kept if o.value.name != value.name or (line and o.value.line != line))
+        if len(kept) == len(self.constraints):
+            have = "; ".join(str(old.value) for old in self.constraints) or "none"
+            raise SpecError(f"unconstrain {str(value)!r}: the plan constrains {have}")
+        return self._replace(constraints=kept)
+
+    def with_variant(
+        self,
+        *,
+        donated: str | Iterable[str] = (),
+        lengths: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        checkpoint: str = "",
+        constraints: Mapping[tuple[str, Any], Any] = MappingProxyType({}),
+    ) -> Plan:
+        """The plan for a program that differs from the person's own in a way that no spec can say.
+
+        Whoever is asked about such a plan answers for that program, which is traced anew. What an earlier
+        `with_variant` said holds too.
+
+            plan.with_variant(donated="state", checkpoint="dots_saveable")
+            plan.with_variant(lengths={"emb:0": (50257, 50304)})
+            plan.with_variant(constraints={("model.py:64", P("data", None)): None})
+
+        Args:
+            donated: arguments of the function that are donated besides, as `donate_argnames` of `jax.jit` has them.
+            lengths: an argument's dimension, `emb:0`, → its length and the new one. The logical dimension has it in all
+                arguments; what is some times as long stays so many times as long.
+            checkpoint: the policy of `jax.checkpoint_policies` around the body of each differentiated loop, and of the
+                checkpoints that are there.
+            constraints: a `with_sharding_constraint` of the function's own, as its line and its spec, → the spec that
+                it has instead; None leaves it out.
+
+        Raises:
+            ShardvizError: if one of these is of another form. That the program cannot be so is said where the plan
+                meets it.
+            SpecError: if a constraint's spec is none.
+        """
+        return self._replace(variant=self.variant.also(Variant.of(donated, lengths, checkpoint, constraints)))
+
+    def with_options(self, options: Any, *, only: bool = False) -> Plan:
+        """The plan with more compiler options: flags of XLA, as `compiler_options` of `jax.jit` takes them.
+
+        Every compile of the plan is given them; level `propagated`, which no compiler makes, does without.
+
+            plan.with_options({"xla_tpu_enable_async_collective_fusion": False})
+            plan.with_options("host-offload xla_tpu_scoped_vmem_limit_kib=98304")
+
+        Args:
+            options: a mapping of names to bools, numbers or texts; or text: names of `sv.gallery.option_sets`, and
+                flags as XLA_FLAGS and LIBTPU_INIT_ARGS have them; or several of these. Of two values of one name the
+                last holds.
+            only: whether these take the place of those that the plan has; `with_options({}, only=True)` takes all away.
+
+        Raises:
+            ShardvizError: for what can be no option. What the compiler does not know or take, it says itself when the
+                plan is compiled: `CompileRefused`.
+        """
+        return self._replace(options=options_of(options) if only else {**self.options, **options_of(options)})
+
+    def with_rules(self, rules: Any) -> Plan:
+        """The plan with other rules: specs of arguments by filter, the first that catches an argument wins.
+
+        Rules go before `in_specs`; an edit of an argument goes before rules. One rule shards several arguments alike:
+        `plan.with_rules([(sv.Rules.path_ends_with("kernel"), P("data", "model"))])`. A spec with more entries than a
+        caught array has dimensions is an error when the plan is bound, as it is for JAX and flax.
+
+        Raises:
+            ShardvizError, SpecError: as `sv.Rules`.
+        """
+        ruled = Rules(rules)
+        return self._replace(overrides=(*self._exact, *_of_rules(ruled)), exhaustive=ruled.exhaustive)
+
+    def with_mesh(self, mesh: Any) -> Plan:
+        """The plan on another mesh, its specs unchanged."""
+        return self._replace(mesh=_mesh(mesh))
+
+    def rename_axis(self, old: str, new: str) -> Plan:
+        """The plan with a mesh axis called otherwise, in the mesh and in every spec.
+
+        Raises:
+            MeshError: if there is no axis `old`, or there is one called `new`.
+        """
+        self._require(old)
+        names = tuple(new if name == old else name for name in self.mesh.names)
+        mesh = replace(self.mesh, names=names)
+        return self._map_axes(lambda axes: tuple(_renamed(a, old, new) for a in axes))._replace(mesh=mesh)
+
+    def without_axis(self, name: str) -> Plan:
+        """The plan without a mesh axis; the axis is taken out of every spec too.
+
+        Raises:
+            MeshError: if there is no such axis.
+        """
+        self._require(name)
+        kept = [i for i, n in enumerate(self.mesh.names) if n != name]
+        fields = (tuple(getattr(self.mesh, f)[i] for i in kept) for f in ("names", "sizes", "types"))
+        mesh = DeviceMesh(*fields, in_order=self.mesh.in_order)
+        drop = lambda axes: tuple(a for a in axes if axis_name(a) != name)  # noqa: E731
+        return self._map_axes(drop)._replace(mesh=mesh)
+
+    def _require(self, axis: str) -> None:
+        if axis not in self.mesh.names:
+            raise MeshError(f"the mesh has no axis {axis!r}; it has {', '.join(map(repr, self.mesh.names)) or 'none'}")
+
+    def _map_axes(self, change: Callable[[tuple[Axis, ...]], tuple[Axis, ...]]) -> Plan:
+        def mapped(spec: Any) -> Any:
+            if isinstance(spec, Rules):
+                return Rules([(r.filter, mapped(r.spec)) for r in spec], exhaustive=spec.exhaustive)
+            sums = lambda s: {"unreduced": change(s.unreduced), "reduced": change(s.reduced)}  # noqa: E731
+            changed = lambda s: replace(s, dims=tuple(map(change, s.dims)), **sums(s))  # noqa: E731
+            return None if spec is None else changed(spec)
+
+        def renamed(each: Reconstrained) -> Reconstrained:
+            return replace(each, after=each.after and mapped(Spec(each.after)).dims)
+
+        tree = lambda specs: jax.tree.map(mapped, specs, is_leaf=is_spec)  # noqa: E731
+        by_part = lambda o: mapped(o.value) if o.part == SPEC else change(o.value) if o.is_cut else o.value  # noqa: E731
+        return self._replace(
+            in_specs=tree(self.in_specs),
+            out_specs=tree(self.out_specs),
+            overrides=tuple(each._replace(value=by_part(each)) for each in self.overrides),
+            constraints=tuple(replace(each, spec=mapped(each.spec)) for each in self.constraints),
+            variant=replace(self.variant, constraints=tuple(map(renamed, self.variant.constraints))),
+        )
+
+    def _replace(self, **changes: Any) -> Plan:
+        plan = object.__new__(Plan)
+        plan.__dict__.update(self.__getstate__() | changes)
+        return plan
+
+
+def with_members(plan: Plan, dimensions: Dimensions) -> Plan:
+    """The plan with each logical dimension that it shards by name sharded in the arrays that have the dimension. Raises
+    ShardvizError if there is no dimension of a name."""
+    if not is_by_name(plan):
+        return plan
+    settled = plan._replace(overrides=plan._ruled)
+    for by_name, each in itertools.groupby(reversed(plan._exact), lambda o: o.role == DIMENSION):
+        if by_name:
+            for one in each:
+                settled = settled.with_dimension(dimensions.named(one.path), one.value)
+        else:
+            settled = settled._over(each)
+    return settled._replace(overrides=tuple(each for each in settled.overrides if each.part != UNCUT))
+
+
+def _without(axes: tuple[Axis, ...], others: Iterable[Axis]) -> tuple[Axis, ...]:
+    names = set(map(axis_name, others))
+    return tuple(axis for axis in axes if axis_name(axis) not in names)
+
+
+def cut(spec: Spec, dimension: int, axes: tuple[Axis, ...]) -> Spec:
+    """A full-rank spec with one dimension sharded along these axes, and no other dimension along them any more."""
+    dims = [_without(dim, axes) for dim in spec.dims]
+    dims[dimension] = axes
+    return replace(spec, dims=tuple(dims), unreduced=_without(spec.unreduced, axes))
+
+
+def _renamed(axis: Axis, old: str, new: str) -> Axis:
+    if isinstance(axis, str):
+        return new if axis == old else axis
+    return (new, *axis[1:]) if axis[0] == old else axis
+
+
+def _pairs(entries: Any) -> Iterable[Any]:
+    return entries.items() if isinstance(entries, Mapping) else entries
+
+
+def _role(output: bool) -> str:
+    return "output" if output else "argument"
+
+
+def _each(call: str, name: Any, value: Any, example: str) -> Mapping[str, Any]:
+    """What is said of one array, or of several, by tree path."""
+    if isinstance(name, str) and value is not ...:
+        return {name: value}
+    if isinstance(name, Mapping) and value is ... and all(isinstance(path, str) for path in name):
+        return name
+    arguments = ", ".join(excerpt(repr(each)) for each in (name, value) if each is not ...)
+    raise ShardvizError(
+        f"plan.{call}({arguments}): expected a tree path and what holds there, {call}('x', {example}), or a mapping of "
+        f"these, {call}({{'x': {example}}})"
+    )
+
+
+def _overrides(role: str, part: str, entries: Any) -> list[Override]:
+    def read(value: Any, name: str) -> Any:
+        if part == MEMORY:
+            return memory_kind(value, name)
+        return None if value is None and role == "output" else Spec.of(value)
+
+    return [Override(role, Exactly(name), part, read(value, name)) for name, value in dict(_pairs(entries)).items()]
+
+
+def _of_rules(rules: Rules) -> Iterable[Override]:
+    return (Override("argument", rule.filter, SPEC, rule.spec) for rule in rules)
+
+
+def _mesh(mesh: Any) -> DeviceMesh:
+    """A plan's mesh; text of a program over it numbers its places."""
+    return replace(DeviceMesh.of(mesh), by_id=False)
+
+
+def _constraints(entries: Any) -> tuple[Constrain, ...]:
+    of = lambda each: Constrain.of(Intermediate.of(each[0]), each[1])  # noqa: E731
+    return tuple(each if isinstance(each, Constrain) else of(each) for each in _pairs(entries))

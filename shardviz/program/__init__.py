@@ -1,1 +1,0 @@
-"""What to compile, in one straight line: adapt, trace, bind a plan, lower, propagate."""

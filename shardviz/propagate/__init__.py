@@ -1,0 +1,1 @@
+"""Lowering to StableHLO, Shardy, and what it found: values, collectives, logical dimensions."""

@@ -1,0 +1,131 @@
+"""Shardy's own propagation, in the kernel, without devices: how every value is sharded, and what moves.
+
+The passes that `jax.jit` would run inside the compiler run here on an edited copy of the lowered module; then Shardy's
+pass that makes every resharding explicit writes the collectives down. MLIR's verifier between passes is left out: it
+would take two thirds of the time. The tests run it once at the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardviz import _jax, processes
+from shardviz._jax.mlir import ir
+from shardviz.foresee.disagreeing import gather_disagreeing
+from shardviz.foresee.simplified import read_inside, rule_again, simplified
+from shardviz.notation import Spec
+from shardviz.propagate.lower import Lowered, edited
+from shardviz.propagate.propagated import PropagatedReading
+from shardviz.records import PlanRecord
+from shardviz.stablehlo.graph import PROPAGATED, MlirGraph
+from shardviz.stablehlo.module import SHARDING, mesh_in
+from shardviz.tracing.explicit import mark_types
+
+_PROPAGATION = "sdy-propagation-pipeline,sdy-close-shardings"
+PROPAGATION = f"builtin.module({_PROPAGATION})"
+"""Shards every value; how operations compute, and what moves, stays open."""
+
+RESHARDS = "sdy-insert-explicit-reshards{enable-full-version=true}"
+"""Settles how each operation computes, which may be otherwise where its operands disagree."""
+
+COLLECTIVES = f"func.func({RESHARDS},sdy-reshard-to-collectives)"
+"""The same, and which collectives bring each value to where it is needed."""
+
+PIPELINE = f"builtin.module({_PROPAGATION},{COLLECTIVES})"
+_REHEARSAL = 120.0
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """What Shardy found: the module after propagation, what stands in it, a spec for every output, how the program
+    reads arguments of which each device takes a slice, and computes results that are resharded; and what each step
+    took."""
+
+    module: Any
+    reading: PropagatedReading
+    outputs: tuple[Spec, ...]
+    read: Mapping[str, Spec]
+    computed: Mapping[str, Spec]
+    seconds: dict[str, float]
+
+    @property
+    def graph(self) -> MlirGraph:
+        """The module's operations."""
+        return self.reading.graph
+
+
+def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
+    """Runs Shardy, which ends its process where one of its checks fails, on a program in another process first, if one
+    can be had. Raises CompileError if that died or Shardy refused the program."""
+    with lowered.entered():
+        module = _jax.bytecode(prepared(lowered, bound))
+    rehearse_module(module, PIPELINE)
+
+
+def rehearse_module(module: bytes, pipeline: str) -> None:
+    """Runs passes on a module given as bytecode in a process of its own; errors as `rehearse`."""
+    trial = processes.Trial("shardviz._jax:rehearse_passes", module, {"pipeline": pipeline})
+    job = processes.tried(trial, timeout=_REHEARSAL)
+    if (error := job.exception()) is not None and job.begun:
+        raise error
+
+
+def propagate(
+    lowered: Lowered,
+    bound: PlanRecord,
+    flops: Mapping[str, float] | None = None,
+    make: Callable[[], ir.Operation] | None = None,
+    *,
+    brief: bool = False,
+) -> Propagated:
+    """Runs Shardy on a program under a plan, here, or on the module that `make` makes with the lock held. `flops`:
+    kernel name or call target → FLOPs of one run on one device, as a person says. `brief`: only what costs is read."""
+    with lowered.entered():
+        start = time.perf_counter()
+        module = prepared(lowered, bound) if make is None else make()
+        edited = time.perf_counter()
+        run(module)
+        ran = time.perf_counter()
+        reading = PropagatedReading(MlirGraph(module), lowered, bound.mesh, flops or {}, brief=brief)
+        return Propagated(
+            module,
+            reading,
+            reading.outputs(),
+            {} if brief else reading.read_as(),
+            {} if brief else reading.computed_as(),
+            {"edit": edited - start, "shardy": ran - edited, "read": time.perf_counter() - ran},
+        )
+
+
+def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
+    """Propagate a module, in place, its context entered, and run the passes `then`. Each operation keeps how
+    propagation has its results sharded as its attribute `PROPAGATED`; it may compute them otherwise."""
+    _jax.run_passes(module, PROPAGATION)
+    if then is None:
+        return
+    for loop in _jax.walk(module, "stablehlo.while"):
+        read_inside(loop)
+    operations = list(_jax.walk(module))
+    for op in operations:
+        attributes = op.attributes
+        if SHARDING in attributes:
+            attributes[PROPAGATED] = attributes[SHARDING]
+        rule_again(attributes)
+    if (mesh := mesh_in(module)) is not None:
+        gather_disagreeing(operations, mesh)
+    _jax.run_passes(module, f"builtin.module({then})")
+
+
+def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
+    """The module under a plan as XLA would hand it to Shardy; inside of `lowered.entered()`."""
+    if lowered.simplified is None:
+        simpler, order = simplified(lowered.module.operation, lowered.platform)
+        placed = tuple(None if number is None else lowered.placed[number] for number in order) if lowered.placed else ()
+        lowered.simplified = replace(lowered, module=simpler, placed=placed)
+    module = edited(lowered.simplified, bound)
+    if lowered.traced.types:
+        mark_types(module)
+    return module

@@ -1,0 +1,204 @@
+"""The data of a dry run: every program that a script compiled, what it moved, and the bytes alive at each call.
+
+Nothing in it is a JAX object. `RunRecord.from_json(run.to_json())` reads it back.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Self
+
+import msgspec
+
+from shardviz.display import Displayed
+from shardviz.errors import ShardvizError
+from shardviz.notation import DeviceMesh
+from shardviz.records.findings import Finding
+from shardviz.records.report import read_versioned
+from shardviz.records.values import Frame
+
+RUN_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunArray:
+    """An argument or a result of a program.
+
+    Attributes:
+        name: its tree path, in the script's own words.
+        shape: global.
+        dtype: its element type.
+        spec: its PartitionSpec as Python writes it; empty where it has none.
+        bytes_per_device: the largest shard.
+        donated: its buffer may be reused for a result.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    spec: str
+    bytes_per_device: int
+    donated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunProgram:
+    """A program that was recorded in place of running.
+
+    Attributes:
+        name: the function's name.
+        source: the line that called it first; None where no line of the script did.
+        calls: how often it was called.
+        devices: how many devices it is on.
+        mesh: their mesh; None for one device, or where its shardings name none.
+        arguments, results: the arrays, in flat order.
+        options: the compiler options that the script gave.
+        ahead: the script compiled it before it called it.
+        seconds: of one call on the target, level `propagated`; None where it is not known.
+        needs_bytes: bytes that it needs on a device while it runs, its arguments included, as estimated at that level.
+    """
+
+    name: str
+    source: Frame | None
+    calls: int
+    devices: int
+    mesh: DeviceMesh | None
+    arguments: tuple[RunArray, ...]
+    results: tuple[RunArray, ...]
+    options: tuple[tuple[str, str], ...] = ()
+    ahead: bool = False
+    seconds: float | None = None
+    needs_bytes: float | None = None
+
+    @property
+    def bytes_per_device(self) -> int:
+        """Bytes of arguments and results on a device; a donated argument counts although a result takes its place."""
+        return sum(array.bytes_per_device for array in (*self.arguments, *self.results))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCall:
+    """A call of a program.
+
+    Attributes:
+        program: its number among the run's programs.
+        live_bytes: bytes of live arrays before the call, on the device that has most.
+        argument_bytes: bytes of its arguments on a device, which are among them.
+    """
+
+    program: int
+    live_bytes: int
+    argument_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """Arrays that a line of the script moved: `put` to devices or to another sharding, or `fetched` to the host.
+
+    Attributes:
+        kind: `put` or `fetched`.
+        source: the line.
+        before, after: where the array was and is then: a spec, `host`, or the number of devices.
+        nbytes: global bytes of all its arrays.
+        count: how many arrays.
+    """
+
+    kind: str
+    source: Frame | None
+    before: str
+    after: str
+    nbytes: int
+    count: int = 1
+
+
+NO_RULE, TAKEN, RULED_OUT = "no rule names it", "its mesh axes shard another dimension", "its rule says None"
+NO_AXIS, SIZE_ONE = "no mesh of the run has this axis", "the mesh axis has size 1"
+NO_RULES, NO_MESH = "no rules are set there, so flax leaves it out", "no mesh is set there, so flax leaves it out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRule:
+    """A logical axis name that flax resolved.
+
+    Attributes:
+        name: the logical name.
+        axes: the mesh axes that it became.
+        why: why it shards nothing: one of the seven texts above; empty where it shards.
+        source: the line that used it.
+        count: how often it was resolved there.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    why: str
+    source: Frame | None
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNote:
+    """What was done otherwise than a real run does, or could not be done."""
+
+    text: str
+    source: Frame | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunRecord(Displayed):
+    """Everything that a dry run recorded.
+
+    Attributes:
+        command: what was run, as it is typed; empty in a notebook.
+        target: the machine that it was run for; empty for simulated devices alone.
+        usable: bytes that a device of it gives a program; None where that is not known.
+        devices: how many devices there were.
+        programs: in the order of their first calls.
+        calls: every call of them, in order.
+        transfers: what moved, by line.
+        rules: what became of each logical axis name of flax; names that shard nothing come first.
+        findings: what there is to change about these names, most severe first.
+        notes: what a real run does otherwise.
+        ended: `the script ended`, `steady`, `interrupted`, or the error that the script raised.
+    """
+
+    command: str = ""
+    target: str = ""
+    usable: float | None = None
+    devices: int
+    programs: tuple[RunProgram, ...] = ()
+    calls: tuple[RunCall, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    rules: tuple[RunRule, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[RunNote, ...] = ()
+    ended: str = ""
+
+    def needs_at(self, call: RunCall) -> float:
+        """Return the bytes that a device needs during a call: what is alive besides, and what the program needs. Where
+        no program's need is known, its results stand for it."""
+        program = self.programs[call.program]
+        beside = call.live_bytes - call.argument_bytes
+        return beside + (program.bytes_per_device if program.needs_bytes is None else program.needs_bytes)
+
+    @property
+    def peak(self) -> RunCall | None:
+        """The call during which a device needs most bytes; None where nothing was recorded."""
+        return max(self.calls, key=self.needs_at, default=None)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the record as JSON text with a schema version."""
+        return json.dumps({"shardviz_run": RUN_VERSION, **msgspec.to_builtins(self)}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ShardvizError: if the text is no run, of another schema version, or damaged.
+        """
+        data = read_versioned(text, "run", RUN_VERSION)
+        try:
+            return msgspec.convert(data, cls)
+        except (msgspec.ValidationError, ShardvizError) as error:
+            raise ShardvizError(f"this shardviz run is damaged: {error}") from error

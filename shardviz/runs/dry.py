@@ -1,0 +1,475 @@
+"""A dry run: code runs as it is, and the programs that it dispatches are recorded in place of running.
+
+A program is recorded if it is on several devices, or its arrays are larger than a bound; others really run. A recorded
+program's results are `jax.Array`s of zeros with the shape, dtype and sharding of the real ones. They take no memory.
+Where nobody says how a result is sharded, Shardy decides it, as it does in a real run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shardviz import _jax
+from shardviz._jax import Ahead, Dispatched
+from shardviz.ask import Program
+from shardviz.ask.program import sketch
+from shardviz.ask.targeting import resolve_target
+from shardviz.costs import StepCost
+from shardviz.costs.machine import Machine, machine_of
+from shardviz.costs.step_cost import cost_of
+from shardviz.diagnose.names import name_findings
+from shardviz.errors import MeshError, ShardvizError, message_of
+from shardviz.judge.report import Report
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.plan.plan import Plan
+from shardviz.records.runs import RunArray, RunCall, RunNote, RunProgram, RunRecord, Transfer
+from shardviz.records.source import innermost, is_own
+from shardviz.records.values import Frame
+from shardviz.runs.checkpoints import orbax_patches
+from shardviz.runs.imports import patched_imports
+from shardviz.runs.recorded import argument_shardings, bytes_of, deciding_shardings, mesh_of, program_of, taken
+from shardviz.runs.rules import RulesSeen
+from shardviz.runs.run import Run, RunStep
+
+SMALL = 16 << 20
+"""Bytes of a program's arrays up to which it really runs, if it is on one device."""
+LARGEST_FETCH = 1 << 30
+"""Bytes of an array above which reading its values is refused."""
+
+MOST_CALLS = 1000
+"""Calls of one program, each with the same weights, after which a run that may end ends."""
+
+
+class RunEnds(BaseException):
+    """Ends a script from inside a call, where nothing new is to be seen. No handler of `Exception` takes it."""
+
+
+@contextlib.contextmanager
+def dry_run(
+    target: str | None = None, *, steps: int | None = None, small: int = SMALL, command: str = ""
+) -> Iterator[Run]:
+    """Run the code in the `with` block dry: what it compiles is recorded, and nothing large is computed or moved.
+
+    Results of recorded programs are real `jax.Array`s of zeros, sharded as in a real run. Everything is undone at the
+    end, after exceptions too: a function that was called dry gives real results when it is called again.
+
+    Args:
+        target: the machine that the run is for, such as `"tpu v5p:4x4x4"`: JAX gets as many simulated devices. None for
+            the devices that JAX has, as `"cpu"`.
+        steps: end the block once a program has been called so often with nothing new in between; None to run it whole.
+        small: bytes of a program's arrays up to which it really runs, if it is on one device.
+        command: what is run, for the record.
+
+    Yields:
+        The `Run`, which is complete when the block has ended.
+
+    Raises:
+        MeshError: if the target has more devices than JAX, whose backend has already started.
+        TargetError: if there is no such machine.
+        ShardvizError: if this JAX dispatches otherwise than those that shardviz knows.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, shardviz as sv
+        >>> with sv.dry_run() as run:
+        ...     weights = jnp.ones((50_000, 20_000))  # 4 GB, of which none is allocated
+        >>> weights.shape, run.programs[0].calls
+        ((50000, 20000), 1)
+    """
+    if (missing := _jax.missing_seam()) is not None:
+        raise ShardvizError(
+            f"dry_run: JAX {jax.__version__} dispatches otherwise than the versions that shardviz knows: it has no "
+            f"{missing}. Use JAX 0.10.2 to 0.12.0.1, or a newer shardviz"
+        )
+    machine = None if target in (None, "cpu") else machine_of(target)
+    recorder = _Recorder(machine, steps=steps, small=small, devices=_devices(machine), command=command)
+    run = Run(recorder.record())
+    try:
+        patches = recorder.rules.patches | orbax_patches(recorder.note, recorder.restored)
+        with _jax.intercepted(recorder), _posing(machine), patched_imports(patches):
+            yield run
+        recorder.ended = "the script ended"
+    except RunEnds:
+        recorder.ended = "steady"
+    except SystemExit as error:
+        recorder.ended = "the script ended" if not error.code else f"the script ended with exit code {error.code}"
+        raise
+    except Exception as error:
+        recorder.ended = f"{type(error).__name__}: {message_of(error)}"
+        raise
+    except BaseException:  # Ctrl-C, say
+        recorder.ended = "interrupted"
+        raise
+    finally:
+        run.record, run.steps = recorder.record(), tuple(step.finished() for step in recorder.steps)
+
+
+def _devices(machine: Machine | None) -> int:
+    """Have JAX make as many devices as the machine has, and return how many there are."""
+    if machine is None:
+        return len(jax.devices())
+    if not _jax.has_backend():
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", machine.size)
+    if (there := len(jax.devices())) < machine.size:
+        raise MeshError(
+            f"dry_run({machine.text!r}): the machine has {machine.size} devices, JAX has started with {there} here. "
+            "Restart the kernel and call this before anything else of JAX: "
+            f'jax.config.update("jax_num_cpu_devices", {machine.size})'
+        )
+    return machine.size
+
+
+def _posing(machine: Machine | None) -> contextlib.AbstractContextManager[None]:
+    """Under it, JAX's devices look like those of a machine, so that a script takes its branch for TPUs or GPUs."""
+    if machine is None:
+        return contextlib.nullcontext()
+    chip, coords, slices = machine.chip, machine.coords().tolist(), machine.slices().tolist()
+    attributes: dict[str, Any] = {"device_kind": lambda _: chip.device_kind}
+    if chip.kind == "tpu":
+        attributes |= {
+            "coords": lambda device: coords[device][:3],
+            "core_on_chip": lambda device: coords[device][3],
+            "slice_index": lambda device: slices[device],
+        }
+    return _jax.posing(chip.kind, attributes, chip.hbm_usable_bytes or chip.hbm_bytes)
+
+
+@dataclass(eq=False)
+class _Step:
+    """A program while its run goes on; `shardings` are those of its results."""
+
+    number: int
+    record: RunProgram
+    closed: Any  # held, so that no other jaxpr has its identity
+    shardings: list[Any]
+    committed: bool
+    program: Any = None
+    plan: Any = None
+    why_not: str = ""
+    target: str = ""
+    at: list[int] = field(default_factory=list)  # the numbers of its calls among all
+    took: list[Any] = field(default_factory=list)  # weak references to the arguments and results of its last call
+    gave: list[Any] = field(default_factory=list)
+    onward: int = 0  # its last calls, one after the other, that were further steps
+
+    def finished(self) -> RunStep:
+        record = replace(self.record, calls=len(self.at))
+        return RunStep(record.name, record, self.program, self.plan, self.why_not, self.target)
+
+
+class _Recorder:
+    """Answers JAX's dispatch, and keeps what it answered."""
+
+    def __init__(self, machine: Machine | None, *, steps: int | None, small: int, devices: int, command: str):
+        self.machine, self.most, self.small, self.devices, self.command = machine, steps, small, devices, command
+        self.steps: list[_Step] = []
+        self.ended = ""
+        self._by_key: dict[Any, _Step] = {}
+        self._calls: list[RunCall] = []
+        self._transfers: Counter[tuple[str, Frame | None, str, str]] = Counter()
+        self._moved: Counter[tuple[str, Frame | None, str, str]] = Counter()
+        self._notes: dict[RunNote, None] = {}
+        self.rules = RulesSeen(_line)
+        self._newest = 0
+        self._lock = threading.RLock()
+
+    @property
+    def platforms(self) -> tuple[str, ...] | None:
+        return None if self.machine is None else ("cuda" if self.machine.chip.kind == "gpu" else "tpu",)
+
+    def record(self) -> RunRecord:
+        """Return what was recorded until now."""
+        transfers = (
+            Transfer(kind=k[0], source=k[1], before=k[2], after=k[3], nbytes=self._moved[k], count=n)
+            for k, n in self._transfers.items()
+        )
+        rules = self.rules.rules([step.record.mesh.shape for step in self.steps if step.record.mesh is not None])
+        return RunRecord(
+            command=self.command,
+            target="" if self.machine is None else self.machine.text,
+            usable=None if self.machine is None else self.machine.chip.hbm_usable_bytes or self.machine.chip.hbm_bytes,
+            devices=self.devices,
+            programs=tuple(step.finished().record for step in self.steps),
+            calls=tuple(self._calls),
+            transfers=tuple(transfers),
+            rules=rules,
+            findings=name_findings(rules),
+            notes=tuple(self._notes),
+            ended=self.ended,
+        )
+
+    # --- What JAX asks ----------------------------------------------------------------------------------------------
+
+    def run(self, program: Dispatched) -> list[Any] | None:
+        if not self._is_recorded(program):
+            return None
+        for arg in program.args:
+            if isinstance(arg, jax.Array) and arg.is_deleted():
+                raise RuntimeError(f"Array has been deleted with shape={arg.aval.str_short()}.")
+        with self._lock:
+            return self._called(self._step(program), program)
+
+    def compile(self, program: Dispatched) -> Ahead | None:
+        if not self._is_recorded(program):
+            return None
+        with self._lock:
+            step = self._step(program, ahead=True)
+        kinds = program.kinds
+
+        def call(args: Sequence[Any]) -> list[Any]:
+            with self._lock:
+                return self._called(step, replace(program, args=tuple(args)))
+
+        ins = [s if s is not None else k.sharding for s, k in zip(argument_shardings(program), kinds, strict=True)]
+        return Ahead(call, lambda: ins, lambda: step.shardings, lambda: _memory(step), lambda: _cost(step))
+
+    def put(self, value: Any, aval: Any, sharding: Any) -> Any | None:
+        before = getattr(value, "sharding", None)
+        if before == sharding and getattr(value, "committed", True):
+            return None
+        shard = _nbytes(sharding.shard_shape(aval.shape), aval.dtype)
+        is_large = shard * sharding.num_devices > self.small
+        if value is not None or is_large:
+            self._moves("put", aval, _place(before), _place(sharding))
+        return _jax.zero_array(aval, sharding) if is_large else None
+
+    def restored(self, aval: Any, sharding: Any) -> Any:
+        """Return an array that a checkpoint would be restored to."""
+        self._moves("put", aval, "checkpoint", _place(sharding))
+        return _jax.zero_array(aval, sharding)
+
+    def fetch(self, array: Any) -> None:
+        nbytes = _nbytes(array.shape, array.dtype)
+        if nbytes > LARGEST_FETCH:
+            raise ShardvizError(
+                f"{_where(_line())}reads the values of {array.aval.str_short()}, {nbytes:,} bytes, which a dry run has "
+                "not computed; leave this out of the dry run, or read a part of the array"
+            )
+        self._moves("fetched", array, _place(array.sharding), "host")
+
+    def note(self, text: str) -> None:
+        self._notes[RunNote(text=text, source=_line())] = None
+
+    # --- What is made of it -----------------------------------------------------------------------------------------
+
+    def _is_recorded(self, program: Dispatched) -> bool:
+        return _span(program) > 1 or bytes_of(program) > self.small or _jax.has_kernel(program.closed.jaxpr)
+
+    def _step(self, program: Dispatched, ahead: bool = False) -> _Step:
+        key = (id(program.closed), *argument_shardings(program), *program.params["compiler_options_kvs"])
+        if key not in self._by_key:
+            self._newest = len(self._calls)
+            step = self._by_key[key] = self._new(len(self.steps), program, ahead)
+            self.steps.append(step)
+        return self._by_key[key]
+
+    def _new(self, number: int, program: Dispatched, ahead: bool) -> _Step:
+        closed, given = program.closed, program.params["out_shardings"]
+        on, span, why_not, made, cost = mesh_of(program), _span(program), "", (None, None), None
+        seen = self.rules.copy()
+        placed = [s for s in deciding_shardings(program) if span == 1]
+        committed = span > 1 or bool(placed)
+        results = [None if _jax.is_unspecified(s) else s for s in given]
+        try:
+            made = program_of(program, lambda mesh, _: name_findings(seen.rules([mesh.shape])))
+            if span > 1 or (self.machine is not None and self.machine.size == 1):
+                report, cost = self._report(*made)
+                outputs = report.outputs
+                found = [_named(on, o.spec, a) for o, a in zip(outputs, closed.out_avals, strict=True)]
+                results = [r if r is not None else f for r, f in zip(results, found, strict=True)]
+        except ShardvizError as error:
+            why_not = str(error)
+        if span > 1:
+            if any(r is None for r in results):
+                self.note(f"{program.name}: the shardings of its results are XLA's, which took a compile: {why_not}")
+                results = _jax.compiled_shardings(program)
+        elif any(r is None for r in results):
+            alone = placed[0] if placed else jax.sharding.SingleDeviceSharding(_jax.default_device())
+            results = [alone if r is None else r for r in results]
+        names, out_names = _jax.names_of(program.traced())
+        arguments = _arrays(program, names, list(argument_shardings(program)))
+        shown = [
+            _array(name or f"result[{i}]", a, s)
+            for i, (name, a, s) in enumerate(zip(out_names, closed.out_avals, results, strict=True))
+        ]
+        record = RunProgram(
+            name=program.name,
+            source=_line(),
+            calls=0,
+            devices=span,
+            mesh=None if on is None else DeviceMesh.of(on),
+            arguments=arguments,
+            results=tuple(shown),
+            options=tuple((str(k), str(v)) for k, v in program.params["compiler_options_kvs"]),
+            ahead=ahead,
+            seconds=None if cost is None else cost.step.seconds,
+            needs_bytes=None if cost is None else cost.needs.total,
+        )
+        target = "" if self.machine is None or self.machine.size != span else self.machine.text
+        return _Step(number, record, closed, results, committed, *made, why_not, target)
+
+    def _report(self, program: Program, plan: Plan) -> tuple[Report, StepCost | None]:
+        """Return what Shardy makes of a program, and what it costs where it is on the whole machine."""
+        if self.machine is None or self.machine.size != plan.mesh.size:
+            return sketch(program, plan), None
+        report = sketch(program, plan, resolve_target(self.machine.text, plan.mesh).lowered_for)
+        return report, cost_of(report, self.machine)
+
+    def _called(self, step: _Step, program: Dispatched) -> list[Any]:
+        if self._is_steady(step, program) and threading.current_thread() is threading.main_thread():
+            raise RunEnds
+        step.at.append(len(self._calls))
+        arguments = sum(a.bytes_per_device for a in step.record.arguments)
+        self._calls.append(RunCall(program=step.number, live_bytes=_live_bytes(), argument_bytes=arguments))
+        avals = program.closed.out_avals
+        results = [_jax.zero_array(a, s, step.committed) for a, s in zip(avals, step.shardings, strict=True)]
+        for argument in taken(program, results):
+            argument.delete()
+        step.took, step.gave = _references(program.args), _references(results)
+        return results
+
+    def _is_steady(self, step: _Step, program: Dispatched) -> bool:
+        """Whether a call of a program is a further step of a loop that brought nothing new lately. A step takes results
+        of the last one, or nothing of what that took. An evaluation takes the same weights again; it ends by itself,
+        or is cut off after `MOST_CALLS`. Layers that are made one by one repeat eager operations."""
+        given = {id(arg) for arg in program.args}
+        again, carried = (any(id(ref()) in given for ref in refs) for refs in (step.took, step.gave))
+        step.onward = step.onward + 1 if carried or not again else 0
+        called = len(step.at)
+        if not self.most or step.record.devices == 1 or program.is_eager or called < self.most:
+            return False
+        return self._newest <= step.at[-self.most] and (step.onward > self.most or called >= MOST_CALLS)
+
+    def _moves(self, kind: str, array: Any, before: str, after: str) -> None:
+        key = kind, _line(), before, after
+        with self._lock:
+            self._transfers[key] += 1
+            self._moved[key] += _nbytes(array.shape, array.dtype)
+
+
+def _span(program: Dispatched) -> int:
+    """Return how many devices a program is on."""
+    on = mesh_of(program)
+    return max([1 if on is None else on.size, *(len(s.device_set) for s in deciding_shardings(program))])
+
+
+def _named(mesh: Any, spec: Spec | None, aval: Any) -> NamedSharding | None:
+    """Return the sharding of a result that Shardy shards so; dimensions that do not divide are replicated."""
+    if spec is None or mesh is None:
+        return None
+    typed = aval.sharding.mesh  # `auto_axes` and `explicit_axes` change the types of the axes in between
+    if typed.axis_names == mesh.axis_names and typed.axis_types != mesh.axis_types:
+        mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=typed.axis_types)
+    sizes, entries = dict(mesh.shape), list[Any]()
+    for size, axes in zip(aval.shape, spec.dims, strict=False):
+        if any(not isinstance(axis, str) for axis in axes):
+            return None
+        parts = math.prod(sizes[axis] for axis in axes)
+        entries.append(tuple(axes) if axes and size % parts == 0 else None)
+    while entries and entries[-1] is None and not typed.explicit_axes:  # as JAX writes what a compiler decides
+        entries.pop()
+    return NamedSharding(mesh, PartitionSpec(*entries))
+
+
+def _arrays(program: Dispatched, names: Sequence[str | None], shardings: list[Any]) -> tuple[RunArray, ...]:
+    skipped, donated = len(program.constants), program.params["donated_invars"]
+    rows = zip(program.kinds, shardings, donated, strict=True)
+    named = [*(["constant"] * skipped), *(name or f"argument {i}" for i, name in enumerate(names))]
+    return tuple(_array(name, k.aval, s, d) for name, (k, s, d) in zip(named, rows, strict=False))
+
+
+def _array(name: str, aval: Any, sharding: Any, donated: bool = False) -> RunArray:
+    shard = aval.shape if sharding is None else sharding.shard_shape(aval.shape)
+    return RunArray(
+        name=name,
+        shape=tuple(aval.shape),
+        dtype=str(aval.dtype),
+        spec=str(Spec.of(sharding).canonical()) if isinstance(sharding, NamedSharding) else "",
+        bytes_per_device=_nbytes(shard, aval.dtype),
+        donated=donated,
+    )
+
+
+def _nbytes(shape: Sequence[int], dtype: Any) -> int:
+    return math.prod(shape) * dtype.itemsize
+
+
+def _place(sharding: Any) -> str:
+    if sharding is None:
+        return "host"
+    if isinstance(sharding, NamedSharding):
+        kind = f" in {sharding.memory_kind}" if sharding.memory_kind not in (None, "device") else ""
+        return f"{Spec.of(sharding).canonical()} on {DeviceMesh.of(sharding.mesh)}{kind}"
+    count = len(sharding.device_set)
+    return f"{count} device{'s' * (count > 1)}"
+
+
+def _references(arrays: Sequence[Any]) -> list[Any]:
+    return [weakref.ref(array) for array in arrays if isinstance(array, jax.Array)]
+
+
+def _live_bytes() -> int:
+    """Return the bytes of live arrays on the device that has most."""
+    by_devices: Counter[frozenset[int]] = Counter()
+    ids: dict[Any, frozenset[int]] = {}
+    for array in jax.live_arrays():
+        sharding = array.sharding
+        if sharding not in ids:
+            ids[sharding] = frozenset(d.id for d in sharding.device_set)
+        by_devices[ids[sharding]] += _nbytes(sharding.shard_shape(array.shape), array.dtype)
+    each: Counter[int] = Counter()
+    for devices, nbytes in by_devices.items():
+        for device in devices:
+            each[device] += nbytes
+    return max(each.values(), default=0)
+
+
+def _line(outside: str = "") -> Frame | None:
+    """Return the script's line that is at work; in no file whose path begins with `outside`, if that is given."""
+    frames: list[Frame] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen runpy>":  # what runs the script is not of it
+            break
+        if not outside or not frame.f_code.co_filename.startswith(outside):
+            frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname))
+        if is_own(frame.f_code.co_filename):
+            break
+        frame = frame.f_back
+    return innermost(frames)
+
+
+def _where(frame: Frame | None) -> str:
+    return "" if frame is None else f"{frame.short} "
+
+
+def _memory(step: _Step) -> Any:
+    """Return what JAX's `memory_analysis` says, from the estimate."""
+    arguments = sum(a.bytes_per_device for a in step.record.arguments)
+    results = sum(a.bytes_per_device for a in step.record.results)
+    alias = sum(a.bytes_per_device for a in step.record.arguments if a.donated)
+    needs = step.record.needs_bytes
+    sizes = {"argument": arguments, "output": results, "alias": alias, "generated_code": 0}
+    sizes["temp"] = 0 if needs is None else max(0, round(needs) - arguments - max(0, results - alias))
+    hosts = dict.fromkeys((f"host_{name}" for name in sizes), 0)
+    return SimpleNamespace(**{f"{name}_size_in_bytes": size for name, size in (sizes | hosts).items()})
+
+
+def _cost(step: _Step) -> Any:
+    """Return what JAX's `cost_analysis` says: the FLOPs of a device, loops counted."""
+    if step.program is None:
+        return {}
+    cost = step.program.propagate(step.plan).cost
+    return {} if cost is None else {"flops": cost.dot_flops}

@@ -1,0 +1,129 @@
+"""A program that a script dispatched, as a `Program` with the plan that its shardings make.
+
+The jaxpr is the one that JAX traced for the script, so its lines are the model's. It is not traced again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from jax.sharding import Mesh, NamedSharding
+
+from shardviz import _jax
+from shardviz._jax import Dispatched
+from shardviz.ask import Program
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.hlo import read_spec
+from shardviz.plan.plan import Plan
+from shardviz.stablehlo.donations import Shard, donations
+from shardviz.tracing.call import Brings, Call, Notes
+
+ONE_DEVICE = DeviceMesh(("device",), (1,))
+"""The mesh of a program on one device."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A jaxpr that JAX has traced, in the place of the function that a `Call` traces."""
+
+    dispatched: Dispatched
+
+    def trace(self, *_: Any, **__: Any) -> Any:
+        """Return the trace that the script made."""
+        return self.dispatched.traced()
+
+
+def program_of(dispatched: Dispatched, notes: Notes) -> tuple[Program, Plan]:
+    """Return a dispatched program and the plan of the run: the shardings of its arguments and of its results. Its
+    reports begin with `notes`.
+
+    Raises:
+        ShardvizError: if it is on one device, or shardviz cannot read it.
+    """
+    kinds = dispatched.kinds[len(dispatched.constants) :]
+    shardings = list(argument_shardings(dispatched))[len(dispatched.constants) :]
+    leaves = [jax.ShapeDtypeStruct(k.aval.shape, k.aval.dtype, weak_type=k.aval.weak_type) for k in kinds]
+    args, kwargs = jax.tree.unflatten(dispatched.in_tree, leaves)
+    mesh = mesh_of(dispatched)
+    on = ONE_DEVICE if mesh is None else DeviceMesh.of(mesh)
+    results = zip(dispatched.params["out_shardings"], dispatched.closed.out_avals, strict=True)
+    outs = [_spec(s, a.ndim, on) for s, a in results]
+    brings = Brings(
+        on,
+        tuple(_spec(s, k.aval.ndim, on) or Spec() for s, k in zip(shardings, kinds, strict=True)),
+        jax.tree.unflatten(dispatched.out_tree, outs),
+        "the shardings of the run",
+    )
+    call = Call(
+        Recording(replace(dispatched, args=())),  # which would keep the script's arrays alive
+        args,
+        kwargs,
+        dispatched.name,
+        "recorded",
+        brings=brings,
+        notes=notes,
+        keeps_unused=bool(dispatched.params["keep_unused"]),
+    )
+    program = Program(call, on)
+    return program, program.plan()
+
+
+def argument_shardings(dispatched: Dispatched) -> Iterator[Any]:
+    """Yield the sharding of each flat argument, or None: its own where it is committed, else what `jit` was given."""
+    for kind, asked in zip(dispatched.kinds, dispatched.params["in_shardings"], strict=True):
+        own = kind.sharding if kind.sharding is not None and kind.committed else None
+        yield own if own is not None else None if _jax.is_unspecified(asked) else asked
+
+
+def deciding_shardings(dispatched: Dispatched) -> list[Any]:
+    """Return the shardings that say on which devices a program is: those of its results, and of the arguments that
+    they need."""
+    needed = [s for s, used in zip(argument_shardings(dispatched), dispatched.used, strict=True) if used]
+    return [s for s in (*needed, *dispatched.params["out_shardings"]) if hasattr(s, "device_set")]
+
+
+def mesh_of(dispatched: Dispatched) -> Any:
+    """Return the mesh of several devices that a program is on, or None: that of what `jit` was given, of its
+    arguments, of the context, or of a constraint or `shard_map` inside."""
+    asked = [s for s, used in zip(dispatched.params["in_shardings"], dispatched.used, strict=True) if used]
+    meshes = [s.mesh for s in (*asked, *deciding_shardings(dispatched)) if isinstance(s, NamedSharding)]
+    meshes.append(dispatched.params["ctx_mesh"])
+    meshes += () if any(map(_is_several, meshes)) else _jax.meshes(dispatched.closed.jaxpr)
+    return next(filter(_is_several, meshes), None)
+
+
+def _is_several(mesh: Any) -> bool:
+    return isinstance(mesh, Mesh) and mesh.size > 1  # an abstract one has no devices
+
+
+def bytes_of(dispatched: Dispatched) -> int:
+    """Return the global bytes of a program's arguments and results."""
+    avals = [*(k.aval for k in dispatched.kinds), *dispatched.closed.out_avals]
+    return sum(math.prod(a.shape) * a.dtype.itemsize for a in avals if hasattr(a, "shape"))
+
+
+def taken(dispatched: Dispatched, results: Sequence[Any]) -> list[Any]:
+    """Return the arguments whose memory a result takes, so that they are deleted, as JAX decides it on one device."""
+    donated = {
+        number: Shard(tuple(arg.sharding.shard_shape(arg.shape)), str(arg.dtype))
+        for number, (arg, wanted) in enumerate(zip(dispatched.args, dispatched.params["donated_invars"], strict=True))
+        if wanted and isinstance(arg, jax.Array)
+    }
+    shards = [Shard(tuple(r.sharding.shard_shape(r.shape)), str(r.dtype)) for r in results]
+    pairs = donations(donated, shards, one_device=True)  # the shardings of all results are known
+    return [dispatched.args[number] for number, result in pairs.items() if result is not None]
+
+
+def _spec(sharding: Any, rank: int, mesh: DeviceMesh | None) -> Spec | None:
+    """Return a sharding as a spec on the program's mesh, whatever mesh of the same devices its own is."""
+    if _jax.is_unspecified(sharding):
+        return None
+    if isinstance(sharding, NamedSharding) and (mesh is None or DeviceMesh.of(sharding.mesh).shape == mesh.shape):
+        return Spec.of(sharding)
+    if sharding.is_fully_replicated or mesh is None:
+        return Spec.of(None, rank)
+    return read_spec(_jax.hlo_sharding_of(sharding, rank) or "", mesh, rank)

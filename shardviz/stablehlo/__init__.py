@@ -1,0 +1,1 @@
+"""A StableHLO module, read and rewritten through MLIR."""

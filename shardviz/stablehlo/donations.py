@@ -1,0 +1,96 @@
+"""Which result takes the memory of which donated argument, as `jax.jit` decides it under a plan's shardings.
+
+JAX decides it when it lowers, by the shapes on one device (`_set_up_aliases` in its `mlir.py`). A program here is
+lowered once, with every argument replicated, so each plan decides it again.
+
+>>> whole, half = (Shard((8,), "f32"), Shard((4,), "f32"))
+>>> donations({0: whole, 1: half}, [half, whole])
+{1: 0, 0: 1}
+>>> donations({0: whole, 1: half}, [Shard((8,), "f32", chosen=True)])
+{0: None, 1: None}
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shardviz._jax.mlir import ir
+from shardviz.layouts.uneven import shard_shape
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import DEVICE_MEMORY
+from shardviz.records.groups import grouped
+from shardviz.stablehlo.module import attributes_of, set_attributes
+
+_ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """An argument or a result on one device; whole where its sharding is the compiler's choice (`chosen`)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    memory: str = DEVICE_MEMORY
+    chosen: bool = False
+
+    @classmethod
+    def of(cls, array: ir.RankedTensorType, spec: Spec | None, mesh: DeviceMesh, memory: str) -> Shard:
+        """The shard of an array of this type; None is the compiler's choice."""
+        shape = tuple(array.shape)
+        cut = shape if spec is None else shard_shape(shape, spec, mesh)
+        return cls(cut, str(array.element_type), memory, spec is None)
+
+
+def donations(
+    donated: Mapping[int, Shard], results: Sequence[Shard], one_device: bool = False
+) -> dict[int, int | None]:
+    """Donated argument (its number) → the number of the result that takes its memory; None where the compiler chooses
+    it. Results take, in order, the first donated argument of their dtype, shape on a device and memory. Where a
+    result's sharding is the compiler's choice, its partner is the compiler's too. So is an argument that finds a result
+    of as many elements only; or none, where any result's sharding is the compiler's choice. One device has nothing to
+    choose."""
+    if not donated:
+        return {}
+    chosen = any(r.chosen for r in results)
+    key = lambda s: replace(s, chosen=False, memory="" if chosen else s.memory)  # noqa: E731
+    waiting = grouped((key(argument), number) for number, argument in donated.items())
+    takers: dict[int, int | None] = {}
+    for number, result in enumerate(results):
+        if queue := waiting.get(key(result)):
+            takers[queue.pop(0)] = number if one_device or not result.chosen else None
+    taken = set(takers.values())
+    size = lambda s: (math.prod(s.shape), key(s).memory)  # noqa: E731
+    free = Counter(size(r) for number, r in enumerate(results) if number not in taken)
+    for number, argument in donated.items():
+        if number not in takers and (free[size(argument)] > 0 or (chosen and not one_device)):
+            free[size(argument)] -= 1
+            takers[number] = None
+    return takers
+
+
+def is_donated(attributes: Mapping[str, object]) -> bool:
+    """Whether the attributes of an argument of a module's main function say that it is donated."""
+    return _ALIAS in attributes or _DONOR in attributes
+
+
+def set_donations(
+    main: ir.Operation, arguments: Sequence[Shard], results: Sequence[Shard], unused: Sequence[bool], one_device: bool
+) -> None:
+    """Writes the donations of a module's main function: `tf.aliasing_output`, or `jax.buffer_donor` for XLA to choose.
+    What `jax.jit` leaves out before it decides (`unused`) is not donated."""
+    entries = attributes_of(main, "arg_attrs", len(arguments))
+    donated = [i for i, entry in enumerate(entries) if is_donated(entry)]
+    if not donated:
+        return
+    for i in donated:
+        entries[i] = {name: value for name, value in entries[i].items() if name not in (_ALIAS, _DONOR)}
+    i32 = ir.IntegerType.get_signless(32)
+    takers = donations({i: arguments[i] for i in donated if not unused[i]}, results, one_device)
+    for i, result in takers.items():
+        entries[i][_DONOR if result is None else _ALIAS] = (
+            ir.BoolAttr.get(True) if result is None else ir.IntegerAttr.get(i32, result)
+        )
+    set_attributes(main, "arg_attrs", entries)

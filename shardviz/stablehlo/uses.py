@@ -1,0 +1,119 @@
+"""A value of a propagated program: what made it, what reads it.
+
+Shardy's last pass puts reshards (`sdy.all_gather`, `sdy.all_to_all`, ...) between the operation that makes a value and
+the one that reads it. `surroundings` looks past them, to say of a collective between which operations it stands, and
+whether it need be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from shardviz.graph import Block, Operation, Origins
+from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers
+from shardviz.notation import Axis, Spec
+from shardviz.notation.sdy import axis_lists
+from shardviz.stablehlo.graph import COLLECTIVES, MlirGraph, MlirOperation
+
+_RESHARDS = frozenset((*COLLECTIVES, "sdy.all_slice", "sdy.sharding_constraint", "sdy.reshard"))
+_PASSES = _RESHARDS | {"stablehlo.optimization_barrier", "stablehlo.convert"}
+_SCALES = frozenset(("stablehlo.multiply", "stablehlo.divide"))
+_MOVES = _PASSES | {"stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"}
+
+
+def surroundings(
+    graph: MlirGraph, op: MlirOperation, calls: Sequence[MlirOperation], manual: Sequence[Axis], origins: Origins
+) -> dict[str, Any]:
+    """What makes a collective's operand and what reads its result, past other reshards, as fields of `Collective`."""
+    reads = list(readers(op.result, calls, _passes))
+    facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
+    if slicing := _slicing(op, reads):
+        facts.append(slicing)
+    if _is_undone(graph, op, manual):
+        facts.append("undone")
+    if op.name == "sdy.all_reduce" and all(map(_adds_to_a_total, readers(op.result, calls, _keeps_sums))):
+        facts.append("accumulated")
+    read_by = ("return" if r.op is None else _short(r.op) for r in reads)
+    origin = maker(op.operands[0], _passes)
+    made_by = "" if origin is None else _short(origin)
+    return {"made_by": made_by, "read_by": tuple(dict.fromkeys(read_by)), "facts": tuple(facts)}
+
+
+def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:
+    """Where only slices of a collective's result are read, which: `stack` where a loop slices the stack of its layers,
+    `sliced` where together they are less than all; empty for none."""
+    slices = [r for r in reads if r.op is not None and r.op.kind in ("slice", "dynamic-slice") and r.number == 0]
+    if slices and len(slices) == len(reads):
+        if all(r.entered for r in slices) and not in_loop(op):
+            return "stack"
+        return "sliced" if sum(r.op.result.elements for r in slices) < op.result.elements else ""
+    return ""
+
+
+def is_reshard(user: Operation | Block) -> bool:
+    """Whether an operation changes only the sharding of a value."""
+    return isinstance(user, MlirOperation) and user.name in _RESHARDS
+
+
+def _passes(op: MlirOperation) -> bool:
+    return op.name in _PASSES
+
+
+def _short(op: MlirOperation) -> str:
+    return op.name.split(".", 1)[1]
+
+
+def is_slice(user: Operation | Block) -> bool:
+    """Whether an operation of Shardy's takes each device's own slice of the array that the device has."""
+    return isinstance(user, MlirOperation) and user.name == "sdy.all_slice"
+
+
+def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> bool:
+    """Whether this is the first of several reshards that together change nothing of the value's sharding."""
+    start, value = op.operands[0], op.result
+    if start.maker is not None and is_reshard(start.maker):
+        return False
+    before = graph.spec_of(start, manual) or Spec()
+    while len(value.uses) == 1:
+        user, place = value.uses[0]
+        if isinstance(user, Block) and [caller.kind for caller in user.callers] == ["call"]:
+            value = user.callers[0].results[place]
+            continue
+        if isinstance(user, Block) or not is_reshard(user):
+            return False
+        value = user.result
+        after, rank = graph.spec_of(value, manual) or Spec(), len(value.shape)
+        if Spec.of(after, rank) == Spec.of(before, rank) and after.unreduced == before.unreduced:
+            return True
+    return False
+
+
+def _keeps_sums(op: MlirOperation) -> bool:
+    """Whether a sum of what it gives is what it gives of the sum, if its other operands are alike everywhere."""
+    if op.name in _MOVES:
+        return True
+    maker = op.operands[1].maker if op.name in _SCALES else None
+    return maker is not None and (maker.kind == "constant" or not maker.operands[0].shape)
+
+
+def _adds_to_a_total(reader: Reader) -> bool:
+    """Whether an addition adds a value to a total that a loop carries and that nothing else reads."""
+    if reader.op is None or reader.op.kind != "add":
+        return False
+    total, result = reader.op.operands[1 - reader.number], reader.op.result
+    while isinstance(block := total.owner, Block) and len(total.uses) == len(result.uses) == 1:
+        ((end, number),) = result.uses
+        if end is not block or len(block.callers) != 1:
+            return False
+        (caller,) = block.callers
+        if caller.kind == "while":
+            return block is caller.blocks[1] and number == total.index
+        total, result = caller.operands[total.index], caller.results[number]
+    return False
+
+
+def moved_axes(op: MlirOperation, attribute: str) -> tuple[Axis, ...]:
+    """The axes that a collective of Shardy names."""
+    return tuple(dict.fromkeys(chain(*axis_lists(str(op.attributes[attribute])))))

@@ -1,0 +1,608 @@
+"""The search for changes that improve a plan: against the findings of a report, and against the largest costs.
+
+    fixes = sv.fixes(program, report, "tpu v5p:4x4x4")
+    for state in sv.fixes(program, report, "tpu v5p:4x4x4", stream=True): ...       # a state after each step
+
+A change (`fixes.Change`) is another plan, or a variant of the program, which is traced anew. Shardy's propagation and
+the cost model score each change in tens of milliseconds. XLA's partitioner then confirms the best of them. The target's
+compiler, if installed, decides where memory matters.
+
+Changes that trace the function run in a worker process if this process has other work. The function may take locks; in
+the worker they do not block this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+from shardviz.ask.derived import of_variant
+from shardviz.ask.limited import LONGEST
+from shardviz.ask.program import Program, sketch
+from shardviz.ask.targeting import resolve_target
+from shardviz.costs import Machine
+from shardviz.costs.accuracy import STEP_ERROR
+from shardviz.costs.footprint import footprint
+from shardviz.costs.machine import machine_of
+from shardviz.costs.step_cost import memory_parts
+from shardviz.diagnose import findings as findings_of
+from shardviz.errors import ShardvizError
+from shardviz.judge.comparison import compare_reports
+from shardviz.judge.report import Report
+from shardviz.plan.plan import Plan
+from shardviz.propagate.lower import LowerFor
+from shardviz.records import Finding
+from shardviz.records.amounts import format_seconds
+from shardviz.study.fixes import NO_ROOM, Change, CodeFor, Fix, Fixes, NotOffered
+from shardviz.study.proposing import Proposals, plan_of
+from shardviz.study.scoring import Scorer
+from shardviz.study.trying import Step, Trying, Wait
+from shardviz.study.workers import Lost, Shared, Workers, answer_of, can_travel, give
+
+_FINDINGS = 5
+_CONFIRMED, _CONFIRMED_ELSE = 2, 3
+"""How many changes go through the partitioner: per finding, and per other kind of change."""
+_WORTH = 0.005
+"""A change that saves a smaller share of the cost is not offered."""
+_LESS = 0.02
+"""A finding counts as improved if its cost falls by at least this share."""
+_MOST = 0.5
+"""A fix that saves only memory must free at least this share of the bytes that the finding reports."""
+_UNFORESEEN = 0.1
+"""The partitioner is asked about a dropped constraint if the predicted step grows by less than this share."""
+_EQUAL = 1e-6
+_MUCH, _TARGETED = 0.2, 2
+"""Minimum share of the step that a fix without a warning must save to be compiled for the target, and how many are."""
+
+
+class Wanted(TypedDict, total=False):
+    """Keyword arguments of `fixes`."""
+
+    plan: Plan | None
+    findings: int
+    seconds: float
+
+
+@overload
+def fixes(
+    program: Program, report: Report, target: Any = None, *, stream: Literal[False] = False, **options: Unpack[Wanted]
+) -> Fixes: ...
+@overload
+def fixes(
+    program: Program, report: Report, target: Any = None, *, stream: Literal[True], **options: Unpack[Wanted]
+) -> Fixing: ...
+def fixes(
+    program: Program,
+    report: Report,
+    target: Any = None,
+    *,
+    plan: Plan | None = None,
+    findings: int = _FINDINGS,
+    seconds: float = LONGEST,
+    stream: bool = False,
+) -> Fixes | Fixing:
+    """Try changes against a report's gravest findings and its largest costs, and return the changes that help.
+
+    Candidates are other specs, constraints, other axes for a logical dimension, donation, padded dimensions and
+    checkpoint policies. Propagation and the cost model score every candidate. The partitioner confirms the best two per
+    finding. Changes that make the step worse are not offered.
+
+    Args:
+        program: the program.
+        report: a report of this program, of any level.
+        target: the machine whose seconds and memory count; the report's own if None. On a machine without a known
+            speed, bytes moved count.
+        plan: the plan of the report; rebuilt from `report.plan` if None.
+        findings: the number of findings to fix.
+        seconds: when to stop; what was not tried by then is listed in `not_offered`.
+        stream: return an iterator of states, one per step; its `stop` may be called from any thread.
+
+    Returns:
+        `Fixes`, largest saving first. Each has a `plan`, its `difference` and a sentence, `text`.
+
+    Raises:
+        TargetError, MeshError: as `sv.cost`. Errors of a tried plan are listed in `not_offered`.
+
+    Examples:
+        >>> import jax, shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> plan = mlp.plan.with_spec("x", jax.sharding.PartitionSpec())  # each device computes the whole batch
+        >>> fixes = sv.fixes(mlp.program, mlp.program.propagate(plan), "tpu v5e:2x4", findings=1)
+        >>> fixes[0].level, fixes[0].difference.same
+        ('partitioned', False)
+    """
+    machine = machine_of(report.target if target is None else target, report.mesh.size)
+    fast = None if machine.chip.kind == "cpu" else machine
+    fixing = Fixing(program, report, fast, plan or plan_of(report), findings, seconds)
+    if stream:
+        return fixing
+    *_, last = fixing
+    return last
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The predicted costs of a plan.
+
+    Attributes:
+        step: seconds per step; None if the target has no known speed.
+        bytes: operand bytes that collectives move per device.
+        needed: estimated memory in bytes per device.
+        usable: memory in bytes that a device has; None if unknown.
+        flops: FLOPs of matrix products per device; used only if the target has no known speed.
+    """
+
+    step: float | None
+    bytes: float
+    needed: float
+    usable: float | None
+    flops: float = 0.0
+
+    @property
+    def over(self) -> float:
+        return 0.0 if self.usable is None else max(0.0, self.needed - self.usable)
+
+    def worse_than(self, other: Judged) -> str:
+        """Return why this plan is no better than `other`; empty if it is better."""
+        if self.over > other.over * (1 + _EQUAL):
+            return "it fits even less" if other.over else "it needs more memory than a device has"
+        if self.over < other.over - _WORTH * other.needed:
+            return ""  # a plan that fits may be slower than a plan that does not run
+        lighter = self.needed < other.needed * (1 - _WORTH)
+        if self.step is not None and other.step is not None:
+            longer = self.step > other.step * (1 + _EQUAL)
+            if longer and lighter:
+                more = format_seconds(self.step - other.step)
+                return f"it needs less memory, but the step is {more} longer"
+            same = longer or self.step > other.step * (1 - _WORTH)
+            return "the step is no shorter" if same and not lighter else ""
+        if lighter and self.bytes <= other.bytes * (1 + _EQUAL):
+            return ""
+        if self.bytes > other.bytes * (1 - _WORTH):
+            return "it moves no fewer bytes"
+        return "it moves fewer bytes, but each device computes more" if self.flops > other.flops * (1 + _WORTH) else ""
+
+    def is_unsure(self, other: Judged) -> bool:
+        """Whether the saved seconds are within the error of every level below `compiled`."""
+        if self.step is None or other.step is None or self.over < other.over:
+            return False
+        return self.step > other.step * (1 - STEP_ERROR)
+
+    @property
+    def rank(self) -> tuple[float, float, float]:
+        """Sort key: the least is the best."""
+        return self.over, self.bytes if self.step is None else self.step, self.needed
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A scorer of plans, picklable for a worker; `machine` is None if no machine has a known speed."""
+
+    machine: Machine | None
+    lowered_for: LowerFor
+
+    def __call__(self, program: Program, plan: Plan) -> Judged:
+        """Return the predicted costs of a plan. Raises ShardvizError if the plan does not run."""
+        if self.machine is not None:
+            score = Scorer(program, self.machine, self.lowered_for)(plan)
+            return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needs.total, score.needs.usable)
+        report = sketch(program, plan, self.lowered_for)
+        moved = sum(c.assumed_bytes for c in report.collectives)
+        return Judged(None, moved, footprint(report).needed, None, report.cost.dot_flops if report.cost else 0.0)
+
+    def change(self, program: Program, plan: Plan, code: CodeFor | None) -> tuple[Judged, str] | str:
+        """Return a change's predicted costs and the code to write for it, or the reason why it does not run."""
+        try:
+            write = "" if code is None else code(of_variant(program, plan.variant))
+            return self(program, plan), write
+        except ShardvizError as error:
+            return str(error).split("\n", 1)[0]
+
+
+def _run_task(program: Program, task: tuple[Judge, Plan, CodeFor | None, str, str]) -> Any:
+    """Run a worker's task: score a changed plan or, given a target, return its reports as JSON up to a level."""
+    judge, plan, code, target, level = task
+    if not target:
+        return judge.change(program, plan, code)
+    reports = [program.propagate(plan)]
+    with contextlib.suppress(ShardvizError):
+        future = program.submit(plan, level, target=target)
+        future.exception()
+        reports += future.reports.values()
+    return [report.to_json(stages=False) for report in reports]
+
+
+@functools.cache
+def _worker() -> Workers:
+    return Workers(1)
+
+
+_AT_WORK: set[Fixing] = set()
+
+
+def end_worker() -> None:
+    """Stop the worker that tries changes, unless a search uses it."""
+    if not _AT_WORK and _worker.cache_info().currsize:
+        _worker().stop()
+        _worker.cache_clear()
+
+
+class Fixing(Trying[Fixes]):
+    """A running search for changes that help.
+
+    Attributes:
+        program, report, plan: the variant of the program that the plan asks for, the report to improve, and its plan.
+        machine: the machine whose seconds count; None if it has no known speed.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        report: Report,
+        machine: Machine | None,
+        plan: Plan,
+        findings: int,
+        seconds: float = math.inf,
+    ):
+        super().__init__(seconds)
+        self.program, self.report, self.machine, self.plan = of_variant(program, plan.variant), report, machine, plan
+        self._target = "cpu" if machine is None else machine.text
+        resolved = resolve_target(self._target, report.mesh)
+        self._judge = Judge(machine, resolved.lowered_for)
+        self._compiler, self._targeted = not resolved.missing, 0
+        self._changes: dict[Plan, tuple[Judged, Change]] = {}
+        self._proposals = Proposals(self.program, report, machine, plan, findings)
+        self._fixes: list[Fix] = []
+        self._untried: list[Change] = []
+        self._not_offered = self._proposals.not_offered
+        self._tried = self._candidates = 0
+        self._finished = False
+        self._short = any(finding.rule in NO_ROOM for finding in self._proposals.findings)
+        self._shared: Shared | None = None  # the program, where a worker has what traces it
+        self._sent: dict[tuple[Plan, str], Future[bytes]] = {}
+        self._due: list[tuple[Judged, Change]] = []
+        self._reports: dict[tuple[Plan, str], Report] = {}
+        self._through: set[Plan] = set()
+
+    @property
+    def state(self) -> Fixes:
+        def order(fix: Fix) -> tuple[Any, ...]:
+            room = (fix.level != "compiled", fix.memory) if fix.for_memory else ()
+            return not fix.for_memory, room, -(fix.seconds or 0.0), -fix.bytes, fix.memory
+
+        return Fixes(
+            program=self.program.name,
+            target=self._target,
+            level=self.report.level,
+            fixes=tuple(sorted(self._fixes, key=order)),
+            tried=self._tried,
+            candidates=max(self._candidates, self._tried),
+            not_offered=tuple(self._not_offered),
+            by_hand=tuple(self._proposals.by_hand),
+            seconds=self.elapsed,
+            finished=self._finished,
+        )
+
+    def _end(self) -> None:
+        super()._end()
+        _AT_WORK.discard(self)
+        for future in self._sent.values():
+            future.cancel()
+
+    def _run(self) -> Iterator[Step]:
+        _AT_WORK.add(self)
+        base = self._judge(self.program, self.plan)
+        self._short = self._short or base.over > 0
+        self._ask(self.plan, "compiled" if self._short else "partitioned")
+        yield None
+        changes = self._untried
+        for change in self._proposals:
+            changes.append(change)
+            yield None
+            if self.stopped:
+                break
+        self._candidates = len(changes)
+        traces = any(any(self._proposals.traces(change)) for change in changes)
+        shared = Shared(self.program)
+        if self.shares and traces and can_travel(shared) and _worker().begin():
+            self._shared = shared
+        # findings go first; changes without a finding are tried while the partitioner runs
+        yield from self._try_changes([c for c in changes if c.finding is not None], base)
+        yield from self._try_changes([c for c in changes if c.finding is None], base)
+        while not self.stopped and (self._due or self._asks_compiler()):
+            yield Wait([f for _, change in self._due for f in self._awaited(change)])
+            yield from self._confirmed(base)
+        self._finished = not self.stopped
+        for change in self._untried:
+            self._refuse(change, "not tried: the time was over")
+        for _, change in self._due:
+            self._refuse(change, "it helps at level propagated; the time was over before a compiler confirmed it")
+        yield self.state
+
+    def _try_changes(self, changes: Sequence[Change], base: Judged) -> Iterator[Step]:
+        """Try changes, those without another trace first, and ask the partitioner about the best."""
+        good: list[tuple[Judged, Change]] = []
+        traces = self._proposals.traces
+        for change in filter(self._in_worker, changes):
+            self._send(change)
+        for change in sorted(changes, key=lambda change: (self._in_worker(change), traces(change))):
+            if self.stopped:
+                break
+            if any(traces(change)) and not self._in_worker(change):  # the partitioner is at work meanwhile
+                for judged, best in self._few(good, base)[:1]:
+                    self._ask(best.plan, self._level(judged, best, base))
+            if (judged := (yield from self._judged(change))) is None:  # stopped
+                break
+            self._take(change, judged, base, good)
+            yield self.state
+            yield from self._confirmed(base)
+        few = self._few(good, base)
+        for each in good:
+            if each not in few:
+                self._refuse(each[1], "others save more")
+        for each in sorted(few, key=lambda each: traces(each[1])):
+            self._due.append(each)
+            if self.stopped:
+                continue
+            level = self._level(*each, base)
+            self._ask(self.plan, level)
+            if self._in_worker(each[1]):
+                self._send(each[1], self._target, level)
+            else:
+                self._ask(each[1].plan, level)
+
+    def _judged(self, change: Change) -> Generator[Step, None, Any]:
+        """Return the score of a change, from its worker or computed here; None if the search was stopped."""
+        if not self._in_worker(change):
+            return self._judge.change(self.program, change.plan, change.code)
+        future = self._sent[change.plan, ""]
+        while not (future.done() or self.stopped):
+            yield Wait((future,))
+        return answer_of(future) if future.done() else None
+
+    def _few(self, good: Sequence[tuple[Judged, Change]], base: Judged) -> list[tuple[Judged, Change]]:
+        """Return the best changes for each finding, and the best of each other kind; best first."""
+        taken: Counter[str] = Counter()
+        few = []
+        for judged, change in sorted(good, key=lambda each: each[0].rank):
+            kind = "" if change.finding is None else change.finding.id
+            if self._level(judged, change, base) == "compiled":
+                kind = "memory"
+            elif self._proposals.reconstrains(change):
+                kind = "constraints"
+            few_enough = _CONFIRMED if change.finding is not None and kind == change.finding.id else _CONFIRMED_ELSE
+            if taken[kind] < few_enough:
+                taken[kind] += 1
+                few.append((judged, change))
+        return few
+
+    def _level(self, judged: Judged, change: Change, base: Judged) -> str:
+        """Return the level that decides about a change: `compiled` if memory decides, else `partitioned`."""
+        unforeseen = self._proposals.reconstrains(change) or self._donates(change)
+        room = judged.needed < base.needed * (1 - _WORTH) or unforeseen
+        alone = bool(judged.worse_than(base)) and _holds_less(change, judged, base)
+        return "compiled" if (self._short and room) or alone else "partitioned"
+
+    def _donates(self, change: Change) -> bool:
+        """Whether other arguments are donated: the estimate does not know all buffers that the compiler then reuses."""
+        return change.plan.variant.donated != self.plan.variant.donated
+
+    def _take(self, change: Change, judged: Any, base: Judged, good: list[tuple[Judged, Change]]) -> None:
+        self._tried += 1
+        self._untried.remove(change)
+        if isinstance(judged, str | Lost):
+            self._refuse(change, judged if isinstance(judged, str) else judged.why)
+        elif (
+            (why := judged[0].worse_than(base))
+            and not self._unforeseen(change, judged[0], base)
+            and not _holds_less(change, judged[0], base)
+        ):
+            self._refuse(change, why)
+        else:
+            good.append((judged[0], replace(change, write=judged[1] or change.write)))
+
+    def _unforeseen(self, change: Change, judged: Judged, base: Judged) -> bool:
+        """Whether only the partitioner can tell the effect of a change.
+
+        Propagation does not predict all costs of a constraint, nor those that only a compiled report shows, such as a
+        convolution's halos.
+        """
+        longer = base.step is None or judged.step is None or judged.step > base.step * (1 + _UNFORESEEN)
+        shown = self.report.level != "propagated" and change.finding is not None and change.finding.severity != "note"
+        only = self._proposals.reconstrains(change) or (self._short and self._donates(change))
+        return (shown or only) and not longer and judged.over <= base.over
+
+    def _refuse(self, change: Change, why: str) -> None:
+        self._not_offered.append(NotOffered(action=change.action, why=why))
+
+    # What a worker does.
+
+    def _in_worker(self, change: Change) -> bool:
+        return self._shared is not None and any(self._proposals.traces(change))
+
+    def _send(self, change: Change, target: str = "", level: str = "") -> None:
+        task = self._judge, change.plan, change.code, target, level
+        self._sent[change.plan, target] = give(_run_task, self._shared, task, _worker())
+
+    # What the partitioner says, and the target's compiler.
+
+    def _ask(self, plan: Plan, level: str) -> None:
+        """Request a plan's report of a level, unless it is there or requested. A compile that ends below the level is
+        replaced."""
+        if self._report(plan, level) is None:
+            if level == "compiled" and plan not in self._through:
+                self._through.add(plan)
+                if (below := self.compiles.pop(plan, None)) is not None:
+                    below.stop()
+                    self._reports |= {(plan, name): report for name, report in below.reports.items()}
+            with contextlib.suppress(ShardvizError):  # then a lower level decides
+                self._submit(self.program, plan, level, self._target)
+
+    def _report(self, plan: Plan, level: str) -> Report | None:
+        if level == "propagated":
+            return self._reports.get((plan, level)) or self.program.propagate(plan)
+        if plan is self.plan and (self.report.level, self.report.target) == (level, self._target):
+            return self.report
+        future = self.compiles.get(plan)
+        return self._reports.get((plan, level)) or (None if future is None else future.reports.get(level))
+
+    def _awaited(self, change: Change) -> list[Future[Any]]:
+        """Return the unfinished futures that a change depends on."""
+        futures: list[Future[Any]] = [
+            f for p in (self.plan, change.plan) if (f := self.compiles.get(p)) is not None and not f.done()
+        ]
+        sent = self._sent.get((change.plan, self._target))
+        futures += [sent] if sent is not None and not sent.done() else []
+        return futures
+
+    def _confirmed(self, base: Judged) -> Iterator[Step]:
+        """Add the changes whose reports are complete, and yield the state after each."""
+        for judged, change in [each for each in self._due if not self._awaited(each[1])]:
+            if self.stopped:
+                return
+            self._due.remove((judged, change))
+            if (fix := self._confirm(change, judged, base)) is not None:
+                self._fixes.append(fix)
+                self._changes[fix.plan] = judged, change
+                yield self.state
+
+    def _asks_compiler(self) -> bool:
+        """Ask the target's compiler about the fix that saves most, if it saves much and no warning suggests it.
+
+        Return whether the compiler was asked.
+        """
+        best = max(self._fixes, key=lambda m: m.seconds or 0.0, default=None)
+        if best is None or best.level != "partitioned" or not self._compiler or self._targeted == _TARGETED:
+            return False
+        judged, change = self._changes[best.plan]
+        much = (best.seconds or 0.0) >= _MUCH * (best.step or 0.0) > 0
+        if not much or self._in_worker(change) or any(f.severity != "note" for f in best.findings):
+            return False
+        self._targeted += 1
+        self._fixes.remove(best)
+        self._due.append((judged, change))
+        for each in (self.plan, change.plan):
+            self._ask(each, "compiled")
+        return True
+
+    def _confirm(self, change: Change, judged: Judged, base: Judged) -> Fix | None:
+        """Return the fix at the highest level that has both reports; None if it does not help there."""
+        sent = self._sent.get((change.plan, self._target))
+        texts = () if sent is None else answer_of(sent)
+        for report in map(Report.from_json, () if isinstance(texts, Lost) else texts):
+            self._reports[change.plan, report.level] = report
+        plans = self.plan, change.plan
+        for plan in plans:
+            self._compiled(plan)  # raises the error of a crashed compile
+        levels = ("compiled", "partitioned", "propagated")
+        reports = next(pair for level in levels if (pair := self._pair(plans, level)) is not None)
+        level, machine = reports[0].level, None if self.machine is None else self.machine.text
+        difference = compare_reports(("as it was", reports[0]), ("fixed", reports[1]), target=machine)
+        moved = difference.amount("operand bytes")
+        step = None if self.machine is None else difference.amount("step")
+        sides = [
+            replace(
+                of,
+                bytes=getattr(moved, side) or 0.0,
+                step=None if step is None else getattr(step, side) or 0.0,
+                needed=of.needed if report.memory is None else sum(memory_parts(report).values()),
+                flops=of.flops if report.cost is None else report.cost.dot_flops,
+            )
+            for of, side, report in zip((base, judged), ("before", "after"), reports, strict=True)
+        ]
+        why = sides[1].worse_than(sides[0])
+        if why and not (level == "compiled" and _holds_less(change, sides[1], sides[0])):
+            self._refuse(change, f"{why}: so it is at level {level}")
+            return None
+        if level != "compiled" and sides[1].is_unsure(sides[0]):
+            if sides[1].needed > sides[0].needed * (1 - STEP_ERROR):
+                self._refuse(change, f"it saves less of the step than level {level} is off by")
+                return None
+            if self._compiler and change.plan not in self._through and not self._in_worker(change):
+                self._due.append((judged, change))
+                for each in plans:
+                    self._ask(each, "compiled")
+                return None
+        own = self._pair(plans, self.report.level) or reports
+        saved = None if step is None else -(step.difference or 0.0)
+        if saved is not None and step is not None and abs(saved) <= _EQUAL * (step.before or 0.0):  # rounding
+            saved = 0.0
+        fixed = self._fixed(change, own, sides[1].needed < sides[0].needed * (1 - _WORTH))
+        return Fix(
+            findings=fixed,
+            plan=change.plan,
+            action=change.action,
+            difference=difference,
+            level=level,
+            seconds=saved,
+            step=None if step is None else step.before,
+            bytes=-(moved.difference or 0.0),
+            memory=sides[1].needed - sides[0].needed,
+            over=sides[1].over,
+            write=change.write,
+        )
+
+    def _pair(self, plans: Sequence[Plan], level: str) -> list[Report] | None:
+        reports = [report for plan in plans if (report := self._report(plan, level)) is not None]
+        return reports if len(reports) == len(plans) else None
+
+    def _fixed(self, change: Change, reports: Sequence[Report], lighter: bool) -> tuple[Finding, ...]:
+        """Return the findings that a change removes, then those that it makes cheaper. If the change's own finding is
+        absent from a fresh report, it counts as removed."""
+        before, after = ({f.id: f for f in findings_of(report, self.machine)} for report in reports)
+        new = [finding for id, finding in after.items() if id not in before]
+        removed, less = list[Finding](), list[Finding]()
+        donates = self._donates(change)
+        for finding in self._proposals.findings:
+            if {fix.kind for fix in finding.suggestions} == {"donate"} and not donates:
+                continue  # another sharding donates nothing
+            if finding.rule in NO_ROOM:
+                removed += [finding] if lighter else []
+            elif finding.id not in before:
+                removed += [finding] if change.finding is not None and change.finding.id == finding.id else []
+            elif (finding.severity == "note" and not finding.suggestions) or _holds_as_much(finding, *reports):
+                pass  # not the plan's fault, or the argument needs as much memory as before
+            else:
+                left = [after[finding.id]] if finding.id in after else [f for f in new if _takes_its_place(f, finding)]
+                removed += [] if left else [finding]
+                less += [finding] if left and all(_costs_less(f, before[finding.id]) for f in left) else []
+        return (*removed, *less)
+
+
+def _holds_less(change: Change, after: Judged, before: Judged) -> bool:
+    """Whether a change frees most of the memory that its warning reports, and the warning has no cost in seconds."""
+    finding = change.finding
+    if finding is None or finding.severity == "note" or "seconds" in finding.numbers or after.step is None:
+        return False
+    saved = finding.numbers.get("saved_bytes", 0.0)
+    return saved > 0 and before.needed - after.needed >= _MOST * saved and after.over <= before.over
+
+
+def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:
+    """Whether a finding costs only an argument's memory, and the change does not reduce it."""
+    if "seconds" in finding.numbers or not finding.numbers.get("saved_bytes"):
+        return False
+    reports = before, after
+    holdings = [v.bytes_per_device or 0.0 for report in reports for v in report.arguments if v.name == finding.value]
+    return len(holdings) == 2 and holdings[0] <= holdings[1]
+
+
+def _takes_its_place(new: Finding, gone: Finding) -> bool:
+    """Whether a new finding repeats a removed one, for the same array or line; its axes may differ."""
+    lines = [None if each.source is None else each.source.bare for each in (new, gone)]
+    same = new.value == gone.value != "" or lines[0] == lines[1] is not None
+    return new.rule == gone.rule and same
+
+
+def _costs_less(after: Finding, before: Finding) -> bool:
+    """Whether a finding costs fewer seconds than before; fewer bytes if it has no seconds."""
+    for what in ("seconds", "bytes"):
+        if what in before.numbers and what in after.numbers:
+            return after.numbers[what] < before.numbers[what] * (1 - _LESS)
+    return False

@@ -1,0 +1,224 @@
+"""Functions that `jax.pmap` has wrapped, as the `jit` of a `shard_map` that they are by now.
+
+`jax.pmap` asks for its devices as soon as it is called. Here the same `shard_map` is made over the plan's mesh instead:
+one axis, as long as the mapped dimension, of which each device has one slice with that dimension squeezed away.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from shardviz import _jax
+from shardviz.errors import MeshError, SpecError, TraceError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.records import Finding
+from shardviz.tracing.call import Brings, Call, JitOptions, abstract, name_of, without_shardings
+from shardviz.tracing.meshes import abstract_mesh
+from shardviz.tracing.prefixes import spread
+from shardviz.tracing.signature import tree_of_names
+
+DEFAULT_AXIS = "i"
+"""What the mapped axis is called where `jax.pmap` was given no name."""
+
+
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
+    """A pmapped function; the size of its mapped dimension is the size of its mesh. Raises SpecError if `in_axes` does
+    not fit the arguments, or their mapped dimensions differ in size; TraceError if an argument is no array and not
+    static, if the axis's name is no text, or if `options` says again what `jax.pmap` was told."""
+    told = _jax.unwrap_pmap(fn)
+    if told is None:
+        return None
+    name = name_of(told.fn)
+    if options:
+        raise TraceError(
+            f"{name} is a pmapped function, which has static_broadcasted_argnums and donate_argnums of its own"
+        )
+    axis = DEFAULT_AXIS if told.axis_name is None else told.axis_name
+    if not isinstance(axis, str):
+        raise TraceError(f"{name}: its axis_name is {axis!r}; to be explored, an axis needs a text for a name")
+    if max(told.static_argnums, default=-1) >= len(args):
+        raise TraceError(
+            f"{name} has static_broadcasted_argnums={told.static_argnums} and was called with {len(args)} positional "
+            "arguments; static arguments must be positional ones"
+        )
+    options = JitOptions(told.static_argnums, (), told.donate_argnums)
+    args, kwargs = abstract(told.fn, args, kwargs, options)
+    arrays = _mapped_arrays(told, name, args, kwargs)
+    mapped = Mapped(name, axis, arrays, _size(told, name, arrays))
+    if told.devices is not None and len(told.devices) != mapped.size:
+        raise MeshError(f"{name}: pmap was given {len(told.devices)} devices for a mapped dimension of {mapped.size}")
+    brings = Brings(
+        DeviceMesh((axis,), (mapped.size,), (), told.devices or ()),
+        tuple(mapped_spec(array.dim, axis) for array in arrays),
+        _each_dim(lambda dim: mapped_spec(dim, axis), told.out_axes),
+        "pmap's in_axes",
+    )
+    jitted = jax.jit(_shard_mapped(told, mapped), keep_unused=True, **options.given())
+    args, kwargs = without_shardings(args), without_shardings(kwargs)
+    return Call(jitted, args, kwargs, name, "pmap", options, brings, lambda mesh, _: (mapped.note(mesh),))
+
+
+def mapped_spec(dim: int | None, axis: str) -> Spec:
+    """The spec of an array that pmap maps along a dimension; None is an array that every device has whole."""
+    return Spec() if dim is None else Spec(((),) * dim + ((axis,),))
+
+
+@dataclass(frozen=True)
+class MappedArray:
+    """An array among a pmapped function's arguments, and the dimension that is mapped; None for one that is not."""
+
+    name: str
+    shape: tuple[int, ...]
+    dim: int | None
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What a pmap maps: the function's and the axis's names, its arrays, and the size of their mapped dimensions."""
+
+    name: str
+    axis: str
+    arrays: tuple[MappedArray, ...]
+    size: int
+
+    def note(self, mesh: DeviceMesh) -> Finding:
+        """What it is today."""
+        return Finding(
+            "pmap",
+            "note",
+            f"pmap over {self.axis!r} is today the jit of a shard_map over the mesh {mesh}: each device has one slice "
+            "of the mapped dimension, which is squeezed away inside",
+        )
+
+    def mesh(self) -> jax.sharding.AbstractMesh:
+        """The mesh to map over: that of the plan, or where there is none, one as long as the mapped dimension. Raises
+        MeshError if the plan's has no axis of this name and size."""
+        mesh = jax.sharding.get_abstract_mesh()
+        if mesh.empty:
+            return abstract_mesh(DeviceMesh((self.axis,), (self.size,)))
+        ours = f"mesh={{{self.axis!r}: {self.size}}}"
+        if self.axis not in mesh.axis_names:
+            raise MeshError(
+                f"{self.name} is a pmap over {self.axis!r}, and the mesh {DeviceMesh.of(mesh)} has no axis of that "
+                f"name; use {ours}"
+            )
+        devices = mesh.shape[self.axis]
+        if devices != self.size:
+            first = next(array for array in self.arrays if array.dim is not None)
+            more = "more slices than devices" if self.size > devices else "fewer slices than devices"
+            raise MeshError(
+                f"{first.name}: its mapped dimension {first.dim} is {self.size}, and the mesh {DeviceMesh.of(mesh)} "
+                f"has {devices} along {self.axis!r}: {more}. pmap puts one slice on each device, so use {ours}, or "
+                f"arguments whose mapped dimension is {devices}"
+            )
+        return mesh
+
+
+def _shard_mapped(told: _jax.PmapWrapping, mapped: Mapped) -> Any:
+    """The function that a pmapped function runs, over whichever mesh it is traced on."""
+
+    @functools.wraps(told.fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        mesh = mapped.mesh()
+        flat, tree = jax.tree.flatten((_dynamic(told, args), kwargs))
+        places = [array.dim for array in mapped.arrays]
+
+        def one_device(*flat: Any) -> Any:
+            squeezed = (x if d is None else jax.lax.squeeze(x, [d]) for x, d in zip(flat, places, strict=True))
+            positional, keyword = tree.unflatten(squeezed)
+            dynamic = iter(positional)
+            merged = [a if i in told.static_argnums else next(dynamic) for i, a in enumerate(args)]
+            result = told.fn(*merged, **keyword)
+            leaves, out_tree = jax.tree.flatten(result)
+            dims = _out_dims(told, mapped.name, result)
+            stacked = (x if d is None else jax.lax.expand_dims(x, [d]) for x, d in zip(leaves, dims, strict=True))
+            return out_tree.unflatten(stacked)
+
+        pspec = lambda dim: PartitionSpec(*mapped_spec(dim, mapped.axis).entries())  # noqa: E731
+        return jax.shard_map(
+            one_device,
+            mesh=mesh,
+            in_specs=tuple(map(pspec, places)),
+            out_specs=_each_dim(pspec, told.out_axes),
+            axis_names=set(mesh.axis_names),
+            check_vma=False,
+        )(*flat)
+
+    return run
+
+
+def _each_dim(change: Any, dims: Any) -> Any:
+    """A tree of dimensions, None among them, with each of them changed."""
+    return jax.tree.map(change, dims, is_leaf=lambda dim: dim is None)
+
+
+def _dynamic(told: _jax.PmapWrapping, args: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(a for i, a in enumerate(args) if i not in told.static_argnums)
+
+
+def _mapped_arrays(
+    told: _jax.PmapWrapping, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[MappedArray, ...]:
+    in_axes = told.in_axes
+    if isinstance(in_axes, tuple) and told.static_argnums:
+        if len(in_axes) != len(args):
+            raise SpecError(f"{name}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments")
+        in_axes = _dynamic(told, in_axes)
+    arguments = _dynamic(told, args), kwargs
+    names = jax.tree.leaves(tree_of_names(told.fn, args, kwargs, told.static_argnums))
+    try:
+        dims = spread((in_axes, 0), arguments)
+    except ValueError as error:
+        raise SpecError(
+            f"{name}: in_axes={in_axes} is no pytree prefix of the tuple of positional arguments: {error}"
+        ) from error
+    arrays = tuple(map(MappedArray, names, map(np.shape, jax.tree.leaves(arguments)), dims))
+    for array in arrays:
+        if array.dim is not None and not 0 <= array.dim < len(array.shape):
+            raise SpecError(
+                f"{array.name}: in_axes maps its dimension {array.dim}, and it has shape {array.shape}; pmap counts "
+                "dimensions from 0, and None is for an array that every device has whole",
+                argument=array.name,
+            )
+    return arrays
+
+
+def _out_dims(told: _jax.PmapWrapping, name: str, result: Any) -> list[int | None]:
+    try:
+        dims = spread(told.out_axes, result)
+    except ValueError as error:
+        raise SpecError(f"{name}: out_axes={told.out_axes} is no pytree prefix of the result: {error}") from error
+    for leaf, dim in zip(jax.tree.leaves(result), dims, strict=True):
+        if dim is not None and not 0 <= dim <= np.ndim(leaf):
+            raise SpecError(
+                f"{name}: out_axes puts the mapped dimension at {dim} of a result with shape {np.shape(leaf)} on each "
+                "device"
+            )
+    return dims
+
+
+def _size(told: _jax.PmapWrapping, name: str, arrays: Sequence[MappedArray]) -> int:
+    """The size of the mapped dimension, the same in every argument."""
+    sizes = {array.name: array.shape[array.dim] for array in arrays if array.dim is not None}
+    if not sizes:
+        raise SpecError(f"{name}: pmap needs at least one argument with a mapped dimension; all in_axes are None")
+    first, size = next(iter(sizes.items()))
+    for other, its in sizes.items():
+        if its != size:
+            raise SpecError(
+                f"{other}: its mapped dimension is {its}, and that of {first} is {size}; pmap maps dimensions of one "
+                "size",
+                argument=other,
+            )
+    if told.axis_size not in (None, size):
+        raise SpecError(f"{first}: its mapped dimension is {size}, and axis_size={told.axis_size}", argument=first)
+    if size < 1:
+        raise SpecError(f"{first}: its mapped dimension is 0, so there is nothing to map", argument=first)
+    return size

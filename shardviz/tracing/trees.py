@@ -1,0 +1,232 @@
+"""Pytrees that stand for objects: arrays under their attributes' names, and a result beside what changed in them.
+
+>>> tree = Attributes.nested({("layers", 0, "kernel"): 1, ("layers", 1, "kernel"): 2, ("out",): 3})
+>>> [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+['.layers[0].kernel', '.layers[1].kernel', '.out']
+
+Objects of flax.nnx are read here: their arrays by path, their partitions, and trees of specs in their shape. Nothing
+here imports flax before the person's code has; `load` says how to install it where it is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey
+
+from shardviz.errors import ShardvizError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.tracing.rules import Rules, is_state_sharding
+
+Path = tuple[Hashable, ...]
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Attributes:
+    """A node of an object's arrays, whose tree paths are spelled as a person types them: `.layers[0].kernel`."""
+
+    def __init__(self, keys: Iterable[Hashable], children: Iterable[Any]):
+        self.keys, self.children = tuple(keys), tuple(children)
+
+    @classmethod
+    def nested(cls, leaves: Mapping[Path, Any]) -> Any:
+        """A tree from paths and leaves, in the order given; a leaf itself where the only path is empty."""
+        if () in leaves:
+            return leaves[()]
+        groups: dict[Hashable, dict[Path, Any]] = {}
+        for path, leaf in leaves.items():
+            groups.setdefault(path[0], {})[path[1:]] = leaf
+        return cls(groups, map(cls.nested, groups.values()))
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[Hashable, ...]]:
+        return list(zip(map(_entry, self.keys), self.children, strict=True)), self.keys
+
+    @classmethod
+    def tree_unflatten(cls, keys: tuple[Hashable, ...], children: Iterable[Any]) -> Attributes:
+        return cls(keys, children)
+
+
+def _entry(key: Hashable) -> Any:
+    if isinstance(key, int):
+        return SequenceKey(key)
+    return GetAttrKey(key) if isinstance(key, str) and key.isidentifier() else DictKey(key)
+
+
+def plain_path(path: Iterable[Any]) -> Path:
+    """A JAX key path as the keys themselves: names, dictionary keys, indices."""
+    return tuple(
+        next((getattr(k, a) for a in ("name", "key", "idx") if hasattr(k, a)), str(k))  # each kind has one of these
+        for k in path
+    )
+
+
+@dataclass(frozen=True)
+class ResultPlace:
+    """Where a new value belongs: the number of the argument that it is the value of, or of one in the same object,
+    whose path is `near`, for a new array at `path`; and whether it is sharded as the argument is."""
+
+    number: int | None
+    near: Path = ()
+    path: Path | None = None
+    follows: bool = False
+
+    def name(self, arguments: Sequence[str]) -> str:
+        """The tree path, from those of all arguments."""
+        argument = "" if self.number is None else arguments[self.number]
+        if self.path is None:
+            return UPDATED + argument
+        return UPDATED + (argument.removesuffix(path_text(self.near)) or "module") + path_text(self.path)
+
+
+def path_text(path: Path) -> str:
+    """A path as JAX spells it: `.layers[0].kernel`."""
+    return jax.tree_util.keystr(tuple(map(_entry, path)))
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Outcome:
+    """What a function gives that changes its arguments: its result, the new values and where each of them belongs, and
+    for each array of the result the spec that the function brings for it, or None."""
+
+    def __init__(
+        self, result: Any, values: Iterable[Any], places: tuple[ResultPlace, ...], specs: tuple[Spec | None, ...]
+    ):
+        self.result, self.values, self.places, self.specs = result, tuple(values), places, specs
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], Any]:
+        children = [(GetAttrKey("result"), self.result)]
+        children += [(SequenceKey(i), v) for i, v in enumerate(self.values)]
+        return children, (self.places, self.specs)
+
+    def named(self, names: Sequence[str], arguments: Sequence[str]) -> tuple[list[str], tuple[Update, ...]]:
+        """The outputs' names from JAX's, and which of them, the last, are new values."""
+        count = len(names) - len(self.places)
+        result = [name.replace("result.result", "result", 1) for name in names[:count]]
+        new = [place.name(arguments) for place in self.places]
+        owners = [None if p.path is not None or p.number is None else arguments[p.number] for p in self.places]
+        pairs = zip(new, owners, self.places, strict=True)
+        return result + new, tuple(Update(name, owner, place.follows) for name, owner, place in pairs)
+
+    def brought(self, others: tuple[Spec | None, ...]) -> tuple[Spec | None, ...]:
+        """For each output the spec that is brought for it, or that others bring; empty where there is none at all."""
+        count = len(jax.tree.leaves(self.result)) + len(self.values)
+        own = self.specs + (None,) * (count - len(self.specs))
+        specs = tuple(o if s is None else s for s, o in zip(own, others or (None,) * count, strict=True))
+        return specs if any(s is not None for s in specs) else ()
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Iterable[Any]) -> Outcome:
+        result, *values = children
+        return cls(result, values, *aux)
+
+
+@dataclass(frozen=True)
+class Update:
+    """An output that is the new value of an argument (None: of a new array), and whether it is sharded so."""
+
+    output: str
+    argument: str | None
+    follows: bool
+
+
+UPDATED = "updated."
+"""What stands before an argument's tree path in the name of its new value, so that the two can be told apart."""
+
+
+def load() -> Any:
+    """The module `flax.nnx`. Raises ShardvizError if flax is not installed, with how to install it."""
+    try:
+        return importlib.import_module("flax.nnx")
+    except ImportError as error:
+        raise ShardvizError(
+            "this needs flax, which is not installed here; pip install 'shardviz[flax]' brings it"
+        ) from error
+
+
+def is_object(x: Any) -> bool:
+    """Whether this is a module, an optimizer, a variable, a state or another object of flax.nnx."""
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(x, (nnx.Pytree, nnx.Variable, nnx.State))
+
+
+def entries(state: Any) -> Iterator[tuple[Path, Any, Any]]:
+    """(path, variable, array) of everything in a state, in the order of its pytree leaves; its own path and self where
+    no variable is around an array."""
+    nnx = load()
+    for path, held in nnx.to_flat_state(state):
+        for below, value in jax.tree_util.tree_flatten_with_path(held, is_leaf=lambda x: x is None)[0]:
+            below = plain_path(below)
+            yield (*path, *(below[1:] if isinstance(held, nnx.Variable) else below)), held, value
+
+
+def views(
+    state: Any,
+    count: int,
+    of: Callable[[Path, Any, Any], Any],
+    keep: Callable[[Path, Any, Any], bool] = lambda *_: True,
+) -> list[Any]:
+    """What `nnx.split` gives for a tuple of so many objects, as a tree for each: of a path (the object's number first),
+    a variable and its array `of` makes a leaf, and `keep` says whether it belongs into the tree."""
+    trees: list[dict[Path, Any]] = [{} for _ in range(count)]
+    for path, held, value in entries(state):
+        if keep(path, held, value):
+            trees[path[0]][path[1:]] = of(path, held, value)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return [Attributes.nested(leaves) for leaves in trees]
+
+
+def partition(held: Any) -> tuple[Spec | None, DeviceMesh | None]:
+    """The spec that a variable's metadata asks for, logical axis names resolved by flax's rules, and its mesh."""
+    nnx = load()
+    metadata = held.get_metadata() if isinstance(held, nnx.Variable) else {}
+    asked, mesh = metadata.get("out_sharding"), metadata.get("mesh")
+    asked = getattr(asked, "sharding", asked)  # of a Format
+    if isinstance(asked, NamedSharding):
+        return Spec.of(asked), DeviceMesh.of(asked.mesh)
+    if not asked:
+        return None, None
+    spec = jax.tree.leaves(nnx.get_partition_spec(held), is_leaf=lambda x: isinstance(x, PartitionSpec))[0]
+    return Spec.of(spec), None if mesh is None else DeviceMesh.of(mesh)
+
+
+def spec_tree(tree: Any) -> Any:
+    """A tree of specs with `Rules` for each `nnx.StateSharding`, and states and modules of specs as plain trees."""
+
+    def leaf(x: Any) -> Any:
+        if _says_state(x):
+            return Rules(x.metadata if _is_split(x) else x)
+        if isinstance(x, getattr(sys.modules.get("flax.nnx"), "State", ())):
+            return Attributes.nested({path: value for path, _, value in entries(x)})
+        if is_object(x):
+            _, state = load().split((x,))
+            return views(state, 1, lambda _, __, value: value)[0]
+        return x
+
+    return jax.tree.map(leaf, tree, is_leaf=lambda x: x is None or is_object(x) or _says_state(x))
+
+
+def _is_split(x: Any) -> bool:
+    """Whether this is what `nnx.jit` gives to `jax.jit` in place of a StateSharding."""
+    return type(x).__name__ == "NodeStates" and type(x).__module__.startswith("flax.nnx")
+
+
+def _says_state(x: Any) -> bool:
+    return _is_split(x) or is_state_sharding(x)
+
+
+def spec_meshes(tree: Any) -> Iterator[Any]:
+    """The meshes of the NamedShardings in a tree of specs, those in a StateSharding included."""
+    if _is_split(tree):
+        tree = tree.metadata
+    if is_state_sharding(tree):
+        tree = list(tree.shardings)
+    for x in jax.tree.leaves(tree, is_leaf=lambda x: x is not tree and _says_state(x)):
+        if isinstance(x, NamedSharding):
+            yield x.mesh
+        elif _says_state(x):
+            yield from spec_meshes(x)

@@ -1,0 +1,268 @@
+"""`shardviz run -- python train.py`: what a script sees, and what comes of every way in which it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jsonschema
+import psutil
+import pytest
+
+from shardviz.cli import main
+from shardviz.cli.dry import script_of
+from shardviz.cli.schemas import schema_of
+from shardviz.errors import ShardvizError
+
+TRAIN = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+print("arguments", sys.argv[1:])
+mesh = Mesh(np.array(jax.devices()).reshape(-1, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+put = lambda shape, *spec: jax.device_put(np.ones(shape, np.float32), NamedSharding(mesh, P(*spec)))
+@jax.jit
+def step(w, x):
+    return w - jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+w = put((1024, 1024), None, "model")
+for i in range(1000):
+    w = step(w, put((64, 1024), "data"))
+    END
+"""
+
+
+def started(folder, script, *words, run=("--devices", "8", "--json"), stdin=subprocess.DEVNULL):
+    (folder / "train.py").write_text(script)
+    command = [sys.executable, "-m", "shardviz.cli", "run", *run, "--", "python", "train.py", *words]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=folder, stdin=stdin, stdout=pipe, stderr=pipe, text=True)
+
+
+def ran(*args, **options):
+    process = started(*args, **options)
+    out, err = process.communicate(timeout=200)
+    run = json.loads(out) if out else None
+    jsonschema.validate(run, schema_of("run"))
+    return process.returncode, run, err
+
+
+def test_a_loop_ends_by_itself_when_it_is_steady(tmp_path):
+    code, run, err = ran(tmp_path, TRAIN.replace("END", "pass"), "--help", "--steps")
+    assert (code, run["ended"], run["devices"]) == (0, "steady", 8)
+    (step,) = (p for p in run["programs"] if p["name"] == "step")
+    called = next(n for n, line in enumerate(TRAIN.splitlines(), 1) if "w = step(" in line)
+    assert (step["calls"], step["devices"], step["source"]["line"]) == (3, 8, called)
+    assert [a["spec"] for a in step["arguments"]] == ["P(None, 'model')", "P('data')"]
+    assert "arguments ['--help', '--steps']" in err  # the script's own
+
+
+def test_layers_that_are_made_one_by_one_are_no_loop_of_steps(tmp_path):
+    made = 'w = sum(2 * put((1024, 1024), None, "model") for _ in range(8))'
+    script = TRAIN.replace('w = put((1024, 1024), None, "model")', made)
+    _, run, _ = ran(tmp_path, script.replace("END", "pass"))
+    assert [(p["name"], p["calls"]) for p in run["programs"]] == [("multiply", 8), ("add", 1), ("add", 7), ("step", 3)]
+
+
+def test_an_evaluation_before_the_first_step_is_no_loop_of_steps(tmp_path):
+    evaluation = "loss = jax.jit(lambda w, x: jnp.mean(x @ w))\nfor _ in range(10): loss(w, put((64, 1024), 'data'))\n"
+    _, run, _ = ran(tmp_path, TRAIN.replace("for i in", evaluation + "for i in").replace("END", "pass"))
+    assert [(p["name"], p["calls"]) for p in run["programs"]] == [("<lambda>", 10), ("step", 3)]
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "ended"),
+    [
+        ("sys.exit(7)", 7, "the script ended with exit code 7"),
+        ("sys.exit()", 0, "the script ended"),
+        ("sys.exit('not today')", 1, "the script ended with exit code not today"),
+        ("raise ValueError('of the script')", 1, "ValueError: of the script"),
+        ("input()", 1, "EOFError: EOF when reading a line"),
+    ],
+)
+def test_however_a_script_ends_what_it_did_is_kept(tmp_path, end, code, ended):
+    returned, run, err = ran(tmp_path, TRAIN.replace("END", end))
+    assert (returned, run["ended"]) == (code, ended)
+    assert [p["name"] for p in run["programs"]] == ["step"]
+    if "Error" in ended:
+        assert "Traceback" in err and "train.py" in err and "runpy" not in err  # the script's frames, no others
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_keeps_its_record(tmp_path, sent, code):
+    process = started(tmp_path, TRAIN.replace("END", "print('working', flush=True); import time; time.sleep(100)"))
+    while "working" not in process.stderr.readline():
+        pass
+    time.sleep(0.2)
+    os.kill(process.pid, sent)
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, json.loads(out)["ended"]) == (code, "interrupted")
+    assert "Traceback" not in err
+
+
+FAMILY = """
+import os, subprocess, sys, threading, time
+print("left behind", subprocess.Popen(["sleep", "100"]).pid)
+os.system("echo a shell")
+print("read", input())
+if (pid := os.fork()) == 0:
+    sys.exit(3)
+print("forked", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+def late():
+    time.sleep(0.2)
+    print("waited for")
+threading.Thread(target=late).start()
+os.chdir("/")
+"""
+
+
+def test_a_script_without_jax_that_reads_prints_forks_and_starts_processes(tmp_path):
+    process = started(tmp_path, FAMILY, stdin=subprocess.PIPE, run=("--devices", "8", "--json", "--out", "run.json"))
+    out, err = process.communicate("a line\n", timeout=100)
+    run = json.loads(out)  # of one process, and nothing else is in it
+    assert (process.returncode, run["ended"], run["programs"]) == (0, "the script ended", [])
+    for words in ("a shell", "read a line", "forked 3", "waited for"):
+        assert words in err
+    assert not psutil.pid_exists(int(err.partition("left behind ")[2].split()[0]))
+    assert sorted(os.listdir(tmp_path)) == ["run.json", "train.py"]
+
+
+STUCK = """
+import multiprocessing, queue, threading, time
+import jax, jax.numpy as jnp
+full = queue.Queue(1)
+def load():
+    while True:
+        full.put(1)
+if __name__ == "__main__":
+    threading.Thread(target=load).start()
+    worker = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(100,))
+    worker.start()
+    print("worker", worker.pid)
+    mesh = jax.make_mesh((8,), ("data",))
+    x = jax.device_put(jnp.ones((8, 8)), jax.NamedSharding(mesh, jax.P("data")))
+    step = jax.jit(lambda x: x + 1)
+    while full.get():
+        x = step(x)
+"""
+
+
+def test_threads_and_processes_that_wait_for_the_loop_do_not_keep_a_steady_run(tmp_path):
+    code, run, err = ran(tmp_path, STUCK)
+    assert (code, run["ended"]) == (0, "steady")
+    assert not psutil.pid_exists(int(err.partition("worker ")[2].split()[0]))
+
+
+def test_for_a_machine_it_says_how_long_a_call_takes_and_whether_it_fits(tmp_path):
+    options = ("--target", "tpu v5e:2x4", "--steps", "0")
+    process = started(tmp_path, TRAIN.replace("END", "if i == 4: break"), run=options)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert "dry run on tpu v5e:2x4, 8 devices: 1 program, 5 calls; the script ended" in out
+    assert "fits" in out and "µs" in out
+
+
+CHECKPOINTS = """
+import os
+import jax, jax.numpy as jnp
+import orbax.checkpoint as ocp
+mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+put, folder = jax.NamedSharding(mesh, jax.P("data")), os.path.abspath("kept")
+state = jax.jit(lambda: {"w": jnp.ones((60_000, 40_000))}, out_shardings=put)()
+wanted = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
+def right(tree):
+    assert (tree["w"].sharding, tree["w"].shape) == (put, (60_000, 40_000))
+with ocp.CheckpointManager(folder, options=ocp.CheckpointManagerOptions(save_interval_steps=2)) as manager:
+    saved = [manager.save(step, args=ocp.args.StandardSave(state)) for step in range(3)]
+    assert (saved, manager.latest_step()) == ([True, False, True], 2)
+    right(manager.restore(2, args=ocp.args.StandardRestore(wanted)))
+both = ocp.CheckpointManager(folder, item_names=("state", "meta"))
+asked = ocp.args.Composite(state=ocp.args.StandardRestore(wanted), meta=ocp.args.JsonRestore())
+right(both.restore(7, args=asked).state)
+with ocp.StandardCheckpointer() as single:
+    single.save(folder + "/one", state)
+    single.wait_until_finished()
+    right(single.restore(folder + "/one", wanted))
+trees = ocp.PyTreeCheckpointer()
+trees.save(folder + "/two", state)
+how = ocp.checkpoint_utils.construct_restore_args(wanted)
+right(trees.restore(folder + "/two", item=wanted, restore_args=how))
+moved = jax.device_put(state["w"], jax.NamedSharding(mesh, jax.P(None, "data")), donate=True)
+assert state["w"].is_deleted()
+"""
+
+
+def test_checkpoints_are_neither_written_nor_read_and_what_is_moved_with_donation_is_gone(tmp_path):
+    pytest.importorskip("orbax.checkpoint", reason="no orbax: pip install orbax-checkpoint")
+    code, run, err = ran(tmp_path, CHECKPOINTS, run=("--target", "tpu v5e:2x4", "--json"))
+    assert (code, run["ended"]) == (0, "the script ended"), err
+    restored = [(t["kind"], t["before"], t["after"]) for t in run["transfers"] if t["before"] == "checkpoint"]
+    assert restored == [("put", "checkpoint", "P('data') on data=8")] * 4
+    notes = [note["text"] for note in run["notes"]]
+    assert f"orbax does not write the checkpoint {tmp_path}/kept/one" in notes
+    assert f"orbax does not read the checkpoint {tmp_path}/kept/two: what it would restore is zeros" in notes
+    assert not [name for _, _, files in os.walk(tmp_path / "kept") for name in files]
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        ("python train.py a --b", ("script", "train.py", ["a", "--b"])),
+        ("train.py", ("script", "train.py", [])),
+        ("python3.12 -u -X dev -m package.train -m x", ("module", "package.train", ["-m", "x"])),
+        ("-m package", ("module", "package", [])),
+    ],
+)
+def test_words_after_the_dashes(words, script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert script_of(words.split()) == script
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "needs a script after --"),
+        ("python -c pass", "needs a script after --"),
+        ("python missing.py", "there is no file 'missing.py'; for a module write: -- python -m missing.py"),
+    ],
+)
+def test_words_that_are_no_script(words, message):
+    with pytest.raises(ShardvizError, match=message):
+        script_of(words.split())
+
+
+def test_verbs_about_a_step_take_a_script_in_its_place(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN.replace("END", "pass"))
+    words = ["report", "--run", "python train.py", "--target", "tpu v5e:2x4", "--level", "propagated", "--json"]
+    command = [sys.executable, "-m", "shardviz.cli", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["program"] == "step"
+    assert [c["kind"] for c in report["collectives"]] == ["all-reduce"]
+    assert {c["source"]["line"] for c in report["collectives"]} == {10}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--run", "python train.py"), "--run: give the machine that the script is for, such as --target"),
+        (("--run", "python 'train.py", "--target", "tpu v5e:2x4"), "No closing quotation; write it as in a shell"),
+    ],
+)
+def test_a_script_that_cannot_be_run(words, message, capsys):
+    assert main(["report", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_program_that_the_script_has_not(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN.replace("END", "raise ValueError"))
+    words = ["report", "--run", "python train.py", "--program", "train_step", "--target", "tpu v5e:2x4"]
+    command = [sys.executable, "-m", "shardviz.cli", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 2
+    assert "no program of the run has this name; it has step (the script ended with exit code 1" in done.stderr

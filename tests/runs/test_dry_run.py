@@ -1,0 +1,138 @@
+"""A dry run in this process, whose JAX has one device: what it computes, what it leaves behind, what it refuses."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import psutil
+import pytest
+
+import shardviz as sv
+from shardviz.records.runs import RunRecord
+
+SHAPE = 50_000, 20_000  # 4 GB
+
+
+def test_large_programs_take_no_memory():
+    before = psutil.Process().memory_info().rss
+    with sv.dry_run() as run:
+        weights = jax.random.normal(jax.random.key(0), SHAPE)
+        total = jax.jit(lambda w: (w @ w.T).sum())(weights)
+    assert (weights.shape, weights.dtype) == (SHAPE, jnp.float32)
+    assert float(total) == 0.0
+    assert psutil.Process().memory_info().rss - before < 500e6
+    assert [p.name for p in run.programs][-1] == "<lambda>"
+    assert run.programs[-1].arguments[0].bytes_per_device == 4 * SHAPE[0] * SHAPE[1]
+
+
+def test_what_was_called_dry_is_real_again_and_the_other_way_round():
+    @jax.jit
+    def double(x):
+        return 2 * x
+
+    x = jnp.ones(8)
+    values = []
+    for dry in (True, True, False, False, True, False):
+        if dry:
+            with sv.dry_run(small=0) as run:
+                values.append(double(x)[0])
+            assert run.programs[0].name == "double"
+        else:
+            values.append(double(x)[0])
+    assert [float(v) for v in values] == [0, 0, 2, 2, 0, 2]
+
+
+def test_all_is_undone_after_an_exception():
+    def seams():
+        from shardviz._jax import dispatch
+
+        return [owner.__dict__[name] for owner, name, _ in dispatch._seams()]
+
+    before = seams()
+    with pytest.raises(ZeroDivisionError), sv.dry_run() as run:
+        jnp.ones(SHAPE)
+        1 / 0  # noqa: B018
+    assert seams() == before
+    assert run.record.ended == "ZeroDivisionError: division by zero"
+    assert len(run.programs) == 1
+
+
+def test_small_programs_of_one_device_really_run():
+    with sv.dry_run() as run:
+        counter = jnp.int32(0)
+        while counter < 5:
+            counter = counter + 1
+    assert int(counter) == 5
+    assert run.programs == ()
+
+
+def test_a_donated_array_is_deleted_where_a_result_takes_its_memory():
+    x = jnp.ones(8)
+    with sv.dry_run(small=0):
+        jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+        with pytest.raises(RuntimeError, match="deleted"):
+            jnp.sin(x)
+
+
+def test_reading_a_large_array_is_refused_with_its_line():
+    with sv.dry_run():
+        weights = jnp.ones(SHAPE)
+        with pytest.raises(sv.errors.ShardvizError, match=r"test_dry_run\.py:\d+ reads the values of float32\[50000"):
+            weights.tolist()
+    assert weights[:2, :2].tolist() == [[0, 0], [0, 0]]
+
+
+def test_the_block_ends_when_a_step_brings_nothing_new():
+    step = jax.jit(lambda x: x + 1)
+    with sv.dry_run(small=0, steps=3) as run:
+        x = jnp.ones(8)
+        for _ in range(1000):
+            x = step(x)
+    assert run.record.ended == "the script ended"  # one device: nothing says that this is the step
+    assert run["<lambda>"].record.calls == 1000
+
+
+def test_a_compiled_program_is_asked_without_a_compile():
+    with sv.dry_run(small=0) as run:
+        compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((64, 64), "float32")).compile()
+        assert compiled.memory_analysis().argument_size_in_bytes == 64 * 64 * 4
+        assert compiled(jnp.ones((64, 64))).shape == (64, 64)
+    assert run["<lambda>"].record.ahead
+
+
+def test_a_program_of_one_device_is_explored_as_any_other():
+    with sv.dry_run("tpu v5e:1x1", small=0) as run:
+        jax.jit(lambda x: x @ x.T)(jnp.ones((4096, 4096)))
+    step = run.longest
+    assert (step.name, step.record.devices, str(step.plan.mesh)) == ("<lambda>", 1, "device=1")
+    assert step.record.seconds > 2 * 4096**3 / 197e12  # a v5e has 197 TFLOP/s
+    report = step.program.propagate(step.program.plan({"data": 8}, (jax.P("data"),)))
+    assert (str(report.outputs[0].spec), report.cost.dot_flops) == ("P('data', None)", 2 * 4096**3 / 8)
+
+
+def test_a_run_round_trips_through_json_and_says_what_it_has():
+    with sv.dry_run(small=0) as run:
+        jax.jit(lambda tree: tree["w"].sum())({"w": jnp.ones((4, 8))})
+    assert RunRecord.from_json(run.to_json()) == run.record
+    assert [a.name for a in run["<lambda>"].record.arguments] == ["tree['w']"]
+    with pytest.raises(sv.errors.ShardvizError, match=r"no program of the run has this name; it has .*<lambda>"):
+        run["step"]
+    with pytest.raises(sv.errors.ShardvizError, match="damaged"):
+        RunRecord.from_json(run.to_json().replace('"calls"', '"cals"'))
+
+
+def test_a_machine_with_more_devices_than_jax_has_started_with():
+    jax.devices()
+    refused = pytest.raises(sv.errors.MeshError, match="64 devices, JAX has started with 1 here")
+    with refused, sv.dry_run("tpu v5p:4x4x4"):
+        raise AssertionError("the block runs")
+
+
+def test_settings_that_would_change_the_devices_are_left_out_and_noted():
+    with sv.dry_run() as run:
+        jax.config.update("jax_num_cpu_devices", 4)
+        jax.distributed.initialize()
+    assert [note.text.split(" is left out")[0] for note in run.notes] == [
+        "jax.config.update('jax_num_cpu_devices', 4)",
+        "jax.distributed.initialize",
+    ]
