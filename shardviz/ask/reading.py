@@ -14,6 +14,7 @@ from shardviz import compiler, diagnose, processes
 from shardviz.ask import rows
 from shardviz.ask.limited import LONGEST, limited
 from shardviz.ask.targeting import CompileTarget
+from shardviz.caching import collection_paused
 from shardviz.costs.step_cost import timed
 from shardviz.judge.report import Report
 from shardviz.propagate.lower import Lowered
@@ -46,7 +47,7 @@ class CompileReading:
     def report(self, milestone: str, texts: dict[str, str], job: processes.Job) -> Report:
         """The report of a milestone, from its texts."""
         read = self._partitioned if milestone == "partitioned" else self._compiled
-        with limited(LONGEST, f"reading what the compiler made of {self.call.name}"):
+        with limited(LONGEST, f"reading what the compiler made of {self.call.name}"), collection_paused():
             self.reached[milestone] = timed(read(texts, job))
         return self.reached[milestone]
 
