@@ -84,7 +84,7 @@ class CompileReading:
             versions=rows.versions(),
             residuals=predicted.residuals,
             products=predicted.products,
-            schedule=compiler.schedule_of(after, self.kernels, donated=donated_bytes(arguments)),
+            schedule=compiler.schedule_of(after, self.kernels, None, donated_bytes(arguments), phases),
         )
         named_collectives = compiler.with_shardys(report.collectives, predicted.collectives, self._names)
         report = replace(
@@ -100,12 +100,20 @@ class CompileReading:
         before, after = self.modules
         assert first.cost is not None
         optimized = compiler.parse(texts["optimized"])
+        phases = compiler.Phases(optimized)
         buffers = compiler.Buffers(texts["buffers"], texts.get("live_ranges", ""), target)
         memory = self._memory(texts, buffers, optimized)
         collectives = compiler.target_collectives(
-            optimized, first.mesh, first.collectives, after, before, arguments=self._names, slices=self.resolved.slices
+            optimized,
+            first.mesh,
+            first.collectives,
+            after,
+            before,
+            arguments=self._names,
+            phases=phases,
+            slices=self.resolved.slices,
         )
-        cost = compiler.with_bytes(first.cost, compiler.count_bytes(optimized))
+        cost = compiler.with_bytes(first.cost, compiler.count_bytes(optimized, phases))
         return replace(
             first,
             level="compiled",
@@ -115,7 +123,7 @@ class CompileReading:
             diagnostics=diagnose.does_not_fit(memory, target) + first.diagnostics,
             source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
             stages={**first.stages, "optimized": texts["optimized"]},
-            schedule=compiler.schedule_of(optimized, self.kernels, buffers),
+            schedule=compiler.schedule_of(optimized, self.kernels, buffers, phases=phases),
             scheduled=compiler.is_scheduled(optimized),
             timings={**first.timings, "compile": waited},
         )
