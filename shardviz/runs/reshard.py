@@ -1,0 +1,539 @@
+"""A tree of arrays from one mesh to another: who sends what to whom, for how long, and the ways of doing it.
+
+>>> import jax, jax.numpy as jnp
+>>> params = {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32)}
+>>> moved = reshard(params, ("data", None), (None, "model"), mesh={"data": 4}, to_mesh={"model": 2})
+>>> moved.moved_bytes, moved.leaves[0].taken, moved.ways[0].name
+(256.0, 'the host', 'jax.device_put')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from shardviz.costs.exchange import Devices, links, through_hosts
+from shardviz.costs.machine import Machine, machine_of
+from shardviz.costs.placement import Placement
+from shardviz.errors import MeshError, ShardvizError, SpecError, TargetError
+from shardviz.layouts import Layout, itemsize, layout
+from shardviz.layouts.layout import dtype_name, is_spec_entry
+from shardviz.layouts.transfers import Transfers, transfers
+from shardviz.notation import DeviceMesh
+from shardviz.plan.plan import Plan
+from shardviz.records.resharding import HOST, JIT, PIECES, PUT, ReshardedLeaf, Resharding, ReshardLink, ReshardWay
+from shardviz.tracing.prefixes import spread
+
+_MOST_PAIRS = 256
+
+
+def reshard(
+    tree: Any,
+    before: Any = None,
+    after: Any = None,
+    *,
+    mesh: Any = None,
+    to_mesh: Any = None,
+    target: str | Machine | None = None,
+    to_target: str | Machine | None = None,
+    apart: bool = False,
+    dtype: Any = None,
+    rename: Mapping[str, str] | Callable[[str], str] | None = None,
+    limit: float | None = None,
+) -> Resharding:
+    """Say how a tree of arrays gets from one plan, mesh and machine to another: the bytes that each device sends and
+    receives, over which links, in how many seconds, the memory of each side, and Python that does it.
+
+    A device takes each element of its new shard from itself if it has the element; else from a device on the same host
+    that has it; else from one in the same slice (or NVLink domain); else from any. Devices that are equally near take
+    turns.
+
+    Args:
+        tree: arrays, `jax.ShapeDtypeStruct`s or other objects with a shape and a dtype, in any pytree.
+        before: how they are sharded: a spec for all arrays, a pytree prefix of specs or shardings, or a `sv.Plan` whose
+            first argument is the tree; None for the arrays' own shardings.
+        after: the same for the end. Or a tree of arrays with shardings, which may have other paths than `tree`.
+        mesh: the mesh before; also the mesh after if `to_mesh` is None.
+        to_mesh: the mesh after.
+        target: the machine, such as `tpu v5p:4x4x4`, for seconds; a mesh may have only some of its devices.
+        to_target: the machine of the mesh after, if that is another machine; a data centre's network joins the two.
+        apart: the two meshes have no device in common. Without it, meshes that do not list their devices both begin at
+            device 0.
+        dtype: the element type of floating-point arrays after the move.
+        rename: tree path before → tree path after, as a mapping (paths that it lacks stay) or a function.
+        limit: bytes per device that the move may use; by default what a chip of the target gives a program.
+
+    Returns:
+        A `records.resharding.Resharding`, which shows itself.
+
+    Raises:
+        SpecError: if a sharding does not fit an array, or a dimension does not divide; the message has the array's
+            path and both sides.
+        MeshError: if there is no mesh, or the arrays after are on several meshes.
+        TargetError: if there is no such machine, or it has too few devices.
+        ShardvizError: if the trees do not match.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, shardviz as sv
+        >>> params = {"w": jax.ShapeDtypeStruct((8192, 1024), jnp.bfloat16)}
+        >>> moved = sv.reshard(params, ("fsdp",), (None, "tensor"), mesh={"fsdp": 16}, to_mesh={"tensor": 8},
+        ...                    target="tpu v5e:4x4", to_target="tpu v5e:2x4")
+        >>> moved.moved_bytes, [link.kind for link in moved.links]
+        (16777216.0, ['DCN'])
+    """
+    old = _side("before", tree, before, mesh)
+    new = _side("after", tree, after, mesh if to_mesh is None else to_mesh)
+    pairs = {name: rename(name) if callable(rename) else (rename or {}).get(name, name) for name in old}
+    if strange := [name for name in ({} if callable(rename) else rename or {}) if name not in old]:
+        raise ShardvizError(f"rename: no array before has the path {strange[0]!r}; it has {_some(old)}")
+    if len(set(pairs.values())) < len(pairs):
+        twice = next(to for to in pairs.values() if list(pairs.values()).count(to) > 1)
+        raise ShardvizError(f"rename: two arrays become {twice!r}; give each its own path")
+    if not new.arrays:  # specs, which go by the paths before
+        new = _Side({to: new[name] for name, to in pairs.items()}, False)
+    arriving = {name: to for name, to in pairs.items() if to in new}
+    if not arriving:
+        raise ShardvizError(
+            f"before has {_some(old)}, after {_some(new)}: no path in common; give rename={{path before: path after}}"
+            if old
+            else "tree: it has no arrays; give a pytree of arrays or of jax.ShapeDtypeStruct"
+        )
+    arrays = [_Array.of(name, to, old[name], new[to], dtype) for name, to in arriving.items()]
+    nowhere = tuple(name for name in old if name not in arriving)
+    unfed = tuple(to for to in new if to not in arriving.values())
+    return _resharding(arrays, _Places.of(arrays, target, to_target, apart), limit, nowhere, unfed)
+
+
+def _some(paths: Iterable[str]) -> str:
+    names = list(paths)
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") or "no arrays"
+
+
+class _Given(NamedTuple):
+    """An array on one side: global shape, element type, sharding, and the mesh unless the sharding has it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    sharding: Any
+    mesh: Any
+
+
+class _Side(dict[str, _Given]):
+    """The arrays of a side by tree path, and whether it was given as arrays, with paths of its own."""
+
+    def __init__(self, found: Mapping[str, _Given], arrays: bool):
+        super().__init__(found)
+        self.arrays = arrays
+
+
+def _side(side: str, tree: Any, given: Any, mesh: Any) -> _Side:
+    if isinstance(given, Plan):
+        if given.overrides:
+            raise ShardvizError(f"{side}: this plan has rules or edits, which are for a program; give a tree of specs")
+        mesh, given = mesh or given.mesh, given.in_specs[0] if given.in_specs else ()
+    own = given is None or (all(map(_is_array, leaves := jax.tree.leaves(given))) and bool(leaves))
+    named = jax.tree_util.tree_flatten_with_path(tree if given is None or not own else given)[0]
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in named}
+    if wrong := next((name for name, leaf in leaves.items() if not _is_array(leaf)), None):
+        raise ShardvizError(f"{wrong}: expected an array or a jax.ShapeDtypeStruct, not {type(leaves[wrong]).__name__}")
+    if own:
+        specs = [getattr(leaf, "sharding", None) for leaf in leaves.values()]
+        if None in specs:
+            name = list(leaves)[specs.index(None)]
+            raise ShardvizError(f"{name}, {side}: the array has no sharding; give a spec in `{side}`")
+    elif is_spec_entry(given):
+        specs = [given] * len(leaves)
+    else:
+        try:
+            specs = spread(given, tree, is_spec_entry)
+        except (ValueError, AttributeError) as error:
+            theirs = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_flatten_with_path(given, is_spec_entry)[0]]
+            odd = [p for p in leaves if not any(map(p.startswith, theirs))]
+            odd = odd or [t for t in theirs if not any(p.startswith(t) for p in leaves)]
+            raise ShardvizError(
+                f"{odd[0] if odd else 'tree'}, {side}: the arrays are {_some(leaves)}, the specs are of "
+                f"{_some(theirs)}; give a pytree prefix of the arrays, with None for a replicated array"
+            ) from error
+    return _Side(
+        {
+            name: _Given(tuple(leaf.shape), dtype_name(leaf.dtype), spec, mesh)
+            for (name, leaf), spec in zip(leaves.items(), specs, strict=True)
+        },
+        own and given is not None,
+    )
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array with its layouts on both sides."""
+
+    name: str
+    new_name: str
+    before: Layout
+    after: Layout
+    dtype: str
+    new_dtype: str
+
+    @classmethod
+    def of(cls, name: str, new_name: str, old: _Given, new: _Given, dtype: Any) -> _Array:
+        paths = name if name == new_name else f"{name} → {new_name}"
+        if old.shape != new.shape:
+            raise ShardvizError(
+                f"{paths}: shape {old.shape} before, {new.shape} after; give trees whose arrays have equal shapes, or "
+                "rename={path before: path after}"
+            )
+        sides = []
+        for side, at in (("before", old), ("after", new)):
+            where = f"{paths} {list(at.shape)}, {side} {at.sharding}"
+            try:
+                each = layout(at.shape, at.sharding, at.mesh)
+            except ShardvizError as error:
+                raise type(error)(f"{where}: {error}") from error
+            if not each.divides:
+                d = next(d for d, n in enumerate(at.shape) if n % each.ways[d])
+                raise SpecError(
+                    f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.ways[d]}, which JAX refuses "
+                    f"(the other side is {(new if side == 'before' else old).sharding}); shard another dimension, or "
+                    f"pad it to {-(-at.shape[d] // each.ways[d]) * each.ways[d]}"
+                )
+            sides.append(each)
+        cast = dtype is not None and old.dtype.startswith(("float", "bfloat"))
+        return cls(name, new_name, *sides, old.dtype, dtype_name(np.dtype(dtype)) if cast else new.dtype)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The devices of both sides, numbered through.
+
+    Attributes:
+        devices: the machines; None if no machine is known.
+        size: how many numbers there are.
+        ids: for each array, the numbers of its devices before and after, in the order of its layouts.
+    """
+
+    devices: Devices | None
+    size: int
+    ids: list[tuple[np.ndarray, np.ndarray]]
+
+    @classmethod
+    def of(cls, arrays: list[_Array], target: Any, to_target: Any, apart: bool) -> _Places:
+        meshes = [
+            max((getattr(each, side).mesh for each in arrays), key=lambda m: m.size) for side in ("before", "after")
+        ]
+        if target is None and to_target is not None:
+            raise TargetError(f"to_target {to_target!r}: the machine before is not known; give target as well")
+        machines = [machine_of(t, m.size) for t, m in zip((target, to_target), meshes, strict=True) if t is not None]
+        machines = [machine for machine in machines if machine.chip.kind != "cpu"]
+        old, new = meshes
+        first = machines[0].size if len(machines) > 1 else 0 if not apart else int(old.ids().max()) + 1
+        known = {
+            (side, mesh): _numbers(mesh, machine, whole) + start
+            for side, machine, start, whole in (
+                (0, machines[0] if machines else None, 0, not apart),
+                (1, machines[-1] if machines else None, first, len(machines) > 1 or not apart),
+            )
+            for mesh in {(each.before, each.after)[side].mesh for each in arrays}
+        }
+        ids = [(known[0, each.before.mesh], known[1, each.after.mesh]) for each in arrays]
+        size = max(int(side.max()) for pair in ids for side in pair) + 1
+        if not machines:
+            return cls(None, size, ids)
+        devices = Devices(tuple(machines))
+        if size > len(devices.machine):
+            raise TargetError(
+                f"target {machines[0].text!r}: {len(devices.machine)} devices for meshes of {old.size} and {new.size} "
+                "devices; give a larger machine, or to_target for the mesh after"
+            )
+        return cls(devices, len(devices.machine), ids)
+
+
+def _numbers(mesh: DeviceMesh, machine: Machine | None, whole: bool) -> np.ndarray:
+    """Return the number of each device of a mesh on a machine that may be larger."""
+    if machine is None or not whole or (mesh.size < machine.size and mesh.ids().max() < machine.size):
+        return mesh.ids()
+    if mesh.size >= machine.size:
+        return np.asarray(Placement.of(mesh, machine).order)
+    where = {number: place for place, number in enumerate(machine.ids().tolist())}
+    if strange := [number for number in mesh.device_ids if number not in where]:
+        raise TargetError(f"mesh {mesh.text}: {machine.text} has no device {strange[0]}")
+    return np.array([where[number] for number in mesh.device_ids])
+
+
+@dataclass
+class _Load:
+    """The bytes of an array on each numbered device: before, after, in transit by each cast, kept, sent, received."""
+
+    old: np.ndarray
+    new: np.ndarray
+    out: np.ndarray
+    sent: np.ndarray
+    received: np.ndarray
+    reused: np.ndarray
+    rows: Transfers
+    taken: str
+
+
+def _load(each: _Array, ids: tuple[np.ndarray, np.ndarray], places: _Places) -> _Load:
+    """Return the elements of an array on each device."""
+    before, after = each.before, each.after
+    near = () if places.devices is None else (places.devices.hosts, places.devices.islands)
+    rows = transfers(before, after, *ids, near)
+    moved = rows.senders != rows.receivers
+
+    def spread_out(numbers: np.ndarray, values: Any) -> np.ndarray:
+        return np.bincount(numbers, np.broadcast_to(values, numbers.shape), places.size)
+
+    old, new = spread_out(ids[0], before.elements), spread_out(ids[1], after.elements)
+    kept = spread_out(rows.receivers[~moved], rows.elements[~moved])
+    same_order, same_devices = np.array_equal(*ids), set(ids[0].tolist()) == set(ids[1].tolist())
+    same_tiles = before.shard_shape == after.shard_shape
+    if same_order and np.array_equal(before.starts, after.starts):
+        taken = "nothing"
+    elif same_devices and not same_order and len(ids[1]) > 1:
+        taken = "a program"
+    else:
+        taken = "copies" if same_tiles or len(ids[0]) == 1 else "the host"
+    return _Load(
+        old,
+        new,
+        spread_out(ids[0], before.elements * (before.replica_ids == 0)),
+        spread_out(rows.senders[moved], rows.elements[moved]),
+        spread_out(rows.receivers[moved], rows.elements[moved]),
+        kept * (kept == old) * (kept == new),
+        rows,
+        taken,
+    )
+
+
+def _resharding(
+    arrays: list[_Array], places: _Places, limit: float | None, nowhere: tuple[str, ...], unfed: tuple[str, ...]
+) -> Resharding:
+    known: dict[Any, _Load] = {}
+    loads = []
+    for each, ids in zip(arrays, places.ids, strict=True):
+        sides = [
+            (s.shape, s.ways, s.tiles.tobytes(), s.holds.tobytes(), i.tobytes())
+            for s, i in zip((each.before, each.after), ids, strict=True)
+        ]
+        key = tuple(sides)
+        if key not in known:
+            known[key] = _load(each, ids, places)
+        loads.append(known[key])
+    sizes = np.array([[itemsize(each.dtype), itemsize(each.new_dtype)] for each in arrays])
+    order = sorted(
+        range(len(arrays)), key=lambda n: float((loads[n].new.sum() * sizes[n, 1]) - loads[n].old.sum() * sizes[n, 0])
+    )
+    arrays, loads, sizes = [arrays[n] for n in order], [loads[n] for n in order], sizes[order]
+    narrow = sizes.min(axis=1)
+    leaves = tuple(map(_leaf, arrays, loads, sizes, narrow))
+    machines = places.devices.machines if places.devices else ()
+    if limit is None and machines and all(m.chip.hbm_usable_bytes for m in machines):
+        limit = min(m.chip.hbm_usable_bytes / m.chip.devices_per_chip for m in machines if m.chip.hbm_usable_bytes)
+    exchanged = _exchanged(loads, narrow)
+    ways = _Ways(arrays, loads, sizes, places, limit)
+    senders, receivers, nbytes = exchanged
+    moved = np.flatnonzero(senders != receivers)
+    top = moved[np.argsort(-nbytes[moved], kind="stable")[:_MOST_PAIRS]]
+    sent, received = (np.bincount(ends[moved], nbytes[moved], places.size) for ends in (senders, receivers))
+    both = [set(np.concatenate([pair[side] for pair in places.ids]).tolist()) for side in (0, 1)]
+    return Resharding(
+        before=arrays[0].before.mesh,
+        after=_one_mesh(arrays),
+        before_target=machines[0].text if machines else "",
+        after_target=machines[-1].text if machines else "",
+        shared_devices=len(both[0] & both[1]),
+        leaves=leaves,
+        nowhere=nowhere,
+        unfed=unfed,
+        links=links(places.devices, *exchanged) if places.devices else (),
+        pairs=tuple(zip(senders[top].tolist(), receivers[top].tolist(), nbytes[top].tolist(), strict=True)),
+        pair_count=len(moved),
+        sent_bytes=float(sent.max()),
+        received_bytes=float(received.max()),
+        ways=tuple(
+            sorted(
+                ways.every(),
+                key=lambda way: (way.fits is False, way.seconds or 0.0, way.host_bytes, sum(way.chunks[1:])),
+            )
+        ),
+        limit=limit,
+        notes=tuple(_notes(leaves, places)),
+    )
+
+
+def _one_mesh(arrays: list[_Array]) -> DeviceMesh:
+    first = arrays[0]
+    for each in arrays:
+        if each.after.mesh != first.after.mesh:
+            raise MeshError(
+                f"{each.new_name}, after: its mesh is {each.after.mesh}, that of {first.new_name} {first.after.mesh}; "
+                "reshard one mesh's arrays at a time"
+            )
+    return first.after.mesh
+
+
+def _leaf(each: _Array, load: _Load, size: np.ndarray, narrow: float) -> ReshardedLeaf:
+    sharded = [max(side.ways, default=1) > 1 for side in (each.before, each.after)]
+    specs = [None if side.spec is None else str(side.spec.canonical()) for side in (each.before, each.after)]
+    return ReshardedLeaf(
+        name=each.name,
+        new_name=each.new_name,
+        shape=each.before.shape,
+        dtype=each.dtype,
+        new_dtype=each.new_dtype,
+        before=specs[0],
+        after=specs[1],
+        sent_bytes=float(load.sent.max() * narrow),
+        received_bytes=float(load.received.max() * narrow),
+        moved_bytes=float(load.received.sum() * narrow),
+        kept_bytes=float((load.new.sum() - load.received.sum()) * narrow),
+        before_bytes=each.before.bytes_per_device(each.dtype),
+        after_bytes=each.after.bytes_per_device(each.new_dtype),
+        gathered=sharded == [True, False],
+        taken=load.taken,
+    )
+
+
+def _exchanged(loads: list[_Load], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the bytes that pairs of devices exchange in all arrays: senders, receivers, bytes."""
+    totals: dict[int, tuple[_Load, float]] = {}
+    for load, size in zip(loads, sizes.tolist(), strict=True):
+        totals[id(load)] = load, totals.get(id(load), (load, 0.0))[1] + size
+    if not totals:
+        none = np.zeros(0, np.int64)
+        return none, none, np.zeros(0)
+    senders, receivers = (
+        np.concatenate([getattr(load.rows, end) for load, _ in totals.values()]) for end in ("senders", "receivers")
+    )
+    nbytes = np.concatenate([load.rows.elements * size for load, size in totals.values()])
+    width = int(max(senders.max(initial=0), receivers.max(initial=0))) + 1
+    keys, which = np.unique(senders * width + receivers, return_inverse=True)
+    return keys // width, keys % width, np.bincount(which.reshape(-1), nbytes, len(keys))
+
+
+def _notes(leaves: tuple[ReshardedLeaf, ...], places: _Places) -> Iterator[str]:
+    if any(leaf.taken == "the host" for leaf in leaves):
+        yield (
+            "jax.device_put takes an array through the host if the devices or their order stay the same and the shards "
+            "differ, or if no device before has a shard that a device after needs. jax.jit with out_shardings does not."
+        )
+    if any(leaf.dtype != leaf.new_dtype for leaf in leaves):
+        yield "Bytes sent are those of the narrower element type."
+    yield "The code is for one process that addresses all devices."
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """The ways of moving some arrays, with their bytes on each device."""
+
+    arrays: list[_Array]
+    loads: list[_Load]
+    sizes: np.ndarray
+    places: _Places
+    limit: float | None
+
+    def every(self) -> Iterator[ReshardWay]:
+        names = [PUT, PIECES, HOST]
+        if all(np.array_equal(*ids) for ids in self.places.ids):
+            names.append(JIT)
+        for cast in ("before", "after") if (self.sizes[:, 0] != self.sizes[:, 1]).any() else ("",):
+            for name in names:
+                way = self._way(name, cast, False)
+                if name == PUT or way.fits is not False:
+                    yield way
+                if way.fits is False and name != HOST and len(self.arrays) > 1:
+                    yield self._way(name, cast, True)
+
+    def _way(self, name: str, cast: str, chunked: bool) -> ReshardWay:
+        travel = self.sizes[:, 0 if cast == "after" else 1][:, None]
+        table = lambda field: np.array([getattr(load, field) for load in self.loads])  # noqa: E731
+        changes = (self.sizes[:, 0] != self.sizes[:, 1])[:, None]
+        old, new = table("old") * self.sizes[:, :1], table("new") * self.sizes[:, 1:]
+        between = table("new" if cast == "after" else "old") * travel * changes
+        transit = (table("sent") + table("received")) * travel if name == PIECES else 0.0
+        by_put = np.array([load.taken in ("nothing", "copies") for load in self.loads])[:, None]
+        reused = table("reused") * travel * (1.0 if name == PIECES else by_put if name == PUT else 0.0)
+        through = np.array([name == HOST or (name == PUT and load.taken == "the host") for load in self.loads])
+        if name == HOST:
+            chunks, extra = (
+                (1,) * len(old),
+                np.maximum(between if cast == "before" else 0, new + (between if cast == "after" else 0) - old),
+            )
+            extra = np.maximum(extra, 0)
+        else:
+            extra = between + transit + new - reused
+            chunks = self._chunks(old, new, extra) if chunked else (len(old),)
+        peak = self._peak(old, new, extra, chunks)
+        seconds, formula = self._seconds(through, travel[:, 0])
+        sides = [np.unique(np.concatenate([pair[side] for pair in self.places.ids])) for side in (0, 1)]
+        peaks = [float(peak[side].max()) for side in sides]
+        whole = sum(
+            np.prod(a.before.shape) * size
+            for a, size, host in zip(self.arrays, travel[:, 0], through, strict=True)
+            if host
+        )
+        return ReshardWay(
+            name=name,
+            cast=cast,
+            chunks=chunks,
+            seconds=seconds,
+            formula=formula,
+            before_peak=peaks[0],
+            after_peak=peaks[1],
+            host_bytes=float(whole),
+            fits=None if self.limit is None else max(peaks) <= self.limit,
+        )
+
+    @staticmethod
+    def _peak(old: np.ndarray, new: np.ndarray, extra: np.ndarray, chunks: tuple[int, ...]) -> np.ndarray:
+        """Return the most bytes on each device: what has not moved yet, what has arrived, and the chunk under way."""
+        left, peak, at = old.sum(axis=0), np.zeros(old.shape[1]), 0
+        for count in chunks:
+            part = slice(at, at + count)
+            peak = np.maximum(peak, left + extra[part].sum(axis=0))
+            left, at = left - old[part].sum(axis=0) + new[part].sum(axis=0), at + count
+        return np.maximum(peak, left)
+
+    def _chunks(self, old: np.ndarray, new: np.ndarray, extra: np.ndarray) -> tuple[int, ...]:
+        """Return the fewest chunks, of arrays in this order, that keep the peak within the limit if that is possible.
+
+        Each chunk takes as many arrays as it can. That is fewest: a later start never needs more for the same end.
+        """
+        assert self.limit is not None
+        chunks, at, left = [], 0, old.sum(axis=0)
+        while at < len(old):
+            totals = (left + np.cumsum(extra[at:], axis=0)).max(axis=1)
+            count = max(1, int(np.searchsorted(totals, self.limit, side="right")))
+            part = slice(at, at + count)
+            left, at = left - old[part].sum(axis=0) + new[part].sum(axis=0), at + count
+            chunks.append(count)
+        return tuple(chunks)
+
+    def _seconds(self, through: np.ndarray, travel: np.ndarray) -> tuple[float | None, str]:
+        """Return the seconds of a way whose arrays go `through` the host or over links between devices."""
+        devices = self.places.devices
+        if devices is None:
+            return None, ""
+        found: list[ReshardLink] = []
+        for host in (False, True):
+            loads = [load for load, there in zip(self.loads, through, strict=True) if there == host]
+            sizes = travel[through == host]
+            if not loads:
+                continue
+            rows = _exchanged(loads, sizes)
+            if not host:
+                found += links(devices, *rows)[:1]
+                continue
+            out, back = (sum(getattr(x, end) * n for x, n in zip(loads, sizes, strict=True)) for end in ("out", "new"))
+            if (hosted := through_hosts(devices, np.asarray(out), np.asarray(back), rows)) is None:
+                return None, "not known: the vendor does not publish the rate to the host"
+            found += hosted
+        return sum(link.seconds or 0.0 for link in found), " + ".join(f"{x.kind}: {x.formula}" for x in found)
