@@ -1,27 +1,28 @@
-"""The verbs about arrays: `show`, a shard map; `reshard`, what a change of their shardings sends."""
+"""The verbs about arrays: `show`, a shard map; `reshard`, what a change of their shardings, or their mesh, sends."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
-
-import numpy as np
 
 from shardviz.cli.frame import Answer
 from shardviz.cli.naming import array_like, array_of, is_name, value_of
 from shardviz.cli.schemas import Device, ReshardData, ReshardedArray, ReshardStep, ShowData
 from shardviz.cli.steps import importable, project
+from shardviz.compiler.shapes import numpy_name
 from shardviz.costs.collective import with_seconds
 from shardviz.costs.placement import Placement
 from shardviz.errors import ShardvizError
 from shardviz.layouts import itemsize, layout
 from shardviz.notation.spec import axis_text
 from shardviz.records import Collective
-from shardviz.records.amounts import format_bytes, format_seconds, plural
-from shardviz.view.document import Document, nbytes, right, section, table, words, wrapped
-from shardviz.view.show import ShownChange
+from shardviz.records.amounts import format_seconds
+from shardviz.records.limits import amount_of
+from shardviz.runs import reshard as reshard_tree
+from shardviz.view.document import Document, section, table, wrapped
 from shardviz.view.show import show as shard_map
 from shardviz.view.subjects import document
 
@@ -43,44 +44,64 @@ def show(array: str, spec: str, mesh: str) -> Answer:
     return Answer(shown, record=data)
 
 
-def reshard(array: str, before: str, after: str, mesh: str, target: str | None) -> Answer:
+def reshard(
+    array: str,
+    before: str,
+    after: str,
+    mesh: Sequence[str],
+    target: Sequence[str],
+    apart: bool,
+    dtype: str | None,
+    limit: str | None,
+) -> Answer:
+    for option, given in (("--mesh", mesh), ("--target", target)):
+        if len(given) > 2:
+            raise ShardvizError(f"{option}: {len(given)} values; give one, or one before and one after the resharding")
+    alone = array_like(array)
+    if alone and len(mesh) == 1 and len(target) < 2 and not (apart or dtype or limit):
+        return _one_array(array, before, after, mesh[0], target[0] if target else None)
+    if alone:
+        element, shape = array_of(array)
+        tree: Any = SimpleNamespace(shape=shape, dtype=numpy_name(element))
+    else:
+        importable(project())
+        tree = value_of("ARRAY", array)
+    sides = [value_of(o, t) if is_name(t) else t for o, t in (("BEFORE", before), ("AFTER", after))]
+    try:
+        moved = reshard_tree(
+            tree,
+            *sides,
+            mesh=mesh[0],
+            to_mesh=mesh[-1],
+            target=target[0] if target else None,
+            to_target=target[1] if len(target) > 1 else None,
+            apart=apart,
+            dtype=dtype,
+            limit=None if limit is None else amount_of(limit, "B", "--limit"),
+        )
+    except ShardvizError as error:
+        raise type(error)(f"ARRAY {array!r}, BEFORE {before!r}, AFTER {after!r}: {error}") from error
+    return Answer(moved)
+
+
+def _one_array(array: str, before: str, after: str, mesh: str, target: str | None) -> Answer:
+    """An array on one mesh: its shard maps, and the collectives of the resharding."""
     if target is not None:
         Placement.of(mesh, target)  # which refuses a machine of another size
-    changes = list(_changes(array, before, after, mesh))
-    arrays = [_resharded(change, mesh, target) for change in changes]
-    sizes = [change.moves.bytes(change.before.dtype) for change in changes]
-    most = {verb: float(np.sum([size[verb] for size in sizes], axis=0).max()) for verb in ("keep", "receive", "drop")}
+    dtype, shape = array_of(array)
+    change: Any = shard_map(shape, before, mesh, after=after, dtype=dtype)
+    one = _resharded(change, mesh, target)
+    most = {verb: float(amounts.max()) for verb, amounts in change.moves.bytes(dtype).items()}
     data = ReshardData(
-        mesh=dict(changes[0].before.layout.mesh.shape),
+        mesh=dict(change.before.layout.mesh.shape),
         target=target or "",
-        arrays=arrays,
+        arrays=[one],
         kept_bytes=most["keep"],
         received_bytes=most["receive"],
         dropped_bytes=most["drop"],
-        seconds=_total(each.seconds for each in arrays),
+        seconds=one.seconds,
     )
-    whole = _one_document(changes[0], data) if array_like(array) else _tree_document(array, changes, data)
-    return Answer(whole, record=data)
-
-
-def _changes(array: str, before: str, after: str, mesh: str) -> Iterator[Any]:
-    """Each array before and after, with its name in the tree."""
-    if array_like(array):
-        dtype, shape = array_of(array)
-        yield shard_map(shape, before, mesh, after=after, dtype=dtype)
-        return
-    importable(project())
-    tree = value_of("ARRAY", array)
-    sides = []
-    for option, text in (("BEFORE", before), ("AFTER", after)):
-        specs = value_of(option, text) if is_name(text) else text
-        try:
-            shown: Any = shard_map(tree, specs, mesh)
-        except ShardvizError as error:
-            raise ShardvizError(f"ARRAY {array!r}, {option} {text!r}: {error}") from error
-        sides.append(getattr(shown, "leaves", (shown,)))
-    for one, other in zip(*sides, strict=True):
-        yield ShownChange(one, other)
+    return Answer(_one_document(change, data), record=data)
 
 
 def _resharded(change: Any, mesh: str, target: str | None) -> ReshardedArray:
@@ -128,31 +149,6 @@ def _one_document(change: Any, data: ReshardData) -> Document:
     )
     on_target = section(f"on {data.target}", timed, lead=f"{format_seconds(data.seconds)} in all")
     return replace(whole, blocks=(*whole.blocks, on_target))
-
-
-def _tree_document(name: str, changes: Sequence[Any], data: ReshardData) -> Document:
-    """Every array that changes, what it needs and what a device receives; the largest first."""
-
-    def step_words(step: ReshardStep) -> str:
-        return f"{step.kind} over {', '.join(step.axes)}" if step.axes else step.kind
-
-    moving = [each for each in data.arrays if each.steps or each.before != each.after or each.received_bytes]
-    total = f", {format_seconds(data.seconds)} on {data.target}" if data.target else ""
-    amounts = [format_bytes(amount) for amount in (data.kept_bytes, data.received_bytes, data.dropped_bytes)]
-    rows = table(
-        sorted(moving, key=lambda each: -each.received_bytes),
-        ("array", lambda each: each.name or name),
-        (wrapped("before → after"), lambda each: f"{each.before or 'no spec'} → {each.after or 'no spec'}"),
-        (wrapped("steps"), lambda each: ", ".join(map(step_words, each.steps))),
-        (right("received"), lambda each: nbytes(each.received_bytes)),
-        (right("time"), lambda each: format_seconds(each.seconds)) if data.target else None,
-    )
-    return Document(
-        title=words(f"resharding of {name}: {len(moving)} of {plural(len(changes), 'array')}{total}", strong=True),
-        lead=(words("a device keeps {}, receives {}, drops {}, at most".format(*amounts)),),
-        blocks=(rows,) if moving else (),
-        mesh=changes[0].before.layout.mesh,
-    )
 
 
 def _spec(spec: Any) -> str | None:

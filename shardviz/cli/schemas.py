@@ -17,6 +17,7 @@ from shardviz.costs.timeline import Timeline
 from shardviz.judge.runs import ProgramChange
 from shardviz.records import Finding
 from shardviz.records.report import SCHEMA_VERSION, ReportRecord
+from shardviz.records.resharding import Resharding
 from shardviz.records.runs import RUN_VERSION, RunRecord
 from shardviz.records.why import CollectiveWhy, Why
 
@@ -170,11 +171,11 @@ class FixesData(msgspec.Struct, kw_only=True):
     finished: bool
 
 
-def _why(kind: type) -> type:
-    """`shardviz why --json`: what a record of `shardviz.records.why` is as plain data."""
+def _record(kind: type, key: str = "shardviz_why") -> type:
+    """A record of `shardviz.records` as plain data, with the version that its `to_json` writes under `key`."""
     names = [field.name for field in dataclasses.fields(kind) if field.name not in ("mesh", "source", "ask")]
-    fields: list[Any] = [("shardviz_why", int), ("mesh", dict[str, int]), *((name, Any) for name in names)]
-    return msgspec.defstruct(kind.__name__, fields)
+    mesh: list[Any] = [("mesh", dict[str, int])] if key == "shardviz_why" else []
+    return msgspec.defstruct(kind.__name__, [(key, int), *mesh, *((name, Any) for name in names)])
 
 
 class OfferData(msgspec.Struct, kw_only=True):
@@ -292,7 +293,8 @@ class ReshardedArray(msgspec.Struct, kw_only=True):
 
 
 class ReshardData(msgspec.Struct, kw_only=True):
-    """`shardviz reshard --json`: what a resharding sends; bytes are the most of any device."""
+    """`shardviz reshard --json` of an array on one mesh: what a resharding sends; bytes are the most of any device. Of
+    trees and between meshes it is a `Resharding`."""
 
     shardviz_reshard: int = SCHEMA_VERSION
     mesh: dict[str, int]
@@ -325,23 +327,23 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "compare": (ComparisonData, RunComparisonData),
     "check": (CheckData,),
     "comment": (CommentData,),
-    "why": (_why(Why), _why(CollectiveWhy)),
+    "why": (_record(Why), _record(CollectiveWhy)),
     "fixes": (FixesData,),
     "search": (SearchData,),
     "sweep": (SweepData,),
     "timeline": (Timeline, TimelineMore),
     "show": (ShowData,),
-    "reshard": (ReshardData,),
+    "reshard": (ReshardData, _record(Resharding, "shardviz_resharding")),
     "targets": (TargetsData,),
     "doctor": (DoctorData,),
 }
-"""Verb → what its JSON holds; of several, all their fields, and for `why` and `compare` one of the two."""
+"""Verb → what its JSON holds; of several, all their fields, and for `why`, `compare` and `reshard` one of the two."""
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """The JSON Schema (2020-12) of what a verb prints with `--json`."""
     tops, definitions = msgspec.json.schema_components(SCHEMAS[verb], ref_template="#/$defs/{name}")
-    together = len(tops) > 1 and verb not in ("why", "compare")
+    together = len(tops) > 1 and verb not in ("why", "compare", "reshard")
     whole = {top["$ref"].rpartition("/")[2] for top in tops} if together else {}
     for name, definition in definitions.items():
         if "properties" in definition and name not in whole:

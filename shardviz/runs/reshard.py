@@ -21,7 +21,7 @@ from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.placement import Placement
 from shardviz.errors import MeshError, ShardvizError, SpecError, TargetError
 from shardviz.layouts import Layout, itemsize, layout
-from shardviz.layouts.layout import dtype_name, is_spec_entry
+from shardviz.layouts.layout import dtype_name, is_plain, is_spec_entry
 from shardviz.layouts.transfers import Transfers, transfers
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
@@ -193,6 +193,8 @@ class _Array:
         sides = []
         for side, at in (("before", old), ("after", new)):
             where = f"{paths} {list(at.shape)}, {side} {at.sharding}"
+            if at.mesh is None and is_plain(at.sharding):
+                raise MeshError(f"{where}: a spec alone does not say how many devices its axes have; give a mesh")
             try:
                 each = layout(at.shape, at.sharding, at.mesh)
             except ShardvizError as error:
@@ -200,9 +202,9 @@ class _Array:
             if not each.divides:
                 d = next(d for d, n in enumerate(at.shape) if n % each.ways[d])
                 raise SpecError(
-                    f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.ways[d]}, which JAX refuses "
-                    f"(the other side is {(new if side == 'before' else old).sharding}); shard another dimension, or "
-                    f"pad it to {-(-at.shape[d] // each.ways[d]) * each.ways[d]}"
+                    f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.ways[d]} devices (the other "
+                    f"side is {(new if side == 'before' else old).sharding}); shard another dimension, or pad it to "
+                    f"{-(-at.shape[d] // each.ways[d]) * each.ways[d]}"
                 )
             sides.append(each)
         cast = dtype is not None and old.dtype.startswith(("float", "bfloat"))
