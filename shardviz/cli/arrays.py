@@ -53,12 +53,13 @@ def reshard(
     apart: bool,
     dtype: str | None,
     limit: str | None,
+    code: bool,
 ) -> Answer:
     for option, given in (("--mesh", mesh), ("--target", target)):
         if len(given) > 2:
             raise ShardvizError(f"{option}: {len(given)} values; give one, or one before and one after the resharding")
     alone = array_like(array)
-    if alone and len(mesh) == 1 and len(target) < 2 and not (apart or dtype or limit):
+    if alone and len(mesh) == 1 and len(target) < 2 and not (apart or dtype or limit or code):
         return _one_array(array, before, after, mesh[0], target[0] if target else None)
     if alone:
         element, shape = array_of(array)
@@ -81,7 +82,7 @@ def reshard(
         )
     except ShardvizError as error:
         raise type(error)(f"ARRAY {array!r}, BEFORE {before!r}, AFTER {after!r}: {error}") from error
-    return Answer(moved)
+    return Answer(moved.code(), record=moved, whole=moved) if code else Answer(moved)
 
 
 def _one_array(array: str, before: str, after: str, mesh: str, target: str | None) -> Answer:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -102,7 +102,8 @@ def reshard(
             if old
             else "tree: it has no arrays; give a pytree of arrays or of jax.ShapeDtypeStruct"
         )
-    arrays = [_Array.of(name, to, old[name], new[to], dtype) for name, to in arriving.items()]
+    known: dict[Any, Layout] = {}
+    arrays = [_Array.of(name, to, old[name], new[to], dtype, known) for name, to in arriving.items()]
     nowhere = tuple(name for name in old if name not in arriving)
     unfed = tuple(to for to in new if to not in arriving.values())
     return _resharding(arrays, _Places.of(arrays, target, to_target, apart), limit, nowhere, unfed)
@@ -183,7 +184,8 @@ class _Array:
     new_dtype: str
 
     @classmethod
-    def of(cls, name: str, new_name: str, old: _Given, new: _Given, dtype: Any) -> _Array:
+    def of(cls, name: str, new_name: str, old: _Given, new: _Given, dtype: Any, known: dict[Any, Layout]) -> _Array:
+        """Return an array whose layouts are those in `known` where an equal one is; raise as `reshard` does."""
         paths = name if name == new_name else f"{name} → {new_name}"
         if old.shape != new.shape:
             raise ShardvizError(
@@ -195,15 +197,16 @@ class _Array:
             where = f"{paths} {list(at.shape)}, {side} {at.sharding}"
             if at.mesh is None and is_plain(at.sharding):
                 raise MeshError(f"{where}: a spec alone does not say how many devices its axes have; give a mesh")
+            key = at.shape, at.sharding if isinstance(at.sharding, Hashable) else id(at.sharding), id(at.mesh)
             try:
-                each = layout(at.shape, at.sharding, at.mesh)
+                each = known[key] = known[key] if key in known else layout(at.shape, at.sharding, at.mesh)
             except ShardvizError as error:
                 raise type(error)(f"{where}: {error}") from error
             if not each.divides:
                 d = next(d for d, n in enumerate(at.shape) if n % each.ways[d])
                 raise SpecError(
-                    f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.ways[d]} devices (the other "
-                    f"side is {(new if side == 'before' else old).sharding}); shard another dimension, or pad it to "
+                    f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.ways[d]} devices (the "
+                    f"other side is {(new if side == 'before' else old).sharding}); shard another dimension, or pad it to "
                     f"{-(-at.shape[d] // each.ways[d]) * each.ways[d]}"
                 )
             sides.append(each)
@@ -321,11 +324,7 @@ def _resharding(
     known: dict[Any, _Load] = {}
     loads = []
     for each, ids in zip(arrays, places.ids, strict=True):
-        sides = [
-            (s.shape, s.ways, s.tiles.tobytes(), s.holds.tobytes(), i.tobytes())
-            for s, i in zip((each.before, each.after), ids, strict=True)
-        ]
-        key = tuple(sides)
+        key = id(each.before), id(each.after)
         if key not in known:
             known[key] = _load(each, ids, places)
         loads.append(known[key])

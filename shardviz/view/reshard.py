@@ -118,4 +118,10 @@ def _arrays(moved: Resharding) -> Block:
 
 def _code(moved: Resharding) -> Iterator[Block]:
     if moved.ways and all(leaf.after is not None for leaf in moved.leaves):
-        yield section(f"Code: {moved.ways[0].name}", Figure(of=Listing(moved.code())), fold="closed", name="code")
+        yield section(
+            f"Code: {moved.ways[0].name}",
+            Figure(of=Listing(moved.code()), brief=True),
+            lead="`.code()` returns it, --code prints it",
+            fold="closed",
+            name="code",
+        )

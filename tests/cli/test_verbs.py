@@ -69,8 +69,8 @@ WRONG = [
     (("show", ARRAY, "P()"), "Missing option '--mesh'"),
     (("reshard", ARRAY, "P()", "P('y')", "--mesh", "x=2"), "the mesh has no axis 'y'"),
     (("reshard", ARRAY, "P()", "P('x')", "--mesh", "x=2", *POD), "a mesh of 2 is 2 devices, but tpu v5p:2x2x2"),
-    (("reshard", ARRAY, "P()", "P()", *("--mesh", "x=2") * 3), "--mesh: 3 values; give one, or one before and one after"),
-    (("reshard", ARRAY, "P()", "P()", "--mesh", "x=2", "--limit", "many"), "--limit='many': expected an amount such as"),
+    (("reshard", ARRAY, "P()", "P()", *("--mesh", "x=2") * 3), "--mesh: 3 values; give one, or one before and one"),
+    (("reshard", ARRAY, "P()", "P()", "--mesh", "x=2", "--limit", "many"), "--limit='many': expected an amount such"),
     (("compare", "nonesuch.json", "new.json"), "OLD: 'nonesuch.json' cannot be read: No such file"),
     (("compare", "pyproject.toml", "new.json"), "OLD: this is not a shardviz report: not JSON"),
     (("check",), "train: there is nothing to check"),
@@ -289,7 +289,7 @@ def test_a_tree_is_resharded_as_the_api_says(project, run):
     moved = {leaf["name"]: leaf["moved_bytes"] for leaf in tree["leaves"]}
     assert moved == {"['up']": 8 * 1024 * 4096 * 4 / 4 * 3 / 4, "['down']": 0}
     assert [link["kind"] for link in tree["links"]] == ["ICI"] and tree["links"][0]["seconds"] > 0
-    assert "def reshard(tree, devices):" in run(*words).out
+    assert "def reshard(tree, devices):" in run(*words, "--code").out
 
 
 def test_a_second_mesh_and_machine_are_those_after(run):
