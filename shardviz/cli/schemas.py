@@ -266,46 +266,6 @@ class ShowData(msgspec.Struct, kw_only=True):
     devices: list[Device]
 
 
-class ReshardStep(msgspec.Struct, kw_only=True):
-    """A collective of a resharding, or a `slice`, which sends nothing: over which axes, the spec after it, the most
-    bytes that a device receives, and its seconds on the target with their formula; None for what is not known."""
-
-    kind: str
-    axes: list[str] | None
-    after: str | None
-    received_bytes: float
-    seconds: float | None
-    formula: str
-
-
-class ReshardedArray(msgspec.Struct, kw_only=True):
-    """An array that changes its sharding: its path in a tree, its specs, and the steps, none where nothing changes;
-    bytes are the most of any device."""
-
-    name: str
-    shape: list[int]
-    dtype: str
-    before: str | None
-    after: str | None
-    received_bytes: float
-    steps: list[ReshardStep]
-    seconds: float | None
-
-
-class ReshardData(msgspec.Struct, kw_only=True):
-    """`shardviz reshard --json` of an array on one mesh: what a resharding sends; bytes are the most of any device. Of
-    trees and between meshes it is a `Resharding`."""
-
-    shardviz_reshard: int = SCHEMA_VERSION
-    mesh: dict[str, int]
-    target: str
-    arrays: list[ReshardedArray]
-    kept_bytes: float
-    received_bytes: float
-    dropped_bytes: float
-    seconds: float | None
-
-
 class TargetsData(msgspec.Struct, kw_only=True):
     """`shardviz targets --json`."""
 
@@ -333,17 +293,17 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "sweep": (SweepData,),
     "timeline": (Timeline, TimelineMore),
     "show": (ShowData,),
-    "reshard": (ReshardData, _record(Resharding, "shardviz_resharding")),
+    "reshard": (_record(Resharding, "shardviz_resharding"),),
     "targets": (TargetsData,),
     "doctor": (DoctorData,),
 }
-"""Verb → what its JSON holds; of several, all their fields, and for `why`, `compare` and `reshard` one of the two."""
+"""Verb → what its JSON holds; of several, all their fields, and for `why` and `compare` one of the two."""
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """The JSON Schema (2020-12) of what a verb prints with `--json`."""
     tops, definitions = msgspec.json.schema_components(SCHEMAS[verb], ref_template="#/$defs/{name}")
-    together = len(tops) > 1 and verb not in ("why", "compare", "reshard")
+    together = len(tops) > 1 and verb not in ("why", "compare")
     whole = {top["$ref"].rpartition("/")[2] for top in tops} if together else {}
     for name, definition in definitions.items():
         if "properties" in definition and name not in whole:

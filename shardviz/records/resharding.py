@@ -76,7 +76,7 @@ class ReshardWay:
         cast: `before` or `after` the move, if the element type changes; else empty.
         chunks: how many arrays each chunk has, in the order of the leaves. The old arrays of a chunk are deleted before
             the next chunk moves.
-        seconds: at least; None if no machine is known.
+        seconds: by the busiest link of each kind, or for `jax.jit` by Shardy's collectives; None if not known.
         formula: the arithmetic of the seconds.
         before_peak, after_peak: the most bytes that one device of either side holds at once.
         host_bytes: bytes in the hosts' memory, all hosts together.

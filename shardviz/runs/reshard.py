@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from shardviz.costs.collective import with_seconds
 from shardviz.costs.exchange import Devices, links, through_hosts
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.placement import Placement
@@ -25,7 +26,11 @@ from shardviz.layouts.layout import dtype_name, is_plain, is_spec_entry
 from shardviz.layouts.transfers import Transfers, transfers
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
+from shardviz.records import Collective
+from shardviz.records.amounts import format_seconds
+from shardviz.records.collectives import axes_words
 from shardviz.records.resharding import HOST, JIT, PIECES, PUT, ReshardedLeaf, Resharding, ReshardLink, ReshardWay
+from shardviz.stablehlo.resharding import moves_between
 from shardviz.tracing.prefixes import spread
 
 _MOST_PAIRS = 256
@@ -206,8 +211,8 @@ class _Array:
                 d = next(d for d, n in enumerate(at.shape) if n % each.ways[d])
                 raise SpecError(
                     f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.ways[d]} devices (the "
-                    f"other side is {(new if side == 'before' else old).sharding}); shard another dimension, or pad it to "
-                    f"{-(-at.shape[d] // each.ways[d]) * each.ways[d]}"
+                    f"other side is {(new if side == 'before' else old).sharding}); shard another dimension, or "
+                    f"pad it to {-(-at.shape[d] // each.ways[d]) * each.ways[d]}"
                 )
             sides.append(each)
         cast = dtype is not None and old.dtype.startswith(("float", "bfloat"))
@@ -473,7 +478,7 @@ class _Ways:
             extra = between + transit + new - reused
             chunks = self._chunks(old, new, extra) if chunked else (len(old),)
         peak = self._peak(old, new, extra, chunks)
-        seconds, formula = self._seconds(through, travel[:, 0])
+        seconds, formula = self._by_collectives(cast) if name == JIT else self._seconds(through, travel[:, 0])
         sides = [np.unique(np.concatenate([pair[side] for pair in self.places.ids])) for side in (0, 1)]
         peaks = [float(peak[side].max()) for side in sides]
         whole = sum(
@@ -538,3 +543,43 @@ class _Ways:
                 return None, "not known: the vendor does not publish the rate to the host"
             found += hosted
         return sum(link.seconds or 0.0 for link in found), " + ".join(f"{x.kind}: {x.formula}" for x in found)
+
+    def _by_collectives(self, cast: str) -> tuple[float | None, str]:
+        """Return the seconds of the collectives that Shardy chooses, array by array."""
+        if self.places.devices is None:
+            return None, ""
+        known: dict[Any, list[Collective] | None] = {}
+        totals: dict[str, float] = {}
+        for each in self.arrays:
+            dtype = each.dtype if cast == "after" else each.new_dtype
+            key = id(each.before), id(each.after), dtype
+            if key not in known:
+                known[key] = _collectives(each.before, each.after, dtype, self.places.devices.machines[-1])
+            if (steps := known[key]) is None:
+                return None, f"not known: the collectives of {each.name or 'the array'}"
+            for step in steps:
+                what = f"{step.kind} over {axes_words(step.axes)}"
+                totals[what] = totals.get(what, 0.0) + (step.seconds or 0.0)
+        return sum(totals.values()), " + ".join(f"{what} {format_seconds(total)}" for what, total in totals.items())
+
+
+def _collectives(before: Layout, after: Layout, dtype: str, machine: Machine) -> list[Collective] | None:
+    """Return the collectives between two layouts with their seconds; None if one of these is not known."""
+    found = []
+    for step in moves_between(before, after).steps:
+        if step.kind == "slice":
+            continue
+        if step.before is None or step.after is None or step.edges or after.mesh.size != machine.size:
+            return None
+        ends = [layout(before.shape, spec, after.mesh) for spec in (step.before, step.after)]
+        one = Collective(
+            kind=step.kind,
+            axes=step.axes,
+            dtype=dtype,
+            shape=ends[1].shard_shape,
+            operand_bytes=ends[0].bytes_per_device(dtype),
+            result_bytes=ends[1].bytes_per_device(dtype),
+            count=1,
+        )
+        found.append(with_seconds(one, after.mesh, machine))
+    return found if all(each.seconds is not None for each in found) else None

@@ -33,8 +33,8 @@ def of_resharding(moved: Resharding) -> Document:
     """Return the total, the links, the ways with the first one's code, and the arrays that move most."""
     sides = zip((moved.before, moved.after), (moved.before_target, moved.after_target), strict=True)
     ends = " → ".join(f"{mesh}{f' on {target}' if target else ''}" for mesh, target in sides)
-    at_least = f", at least {format_seconds(moved.seconds)}" if moved.before_target else ""
-    amount = f"{format_bytes(moved.moved_bytes)} between devices{at_least}"
+    timed = f", {format_seconds(moved.seconds)} from device to device" if moved.before_target else ""
+    amount = f"{format_bytes(moved.moved_bytes)} between devices{timed}"
     most = f"a device sends {format_bytes(moved.sent_bytes)}, receives {format_bytes(moved.received_bytes)}, at most"
     shared = f"{moved.shared_devices} of {moved.after.size} devices are also in the first mesh"
     return Document.of(
