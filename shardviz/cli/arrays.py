@@ -75,5 +75,5 @@ def reshard(
         return Answer(moved.code(), record=moved, whole=moved)
     if not alone or len(mesh) > 1 or apart:
         return Answer(moved)
-    maps = document(shard_map(shape, before, mesh[0], after=after, dtype=dtype or element))
+    maps = document(shard_map(tree.shape, before, mesh[0], after=after, dtype=tree.dtype))
     return Answer(replace(maps, blocks=(*maps.blocks, *document(moved).blocks)), record=moved)

@@ -18,7 +18,8 @@ from shardviz.records.report import read_versioned
 
 RESHARDING_VERSION = 1
 PUT, JIT, HOST, PIECES = "jax.device_put", "jax.jit", "through the host", "piece by piece"
-"""The ways of moving an array."""
+SPREAD = "one copy, then gathered"
+"""The ways of moving an array. The last moves one copy piece by piece, sharded over all axes, and gathers it there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class ReshardedLeaf:
         shape: global.
         dtype, new_dtype: its element type before and after.
         before, after: its PartitionSpec as Python writes it; None if none expresses the sharding.
+        first: the spec in which one copy of it arrives before it is gathered; None if it has no copies to save.
         sent_bytes, received_bytes: the most that one device sends, and receives.
         moved_bytes: bytes that pass between devices, all devices together.
         kept_bytes: bytes that stay on their device, all devices together.
@@ -46,6 +48,7 @@ class ReshardedLeaf:
     new_dtype: str
     before: str | None
     after: str | None
+    first: str | None
     sent_bytes: float
     received_bytes: float
     moved_bytes: float
@@ -72,7 +75,7 @@ class ReshardWay:
     """A way of moving the tree.
 
     Attributes:
-        name: `jax.device_put`, `jax.jit`, `through the host` or `piece by piece`.
+        name: `jax.device_put`, `jax.jit`, `through the host`, `piece by piece` or `one copy, then gathered`.
         cast: `before` or `after` the move, if the element type changes; else empty.
         chunks: how many arrays each chunk has, in the order of the leaves. The old arrays of a chunk are deleted before
             the next chunk moves.
@@ -162,19 +165,24 @@ class Resharding(Displayed):
             start += count
         types = {leaf.new_name: leaf.new_dtype for leaf in self.leaves if leaf.dtype != leaf.new_dtype}
         cast = ".astype(DTYPES.get(to, leaf.dtype))" if types else ""
-        moved = f"move(leaf{cast}, sharding)" if way.cast == "before" else f"move(leaf, sharding){cast}"
+        firsts = ", ".join(f"{leaf.new_name!r}: {leaf.first}" for leaf in self.leaves if leaf.first)
+        to = "NamedSharding(mesh, FIRST.get(to, spec))" if way.name == SPREAD else "sharding"
+        moved = f"move(leaf{cast if way.cast == 'before' else ''}, {to})"
+        moved = f"jax.jit(lambda x: x, out_shardings=sharding)({moved})" if way.name == SPREAD else moved
+        moved += cast if way.cast == "after" else ""
         chunked = len(way.chunks) > 1
         same = not self.nowhere and not self.unfed and all(leaf.name == leaf.new_name for leaf in self.leaves)
         lines = [
-            *(["import collections", ""] if way.name == PIECES else []),
+            *(["import collections", ""] if way.name in (PIECES, SPREAD) else []),
             "import jax",
-            *(["import jax.numpy as jnp"] if way.name == PIECES else []),
+            *(["import jax.numpy as jnp"] if way.name in (PIECES, SPREAD) else []),
             "import numpy as np",
             "from jax.sharding import Mesh, NamedSharding",
             "from jax.sharding import PartitionSpec as P",
             "",
             f"CHUNKS = [\n{rows}]",
             *([f"DTYPES = {types!r}"] if types else []),
+            *([f"FIRST = {{{firsts}}}"] if way.name == SPREAD else []),
             _MOVE[way.name],
             *([_FREE] if chunked else []),
             "",
@@ -260,6 +268,7 @@ def move(leaf, sharding):
     return jax.make_array_from_single_device_arrays(leaf.shape, sharding, shards)
 ''',
 }
+_MOVE[SPREAD] = _MOVE[PIECES]
 _FREE = '''
 def free(old, new):
     """Delete the shards of an old array that the new one does not use; `tree` cannot be used afterwards."""

@@ -4,12 +4,13 @@
 >>> params = {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32)}
 >>> moved = reshard(params, ("data", None), (None, "model"), mesh={"data": 4}, to_mesh={"model": 2})
 >>> moved.moved_bytes, moved.leaves[0].taken, moved.ways[0].name
-(256.0, 'the host', 'jax.device_put')
+(192.0, 'the host', 'piece by piece')
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,11 +26,22 @@ from shardviz.layouts import Layout, itemsize, layout
 from shardviz.layouts.layout import dtype_name, is_plain, is_spec_entry
 from shardviz.layouts.transfers import Transfers, transfers
 from shardviz.notation import DeviceMesh
+from shardviz.notation.spec import axis_name
 from shardviz.plan.plan import Plan
 from shardviz.records import Collective
 from shardviz.records.amounts import format_seconds
 from shardviz.records.collectives import axes_words
-from shardviz.records.resharding import HOST, JIT, PIECES, PUT, ReshardedLeaf, Resharding, ReshardLink, ReshardWay
+from shardviz.records.resharding import (
+    HOST,
+    JIT,
+    PIECES,
+    PUT,
+    SPREAD,
+    ReshardedLeaf,
+    Resharding,
+    ReshardLink,
+    ReshardWay,
+)
 from shardviz.stablehlo.resharding import moves_between
 from shardviz.tracing.prefixes import spread
 
@@ -216,7 +228,7 @@ class _Array:
                 )
             sides.append(each)
         cast = dtype is not None and old.dtype.startswith(("float", "bfloat"))
-        return cls(name, new_name, *sides, old.dtype, dtype_name(np.dtype(dtype)) if cast else new.dtype)
+        return cls(name, new_name, sides[0], sides[1], old.dtype, dtype_name(np.dtype(dtype)) if cast else new.dtype)
 
 
 @dataclass(frozen=True)
@@ -291,9 +303,21 @@ class _Load:
     taken: str
 
 
-def _load(each: _Array, ids: tuple[np.ndarray, np.ndarray], places: _Places) -> _Load:
+def _one_copy(after: Layout) -> Layout:
+    """Return a layout with fewer copies: axes that shard nothing shard a dimension that they divide."""
+    if after.spec is None or after.maximal:
+        return after
+    dims, ways, used = list(after.spec.dims), list(after.ways), set(map(axis_name, after.spec.axes))
+    for name, size in after.mesh.shape.items():
+        place = next((d for d, n in enumerate(after.shape) if n and n % (ways[d] * size) == 0), None)
+        if size > 1 and name not in used and place is not None:
+            dims[place], ways[place] = (*dims[place], name), ways[place] * size
+    changed = tuple(dims) != after.spec.dims
+    return layout(after.shape, after.spec.with_dims(tuple(dims)), after.mesh) if changed else after
+
+
+def _load(before: Layout, after: Layout, ids: tuple[np.ndarray, np.ndarray], places: _Places) -> _Load:
     """Return the elements of an array on each device."""
-    before, after = each.before, each.after
     near = () if places.devices is None else (places.devices.hosts, places.devices.islands)
     rows = transfers(before, after, *ids, near)
     moved = rows.senders != rows.receivers
@@ -326,25 +350,27 @@ def _load(each: _Array, ids: tuple[np.ndarray, np.ndarray], places: _Places) -> 
 def _resharding(
     arrays: list[_Array], places: _Places, limit: float | None, nowhere: tuple[str, ...], unfed: tuple[str, ...]
 ) -> Resharding:
-    known: dict[Any, _Load] = {}
-    loads = []
+    known: dict[Any, tuple[_Load, _Load, Layout]] = {}
     for each, ids in zip(arrays, places.ids, strict=True):
-        key = id(each.before), id(each.after)
-        if key not in known:
-            known[key] = _load(each, ids, places)
-        loads.append(known[key])
+        if (key := (id(each.before), id(each.after))) not in known:
+            load, first = _load(each.before, each.after, ids, places), _one_copy(each.after)
+            same = first is each.after or load.taken == "nothing"
+            spread = load if same else _load(each.before, first, ids, places)
+            known[key] = load, spread, each.after if same else first
+    found = [known[id(each.before), id(each.after)] for each in arrays]
+    loads = [load for load, _, _ in found]
     sizes = np.array([[itemsize(each.dtype), itemsize(each.new_dtype)] for each in arrays])
     order = sorted(
         range(len(arrays)), key=lambda n: float((loads[n].new.sum() * sizes[n, 1]) - loads[n].old.sum() * sizes[n, 0])
     )
     arrays, loads, sizes = [arrays[n] for n in order], [loads[n] for n in order], sizes[order]
-    narrow = sizes.min(axis=1)
-    leaves = tuple(map(_leaf, arrays, loads, sizes, narrow))
+    narrow, spread, firsts = sizes.min(axis=1), *zip(*(found[n][1:] for n in order), strict=True)
+    leaves = tuple(map(_leaf, arrays, loads, sizes, narrow, firsts))
     machines = places.devices.machines if places.devices else ()
     if limit is None and machines and all(m.chip.hbm_usable_bytes for m in machines):
         limit = min(m.chip.hbm_usable_bytes / m.chip.devices_per_chip for m in machines if m.chip.hbm_usable_bytes)
     exchanged = _exchanged(loads, narrow)
-    ways = _Ways(arrays, loads, sizes, places, limit)
+    ways = _Ways(arrays, loads, spread, firsts, sizes, places, limit)
     senders, receivers, nbytes = exchanged
     moved = np.flatnonzero(senders != receivers)
     top = moved[np.argsort(-nbytes[moved], kind="stable")[:_MOST_PAIRS]]
@@ -386,7 +412,7 @@ def _one_mesh(arrays: list[_Array]) -> DeviceMesh:
     return first.after.mesh
 
 
-def _leaf(each: _Array, load: _Load, size: np.ndarray, narrow: float) -> ReshardedLeaf:
+def _leaf(each: _Array, load: _Load, size: np.ndarray, narrow: float, first: Layout) -> ReshardedLeaf:
     sharded = [max(side.ways, default=1) > 1 for side in (each.before, each.after)]
     specs = [None if side.spec is None else str(side.spec.canonical()) for side in (each.before, each.after)]
     return ReshardedLeaf(
@@ -397,6 +423,7 @@ def _leaf(each: _Array, load: _Load, size: np.ndarray, narrow: float) -> Reshard
         new_dtype=each.new_dtype,
         before=specs[0],
         after=specs[1],
+        first=None if first is each.after else str(first.spec and first.spec.canonical()),
         sent_bytes=float(load.sent.max() * narrow),
         received_bytes=float(load.received.max() * narrow),
         moved_bytes=float(load.received.sum() * narrow),
@@ -442,14 +469,15 @@ class _Ways:
 
     arrays: list[_Array]
     loads: list[_Load]
+    spread: Sequence[_Load]
+    firsts: Sequence[Layout]
     sizes: np.ndarray
     places: _Places
     limit: float | None
 
     def every(self) -> Iterator[ReshardWay]:
-        names = [PUT, PIECES, HOST]
-        if all(np.array_equal(*ids) for ids in self.places.ids):
-            names.append(JIT)
+        names = [JIT] * all(np.array_equal(*ids) for ids in self.places.ids) + [PUT, PIECES, HOST]
+        names += [SPREAD] * any(first is not each.after for first, each in zip(self.firsts, self.arrays, strict=True))
         for cast in ("before", "after") if (self.sizes[:, 0] != self.sizes[:, 1]).any() else ("",):
             for name in names:
                 way = self._way(name, cast, False)
@@ -460,25 +488,32 @@ class _Ways:
 
     def _way(self, name: str, cast: str, chunked: bool) -> ReshardWay:
         travel = self.sizes[:, 0 if cast == "after" else 1][:, None]
+        used = self.spread if name == SPREAD else self.loads
         table = lambda field: np.array([getattr(load, field) for load in self.loads])  # noqa: E731
         changes = (self.sizes[:, 0] != self.sizes[:, 1])[:, None]
         old, new = table("old") * self.sizes[:, :1], table("new") * self.sizes[:, 1:]
         between = table("new" if cast == "after" else "old") * travel * changes
-        transit = (table("sent") + table("received")) * travel if name == PIECES else 0.0
+        passed = [
+            load.sent + load.received + load.new * (load is not end) for load, end in zip(used, self.loads, strict=True)
+        ]
+        transit = np.array(passed) * travel if name in (PIECES, SPREAD) else 0.0
         by_put = np.array([load.taken in ("nothing", "copies") for load in self.loads])[:, None]
         reused = table("reused") * travel * (1.0 if name == PIECES else by_put if name == PUT else 0.0)
         through = np.array([name == HOST or (name == PUT and load.taken == "the host") for load in self.loads])
-        if name == HOST:
-            chunks, extra = (
-                (1,) * len(old),
-                np.maximum(between if cast == "before" else 0, new + (between if cast == "after" else 0) - old),
-            )
-            extra = np.maximum(extra, 0)
+        extra, limit = between + transit + new - reused, math.inf
+        if name == HOST:  # which frees each array before the next
+            back = new + between if cast == "after" else new
+            extra, limit = np.maximum(between if cast == "before" else 0.0, back - old).clip(0), -math.inf
+        elif chunked and self.limit is not None:
+            limit = self.limit
+        chunks, peak = _chunks(old, new, extra, limit)
+        if name == JIT:
+            seconds, formula = self._by_collectives([each.before for each in self.arrays], cast)
         else:
-            extra = between + transit + new - reused
-            chunks = self._chunks(old, new, extra) if chunked else (len(old),)
-        peak = self._peak(old, new, extra, chunks)
-        seconds, formula = self._by_collectives(cast) if name == JIT else self._seconds(through, travel[:, 0])
+            seconds, formula = self._seconds(used, through, travel[:, 0])
+        if name == SPREAD and seconds is not None:
+            gathered, more = self._by_collectives(self.firsts, cast)
+            seconds, formula = None if gathered is None else seconds + gathered, f"{formula}; then {more}"
         sides = [np.unique(np.concatenate([pair[side] for pair in self.places.ids])) for side in (0, 1)]
         peaks = [float(peak[side].max()) for side in sides]
         whole = sum(
@@ -498,39 +533,14 @@ class _Ways:
             fits=None if self.limit is None else max(peaks) <= self.limit,
         )
 
-    @staticmethod
-    def _peak(old: np.ndarray, new: np.ndarray, extra: np.ndarray, chunks: tuple[int, ...]) -> np.ndarray:
-        """Return the most bytes on each device: what has not moved yet, what has arrived, and the chunk under way."""
-        left, peak, at = old.sum(axis=0), np.zeros(old.shape[1]), 0
-        for count in chunks:
-            part = slice(at, at + count)
-            peak = np.maximum(peak, left + extra[part].sum(axis=0))
-            left, at = left - old[part].sum(axis=0) + new[part].sum(axis=0), at + count
-        return np.maximum(peak, left)
-
-    def _chunks(self, old: np.ndarray, new: np.ndarray, extra: np.ndarray) -> tuple[int, ...]:
-        """Return the fewest chunks, of arrays in this order, that keep the peak within the limit if that is possible.
-
-        Each chunk takes as many arrays as it can. That is fewest: a later start never needs more for the same end.
-        """
-        assert self.limit is not None
-        chunks, at, left = [], 0, old.sum(axis=0)
-        while at < len(old):
-            totals = (left + np.cumsum(extra[at:], axis=0)).max(axis=1)
-            count = max(1, int(np.searchsorted(totals, self.limit, side="right")))
-            part = slice(at, at + count)
-            left, at = left - old[part].sum(axis=0) + new[part].sum(axis=0), at + count
-            chunks.append(count)
-        return tuple(chunks)
-
-    def _seconds(self, through: np.ndarray, travel: np.ndarray) -> tuple[float | None, str]:
+    def _seconds(self, used: Sequence[_Load], through: np.ndarray, travel: np.ndarray) -> tuple[float | None, str]:
         """Return the seconds of a way whose arrays go `through` the host or over links between devices."""
         devices = self.places.devices
         if devices is None:
             return None, ""
         found: list[ReshardLink] = []
         for host in (False, True):
-            loads = [load for load, there in zip(self.loads, through, strict=True) if there == host]
+            loads = [load for load, there in zip(used, through, strict=True) if there == host]
             sizes = travel[through == host]
             if not loads:
                 continue
@@ -544,23 +554,43 @@ class _Ways:
             found += hosted
         return sum(link.seconds or 0.0 for link in found), " + ".join(f"{x.kind}: {x.formula}" for x in found)
 
-    def _by_collectives(self, cast: str) -> tuple[float | None, str]:
-        """Return the seconds of the collectives that Shardy chooses, array by array."""
+    def _by_collectives(self, starts: Sequence[Layout], cast: str) -> tuple[float | None, str]:
+        """Return the seconds of the collectives that Shardy chooses from these layouts to those after, one by one."""
         if self.places.devices is None:
             return None, ""
         known: dict[Any, list[Collective] | None] = {}
         totals: dict[str, float] = {}
-        for each in self.arrays:
+        for start, each in zip(starts, self.arrays, strict=True):
             dtype = each.dtype if cast == "after" else each.new_dtype
-            key = id(each.before), id(each.after), dtype
+            key = id(start), id(each.after), dtype
             if key not in known:
-                known[key] = _collectives(each.before, each.after, dtype, self.places.devices.machines[-1])
+                known[key] = _collectives(start, each.after, dtype, self.places.devices.machines[-1])
             if (steps := known[key]) is None:
                 return None, f"not known: the collectives of {each.name or 'the array'}"
             for step in steps:
                 what = f"{step.kind} over {axes_words(step.axes)}"
                 totals[what] = totals.get(what, 0.0) + (step.seconds or 0.0)
         return sum(totals.values()), " + ".join(f"{what} {format_seconds(total)}" for what, total in totals.items())
+
+
+def _chunks(old: np.ndarray, new: np.ndarray, extra: np.ndarray, limit: float) -> tuple[tuple[int, ...], np.ndarray]:
+    """Return the fewest chunks, of arrays in this order, that keep the peak within the limit if that is possible, and
+    the most bytes on each device: arrays that have not moved yet, those that have, and `extra` of the chunk under way.
+
+    Each chunk takes as many arrays as it can. That is fewest: a later start never needs more for the same end.
+    """
+    chunks, at, left, peak = [], 0, old.sum(axis=0), np.zeros(old.shape[1])
+    sums = np.cumsum(extra, axis=0)
+    while at < len(old):
+        base, count = left - (sums[at - 1] if at else 0.0), 1
+        if limit > 0:
+            totals = (base + sums[at:]).max(axis=1)
+            count = max(1, int(np.searchsorted(totals, limit, side="right")))
+        part = slice(at, at + count)
+        peak = np.maximum(peak, base + sums[at + count - 1])
+        left, at = left - old[part].sum(axis=0) + new[part].sum(axis=0), at + count
+        chunks.append(count)
+    return tuple(chunks), np.maximum(peak, left)
 
 
 def _collectives(before: Layout, after: Layout, dtype: str, machine: Machine) -> list[Collective] | None:

@@ -49,6 +49,15 @@ def test_a_trainer_hands_a_sampler_its_weights_over_the_network():
     assert "def reshard(tree, devices):" in moved.html()
 
 
+def test_copies_are_gathered_from_one_that_passed_the_network():
+    """Two copies of an array: one passes the network, an eighth to each device, and is gathered over `replica`."""
+    moved = sv.reshard({"w": array(1024, 1024)}, P("fsdp"), P(None, "tensor"), **APART, **PODS)
+    best, whole = moved.ways[0], 1024 * 1024 * 2
+    inside = sv.collective_seconds("all-gather", whole / 4, "replica", APART["to_mesh"], PODS["to_target"])
+    assert best.name == "one copy, then gathered" and moved.leaves[0].first == "P('replica', 'tensor')"
+    assert best.seconds == pytest.approx(whole / 8 / 3.125e9 + inside.seconds)
+
+
 def test_on_one_machine_the_bytes_pass_the_torus():
     """Shards move one place along a line of 4: the link in the middle passes one shard, as every link."""
     before, after = "x=4 devices=[0,1,2,3]", "x=4 devices=[1,0,2,3]"
