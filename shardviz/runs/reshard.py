@@ -9,40 +9,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from shardviz.costs.collective import with_seconds
-from shardviz.costs.exchange import Devices, links, through_hosts
+from shardviz.costs.exchange import Devices, links
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.placement import Placement
 from shardviz.errors import MeshError, ShardvizError, SpecError, TargetError
 from shardviz.layouts import Layout, itemsize, layout
 from shardviz.layouts.layout import dtype_name, is_plain, is_spec_entry
-from shardviz.layouts.transfers import Transfers, transfers
 from shardviz.notation import DeviceMesh
-from shardviz.notation.spec import axis_name
 from shardviz.plan.plan import Plan
-from shardviz.records import Collective
-from shardviz.records.amounts import format_seconds
-from shardviz.records.collectives import axes_words
-from shardviz.records.resharding import (
-    HOST,
-    JIT,
-    PIECES,
-    PUT,
-    SPREAD,
-    ReshardedLeaf,
-    Resharding,
-    ReshardLink,
-    ReshardWay,
-)
-from shardviz.stablehlo.resharding import moves_between
+from shardviz.records.resharding import ReshardedLeaf, Resharding
+from shardviz.runs.ways import Load, MovedArray, Places, Ways, exchanged, load_of, one_copy
 from shardviz.tracing.prefixes import spread
 
 _MOST_PAIRS = 256
@@ -120,10 +102,10 @@ def reshard(
             else "tree: it has no arrays; give a pytree of arrays or of jax.ShapeDtypeStruct"
         )
     known: dict[Any, Layout] = {}
-    arrays = [_Array.of(name, to, old[name], new[to], dtype, known) for name, to in arriving.items()]
+    arrays = [_array(name, to, old[name], new[to], dtype, known) for name, to in arriving.items()]
     nowhere = tuple(name for name in old if name not in arriving)
     unfed = tuple(to for to in new if to not in arriving.values())
-    return _resharding(arrays, _Places.of(arrays, target, to_target, apart), limit, nowhere, unfed)
+    return _resharding(arrays, _places(arrays, target, to_target, apart), limit, nowhere, unfed)
 
 
 def _some(paths: Iterable[str]) -> str:
@@ -189,92 +171,64 @@ def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
-@dataclass(frozen=True)
-class _Array:
-    """An array with its layouts on both sides."""
-
-    name: str
-    new_name: str
-    before: Layout
-    after: Layout
-    dtype: str
-    new_dtype: str
-
-    @classmethod
-    def of(cls, name: str, new_name: str, old: _Given, new: _Given, dtype: Any, known: dict[Any, Layout]) -> _Array:
-        """Return an array whose layouts are those in `known` where an equal one is; raise as `reshard` does."""
-        paths = name if name == new_name else f"{name} → {new_name}"
-        if old.shape != new.shape:
-            raise ShardvizError(
-                f"{paths}: shape {old.shape} before, {new.shape} after; give trees whose arrays have equal shapes, or "
-                "rename={path before: path after}"
+def _array(name: str, new_name: str, old: _Given, new: _Given, dtype: Any, known: dict[Any, Layout]) -> MovedArray:
+    """Return an array whose layouts are those in `known` where an equal one is; raise as `reshard` does."""
+    paths = name if name == new_name else f"{name} → {new_name}"
+    if old.shape != new.shape:
+        raise ShardvizError(
+            f"{paths}: shape {old.shape} before, {new.shape} after; give trees whose arrays have equal shapes, or "
+            "rename={path before: path after}"
+        )
+    sides = []
+    for side, at in (("before", old), ("after", new)):
+        where = f"{paths} {list(at.shape)}, {side} {at.sharding}"
+        if at.mesh is None and is_plain(at.sharding):
+            raise MeshError(f"{where}: a spec alone does not say how many devices its axes have; give a mesh")
+        key = at.shape, at.sharding if isinstance(at.sharding, Hashable) else id(at.sharding), id(at.mesh)
+        try:
+            each = known[key] = known[key] if key in known else layout(at.shape, at.sharding, at.mesh)
+        except ShardvizError as error:
+            raise type(error)(f"{where}: {error}") from error
+        if not each.divides:
+            d = next(d for d, n in enumerate(at.shape) if n % each.ways[d])
+            raise SpecError(
+                f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.ways[d]} devices (the "
+                f"other side is {(new if side == 'before' else old).sharding}); shard another dimension, or "
+                f"pad it to {-(-at.shape[d] // each.ways[d]) * each.ways[d]}"
             )
-        sides = []
-        for side, at in (("before", old), ("after", new)):
-            where = f"{paths} {list(at.shape)}, {side} {at.sharding}"
-            if at.mesh is None and is_plain(at.sharding):
-                raise MeshError(f"{where}: a spec alone does not say how many devices its axes have; give a mesh")
-            key = at.shape, at.sharding if isinstance(at.sharding, Hashable) else id(at.sharding), id(at.mesh)
-            try:
-                each = known[key] = known[key] if key in known else layout(at.shape, at.sharding, at.mesh)
-            except ShardvizError as error:
-                raise type(error)(f"{where}: {error}") from error
-            if not each.divides:
-                d = next(d for d, n in enumerate(at.shape) if n % each.ways[d])
-                raise SpecError(
-                    f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.ways[d]} devices (the "
-                    f"other side is {(new if side == 'before' else old).sharding}); shard another dimension, or "
-                    f"pad it to {-(-at.shape[d] // each.ways[d]) * each.ways[d]}"
-                )
-            sides.append(each)
-        cast = dtype is not None and old.dtype.startswith(("float", "bfloat"))
-        return cls(name, new_name, sides[0], sides[1], old.dtype, dtype_name(np.dtype(dtype)) if cast else new.dtype)
+        sides.append(each)
+    cast = dtype is not None and old.dtype.startswith(("float", "bfloat"))
+    return MovedArray(name, new_name, sides[0], sides[1], old.dtype, dtype_name(np.dtype(dtype)) if cast else new.dtype)
 
 
-@dataclass(frozen=True)
-class _Places:
-    """The devices of both sides, numbered through.
-
-    Attributes:
-        devices: the machines; None if no machine is known.
-        size: how many numbers there are.
-        ids: for each array, the numbers of its devices before and after, in the order of its layouts.
-    """
-
-    devices: Devices | None
-    size: int
-    ids: list[tuple[np.ndarray, np.ndarray]]
-
-    @classmethod
-    def of(cls, arrays: list[_Array], target: Any, to_target: Any, apart: bool) -> _Places:
-        meshes = [
-            max((getattr(each, side).mesh for each in arrays), key=lambda m: m.size) for side in ("before", "after")
-        ]
-        if target is None and to_target is not None:
-            raise TargetError(f"to_target {to_target!r}: the machine before is not known; give target as well")
-        machines = [machine_of(t, m.size) for t, m in zip((target, to_target), meshes, strict=True) if t is not None]
-        machines = [machine for machine in machines if machine.chip.kind != "cpu"]
-        old, new = meshes
-        first = machines[0].size if len(machines) > 1 else 0 if not apart else int(old.ids().max()) + 1
-        known = {
-            (side, mesh): _numbers(mesh, machine, whole) + start
-            for side, machine, start, whole in (
-                (0, machines[0] if machines else None, 0, not apart),
-                (1, machines[-1] if machines else None, first, len(machines) > 1 or not apart),
-            )
-            for mesh in {(each.before, each.after)[side].mesh for each in arrays}
-        }
-        ids = [(known[0, each.before.mesh], known[1, each.after.mesh]) for each in arrays]
-        size = max(int(side.max()) for pair in ids for side in pair) + 1
-        if not machines:
-            return cls(None, size, ids)
-        devices = Devices(tuple(machines))
-        if size > len(devices.machine):
-            raise TargetError(
-                f"target {machines[0].text!r}: {len(devices.machine)} devices for meshes of {old.size} and {new.size} "
-                "devices; give a larger machine, or to_target for the mesh after"
-            )
-        return cls(devices, len(devices.machine), ids)
+def _places(arrays: list[MovedArray], target: Any, to_target: Any, apart: bool) -> Places:
+    """Return the devices of both sides; raise TargetError if the machines do not have them."""
+    meshes = [max((getattr(each, side).mesh for each in arrays), key=lambda m: m.size) for side in ("before", "after")]
+    if target is None and to_target is not None:
+        raise TargetError(f"to_target {to_target!r}: the machine before is not known; give target as well")
+    machines = [machine_of(t, m.size) for t, m in zip((target, to_target), meshes, strict=True) if t is not None]
+    machines = [machine for machine in machines if machine.chip.kind != "cpu"]
+    old, new = meshes
+    first = machines[0].size if len(machines) > 1 else 0 if not apart else int(old.ids().max()) + 1
+    known = {
+        (side, mesh): _numbers(mesh, machine, whole) + start
+        for side, machine, start, whole in (
+            (0, machines[0] if machines else None, 0, not apart),
+            (1, machines[-1] if machines else None, first, len(machines) > 1 or not apart),
+        )
+        for mesh in {(each.before, each.after)[side].mesh for each in arrays}
+    }
+    ids = [(known[0, each.before.mesh], known[1, each.after.mesh]) for each in arrays]
+    size = max(int(side.max()) for pair in ids for side in pair) + 1
+    if not machines:
+        return Places(None, size, ids)
+    devices = Devices(tuple(machines))
+    if size > len(devices.machine):
+        raise TargetError(
+            f"target {machines[0].text!r}: {len(devices.machine)} devices for meshes of {old.size} and {new.size} "
+            "devices; give a larger machine, or to_target for the mesh after"
+        )
+    return Places(devices, len(devices.machine), ids)
 
 
 def _numbers(mesh: DeviceMesh, machine: Machine | None, whole: bool) -> np.ndarray:
@@ -289,73 +243,15 @@ def _numbers(mesh: DeviceMesh, machine: Machine | None, whole: bool) -> np.ndarr
     return np.array([where[number] for number in mesh.device_ids])
 
 
-@dataclass
-class _Load:
-    """The bytes of an array on each numbered device: before, after, in transit by each cast, kept, sent, received."""
-
-    old: np.ndarray
-    new: np.ndarray
-    out: np.ndarray
-    sent: np.ndarray
-    received: np.ndarray
-    reused: np.ndarray
-    rows: Transfers
-    taken: str
-
-
-def _one_copy(after: Layout) -> Layout:
-    """Return a layout with fewer copies: axes that shard nothing shard a dimension that they divide."""
-    if after.spec is None or after.maximal:
-        return after
-    dims, ways, used = list(after.spec.dims), list(after.ways), set(map(axis_name, after.spec.axes))
-    for name, size in after.mesh.shape.items():
-        place = next((d for d, n in enumerate(after.shape) if n and n % (ways[d] * size) == 0), None)
-        if size > 1 and name not in used and place is not None:
-            dims[place], ways[place] = (*dims[place], name), ways[place] * size
-    changed = tuple(dims) != after.spec.dims
-    return layout(after.shape, after.spec.with_dims(tuple(dims)), after.mesh) if changed else after
-
-
-def _load(before: Layout, after: Layout, ids: tuple[np.ndarray, np.ndarray], places: _Places) -> _Load:
-    """Return the elements of an array on each device."""
-    near = () if places.devices is None else (places.devices.hosts, places.devices.islands)
-    rows = transfers(before, after, *ids, near)
-    moved = rows.senders != rows.receivers
-
-    def spread_out(numbers: np.ndarray, values: Any) -> np.ndarray:
-        return np.bincount(numbers, np.broadcast_to(values, numbers.shape), places.size)
-
-    old, new = spread_out(ids[0], before.elements), spread_out(ids[1], after.elements)
-    kept = spread_out(rows.receivers[~moved], rows.elements[~moved])
-    same_order, same_devices = np.array_equal(*ids), set(ids[0].tolist()) == set(ids[1].tolist())
-    same_tiles = before.shard_shape == after.shard_shape
-    if same_order and np.array_equal(before.starts, after.starts):
-        taken = "nothing"
-    elif same_devices and not same_order and len(ids[1]) > 1:
-        taken = "a program"
-    else:
-        taken = "copies" if same_tiles or len(ids[0]) == 1 else "the host"
-    return _Load(
-        old,
-        new,
-        spread_out(ids[0], before.elements * (before.replica_ids == 0)),
-        spread_out(rows.senders[moved], rows.elements[moved]),
-        spread_out(rows.receivers[moved], rows.elements[moved]),
-        kept * (kept == old) * (kept == new),
-        rows,
-        taken,
-    )
-
-
 def _resharding(
-    arrays: list[_Array], places: _Places, limit: float | None, nowhere: tuple[str, ...], unfed: tuple[str, ...]
+    arrays: list[MovedArray], places: Places, limit: float | None, nowhere: tuple[str, ...], unfed: tuple[str, ...]
 ) -> Resharding:
-    known: dict[Any, tuple[_Load, _Load, Layout]] = {}
+    known: dict[Any, tuple[Load, Load, Layout]] = {}
     for each, ids in zip(arrays, places.ids, strict=True):
         if (key := (id(each.before), id(each.after))) not in known:
-            load, first = _load(each.before, each.after, ids, places), _one_copy(each.after)
+            load, first = load_of(each.before, each.after, ids, places), one_copy(each.after)
             same = first is each.after or load.taken == "nothing"
-            spread = load if same else _load(each.before, first, ids, places)
+            spread = load if same else load_of(each.before, first, ids, places)
             known[key] = load, spread, each.after if same else first
     found = [known[id(each.before), id(each.after)] for each in arrays]
     loads = [load for load, _, _ in found]
@@ -369,9 +265,9 @@ def _resharding(
     machines = places.devices.machines if places.devices else ()
     if limit is None and machines and all(m.chip.hbm_usable_bytes for m in machines):
         limit = min(m.chip.hbm_usable_bytes / m.chip.devices_per_chip for m in machines if m.chip.hbm_usable_bytes)
-    exchanged = _exchanged(loads, narrow)
-    ways = _Ways(arrays, loads, spread, firsts, sizes, places, limit)
-    senders, receivers, nbytes = exchanged
+    rows = exchanged(loads, narrow)
+    ways = Ways(arrays, loads, spread, firsts, sizes, places, limit)
+    senders, receivers, nbytes = rows
     moved = np.flatnonzero(senders != receivers)
     top = moved[np.argsort(-nbytes[moved], kind="stable")[:_MOST_PAIRS]]
     sent, received = (np.bincount(ends[moved], nbytes[moved], places.size) for ends in (senders, receivers))
@@ -385,7 +281,7 @@ def _resharding(
         leaves=leaves,
         nowhere=nowhere,
         unfed=unfed,
-        links=links(places.devices, *exchanged) if places.devices else (),
+        links=links(places.devices, *rows) if places.devices else (),
         pairs=tuple(zip(senders[top].tolist(), receivers[top].tolist(), nbytes[top].tolist(), strict=True)),
         pair_count=len(moved),
         sent_bytes=float(sent.max()),
@@ -401,7 +297,7 @@ def _resharding(
     )
 
 
-def _one_mesh(arrays: list[_Array]) -> DeviceMesh:
+def _one_mesh(arrays: list[MovedArray]) -> DeviceMesh:
     first = arrays[0]
     for each in arrays:
         if each.after.mesh != first.after.mesh:
@@ -412,7 +308,7 @@ def _one_mesh(arrays: list[_Array]) -> DeviceMesh:
     return first.after.mesh
 
 
-def _leaf(each: _Array, load: _Load, size: np.ndarray, narrow: float, first: Layout) -> ReshardedLeaf:
+def _leaf(each: MovedArray, load: Load, size: np.ndarray, narrow: float, first: Layout) -> ReshardedLeaf:
     sharded = [max(side.ways, default=1) > 1 for side in (each.before, each.after)]
     specs = [None if side.spec is None else str(side.spec.canonical()) for side in (each.before, each.after)]
     return ReshardedLeaf(
@@ -435,24 +331,7 @@ def _leaf(each: _Array, load: _Load, size: np.ndarray, narrow: float, first: Lay
     )
 
 
-def _exchanged(loads: list[_Load], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bytes that pairs of devices exchange in all arrays: senders, receivers, bytes."""
-    totals: dict[int, tuple[_Load, float]] = {}
-    for load, size in zip(loads, sizes.tolist(), strict=True):
-        totals[id(load)] = load, totals.get(id(load), (load, 0.0))[1] + size
-    if not totals:
-        none = np.zeros(0, np.int64)
-        return none, none, np.zeros(0)
-    senders, receivers = (
-        np.concatenate([getattr(load.rows, end) for load, _ in totals.values()]) for end in ("senders", "receivers")
-    )
-    nbytes = np.concatenate([load.rows.elements * size for load, size in totals.values()])
-    width = int(max(senders.max(initial=0), receivers.max(initial=0))) + 1
-    keys, which = np.unique(senders * width + receivers, return_inverse=True)
-    return keys // width, keys % width, np.bincount(which.reshape(-1), nbytes, len(keys))
-
-
-def _notes(leaves: tuple[ReshardedLeaf, ...], places: _Places) -> Iterator[str]:
+def _notes(leaves: tuple[ReshardedLeaf, ...], places: Places) -> Iterator[str]:
     if any(leaf.taken == "the host" for leaf in leaves):
         yield (
             "jax.device_put takes an array through the host if the devices or their order stay the same and the shards "
@@ -461,155 +340,3 @@ def _notes(leaves: tuple[ReshardedLeaf, ...], places: _Places) -> Iterator[str]:
     if any(leaf.dtype != leaf.new_dtype for leaf in leaves):
         yield "Bytes sent are those of the narrower element type."
     yield "The code is for one process that addresses all devices."
-
-
-@dataclass(frozen=True)
-class _Ways:
-    """The ways of moving some arrays, with their bytes on each device."""
-
-    arrays: list[_Array]
-    loads: list[_Load]
-    spread: Sequence[_Load]
-    firsts: Sequence[Layout]
-    sizes: np.ndarray
-    places: _Places
-    limit: float | None
-
-    def every(self) -> Iterator[ReshardWay]:
-        names = [JIT] * all(np.array_equal(*ids) for ids in self.places.ids) + [PUT, PIECES, HOST]
-        names += [SPREAD] * any(first is not each.after for first, each in zip(self.firsts, self.arrays, strict=True))
-        for cast in ("before", "after") if (self.sizes[:, 0] != self.sizes[:, 1]).any() else ("",):
-            for name in names:
-                way = self._way(name, cast, False)
-                if name == PUT or way.fits is not False:
-                    yield way
-                if way.fits is False and name != HOST and len(self.arrays) > 1:
-                    yield self._way(name, cast, True)
-
-    def _way(self, name: str, cast: str, chunked: bool) -> ReshardWay:
-        travel = self.sizes[:, 0 if cast == "after" else 1][:, None]
-        used = self.spread if name == SPREAD else self.loads
-        table = lambda field: np.array([getattr(load, field) for load in self.loads])  # noqa: E731
-        changes = (self.sizes[:, 0] != self.sizes[:, 1])[:, None]
-        old, new = table("old") * self.sizes[:, :1], table("new") * self.sizes[:, 1:]
-        between = table("new" if cast == "after" else "old") * travel * changes
-        passed = [
-            load.sent + load.received + load.new * (load is not end) for load, end in zip(used, self.loads, strict=True)
-        ]
-        transit = np.array(passed) * travel if name in (PIECES, SPREAD) else 0.0
-        by_put = np.array([load.taken in ("nothing", "copies") for load in self.loads])[:, None]
-        reused = table("reused") * travel * (1.0 if name == PIECES else by_put if name == PUT else 0.0)
-        through = np.array([name == HOST or (name == PUT and load.taken == "the host") for load in self.loads])
-        extra, limit = between + transit + new - reused, math.inf
-        if name == HOST:  # which frees each array before the next
-            back = new + between if cast == "after" else new
-            extra, limit = np.maximum(between if cast == "before" else 0.0, back - old).clip(0), -math.inf
-        elif chunked and self.limit is not None:
-            limit = self.limit
-        chunks, peak = _chunks(old, new, extra, limit)
-        if name == JIT:
-            seconds, formula = self._by_collectives([each.before for each in self.arrays], cast)
-        else:
-            seconds, formula = self._seconds(used, through, travel[:, 0])
-        if name == SPREAD and seconds is not None:
-            gathered, more = self._by_collectives(self.firsts, cast)
-            seconds, formula = None if gathered is None else seconds + gathered, f"{formula}; then {more}"
-        sides = [np.unique(np.concatenate([pair[side] for pair in self.places.ids])) for side in (0, 1)]
-        peaks = [float(peak[side].max()) for side in sides]
-        whole = sum(
-            np.prod(a.before.shape) * size
-            for a, size, host in zip(self.arrays, travel[:, 0], through, strict=True)
-            if host
-        )
-        return ReshardWay(
-            name=name,
-            cast=cast,
-            chunks=chunks,
-            seconds=seconds,
-            formula=formula,
-            before_peak=peaks[0],
-            after_peak=peaks[1],
-            host_bytes=float(whole),
-            fits=None if self.limit is None else max(peaks) <= self.limit,
-        )
-
-    def _seconds(self, used: Sequence[_Load], through: np.ndarray, travel: np.ndarray) -> tuple[float | None, str]:
-        """Return the seconds of a way whose arrays go `through` the host or over links between devices."""
-        devices = self.places.devices
-        if devices is None:
-            return None, ""
-        found: list[ReshardLink] = []
-        for host in (False, True):
-            loads = [load for load, there in zip(used, through, strict=True) if there == host]
-            sizes = travel[through == host]
-            if not loads:
-                continue
-            rows = _exchanged(loads, sizes)
-            if not host:
-                found += links(devices, *rows)[:1]
-                continue
-            out, back = (sum(getattr(x, end) * n for x, n in zip(loads, sizes, strict=True)) for end in ("out", "new"))
-            if (hosted := through_hosts(devices, np.asarray(out), np.asarray(back), rows)) is None:
-                return None, "not known: the vendor does not publish the rate to the host"
-            found += hosted
-        return sum(link.seconds or 0.0 for link in found), " + ".join(f"{x.kind}: {x.formula}" for x in found)
-
-    def _by_collectives(self, starts: Sequence[Layout], cast: str) -> tuple[float | None, str]:
-        """Return the seconds of the collectives that Shardy chooses from these layouts to those after, one by one."""
-        if self.places.devices is None:
-            return None, ""
-        known: dict[Any, list[Collective] | None] = {}
-        totals: dict[str, float] = {}
-        for start, each in zip(starts, self.arrays, strict=True):
-            dtype = each.dtype if cast == "after" else each.new_dtype
-            key = id(start), id(each.after), dtype
-            if key not in known:
-                known[key] = _collectives(start, each.after, dtype, self.places.devices.machines[-1])
-            if (steps := known[key]) is None:
-                return None, f"not known: the collectives of {each.name or 'the array'}"
-            for step in steps:
-                what = f"{step.kind} over {axes_words(step.axes)}"
-                totals[what] = totals.get(what, 0.0) + (step.seconds or 0.0)
-        return sum(totals.values()), " + ".join(f"{what} {format_seconds(total)}" for what, total in totals.items())
-
-
-def _chunks(old: np.ndarray, new: np.ndarray, extra: np.ndarray, limit: float) -> tuple[tuple[int, ...], np.ndarray]:
-    """Return the fewest chunks, of arrays in this order, that keep the peak within the limit if that is possible, and
-    the most bytes on each device: arrays that have not moved yet, those that have, and `extra` of the chunk under way.
-
-    Each chunk takes as many arrays as it can. That is fewest: a later start never needs more for the same end.
-    """
-    chunks, at, left, peak = [], 0, old.sum(axis=0), np.zeros(old.shape[1])
-    sums = np.cumsum(extra, axis=0)
-    while at < len(old):
-        base, count = left - (sums[at - 1] if at else 0.0), 1
-        if limit > 0:
-            totals = (base + sums[at:]).max(axis=1)
-            count = max(1, int(np.searchsorted(totals, limit, side="right")))
-        part = slice(at, at + count)
-        peak = np.maximum(peak, base + sums[at + count - 1])
-        left, at = left - old[part].sum(axis=0) + new[part].sum(axis=0), at + count
-        chunks.append(count)
-    return tuple(chunks), np.maximum(peak, left)
-
-
-def _collectives(before: Layout, after: Layout, dtype: str, machine: Machine) -> list[Collective] | None:
-    """Return the collectives between two layouts with their seconds; None if one of these is not known."""
-    found = []
-    for step in moves_between(before, after).steps:
-        if step.kind == "slice":
-            continue
-        if step.before is None or step.after is None or step.edges or after.mesh.size != machine.size:
-            return None
-        ends = [layout(before.shape, spec, after.mesh) for spec in (step.before, step.after)]
-        one = Collective(
-            kind=step.kind,
-            axes=step.axes,
-            dtype=dtype,
-            shape=ends[1].shard_shape,
-            operand_bytes=ends[0].bytes_per_device(dtype),
-            result_bytes=ends[1].bytes_per_device(dtype),
-            count=1,
-        )
-        found.append(with_seconds(one, after.mesh, machine))
-    return found if all(each.seconds is not None for each in found) else None
