@@ -155,7 +155,9 @@ class Resharding(Displayed):
         """
         way = way or self.ways[0]
         if lost := next((leaf for leaf in self.leaves if leaf.after is None), None):
-            raise ShardvizError(f"{lost.new_name}: no PartitionSpec expresses its sharding; give it one in `after`")
+            raise ShardvizError(
+                f"{lost.new_name or 'array'}: no PartitionSpec expresses its sharding; give it one in `after`"
+            )
         rows, start = "", 0
         for count in way.chunks:
             chunk = self.leaves[start : start + count]

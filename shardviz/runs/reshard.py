@@ -173,7 +173,7 @@ def _is_array(leaf: Any) -> bool:
 
 def _array(name: str, new_name: str, old: _Given, new: _Given, dtype: Any, known: dict[Any, Layout]) -> MovedArray:
     """Return an array whose layouts are those in `known` where an equal one is; raise as `reshard` does."""
-    paths = name if name == new_name else f"{name} → {new_name}"
+    paths = (name or "array") if name == new_name else f"{name} → {new_name}"
     if old.shape != new.shape:
         raise ShardvizError(
             f"{paths}: shape {old.shape} before, {new.shape} after; give trees whose arrays have equal shapes, or "
@@ -310,7 +310,12 @@ def _one_mesh(arrays: list[MovedArray]) -> DeviceMesh:
 
 def _leaf(each: MovedArray, load: Load, size: np.ndarray, narrow: float, first: Layout) -> ReshardedLeaf:
     sharded = [max(side.ways, default=1) > 1 for side in (each.before, each.after)]
-    specs = [None if side.spec is None else str(side.spec.canonical()) for side in (each.before, each.after)]
+    specs = [
+        None
+        if side.spec is None or not all(isinstance(axis, str) for axis in side.spec.axes)
+        else str(side.spec.canonical())
+        for side in (each.before, each.after)
+    ]
     return ReshardedLeaf(
         name=each.name,
         new_name=each.new_name,
