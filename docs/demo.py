@@ -19,6 +19,7 @@ import re
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -41,7 +42,7 @@ ROOT = Path(__file__).parents[1]
 SITE = Path(__file__).parent / "site"
 LEVEL = "partitioned"
 TARGETS = ("tpu v5e:8x8", "gpu h100:8x8")
-MESHES = {(8, 8): 0.5, (8, 4): 0.25, (16, 4): 0.25}
+MESHES = {(8, 8): 0.6, (8, 4): 0.2, (16, 4): 0.2}
 """Sizes of the axes `data` and `model` → their share of the states."""
 STATES = 220
 FIXED = 6
@@ -82,7 +83,7 @@ class Pool:
     """JSON values that stand once, however many states have them.
 
     >>> pool = Pool()
-    >>> pool.of({"a": [1, "a text that many states have, and that is longer than the number by which it is found again"]})
+    >>> pool.of({"a": [1, "a text of many states, which is longer than the number by which it is found again" * 2]})
     {'$': 2}
     >>> [type(value).__name__ for value in pool.values]
     ['str', 'list', 'dict']
@@ -131,11 +132,17 @@ def key_of(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def as_json(value: Any) -> Any:
+    """Return a value as the page gets it."""
+    return json.loads(key_of(value))
+
+
 def opened() -> Explorer:
     """Return the explorer of the step at its first state."""
     mesh = dict(zip(("data", "model"), next(iter(MESHES)), strict=True))
     explorer = sv.explore(sv.gallery.llama("8b", mesh=mesh), target=TARGETS[0], level=LEVEL, timeout=PATIENCE)
     explorer.wait(LEVEL, PATIENCE)
+    explorer.comm = None  # nobody is told of each trait, which takes longer than to build it
     explorer.wants = "dimensions"
     say(explorer, op="offer_presets")
     return explorer
@@ -183,7 +190,7 @@ def edits(now: Snapshot, dimensions: list[Any]) -> Iterator[tuple[Edit, Plan, st
                 yield {"op": "resize_axis", "name": name, "size": to}, now.plan, target
     for row in dimensions:
         axes = row["axes"]
-        more = [[*axes, name] for name, choice in zip(sizes, row["choices"], strict=True) if choice == 1]
+        more = [[*axes, name] for name, why in zip(sizes, row["choices"], strict=True) if not isinstance(why, str)]
         less = [[*axes[:n], *axes[n + 1 :]] for n in range(len(axes))] if len(axes) > 1 else []
         for wanted in (*more, *([[]] if axes else []), *less):
             yield {"op": "cut_dimension", "name": row["name"], "axes": wanted}, now.plan, target
@@ -214,27 +221,28 @@ class Recorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.explorer.close()
+        self.explorer.state.close()
 
     def _walk(self) -> None:
         first = State((), self.explorer.state.now, 0.0)
-        count, waiting = 0, [(0.0, 0, first, dict[str, Any](), key_of_state(first.now))]
+        count, waiting = 0, [(0.0, 0, first, dict[str, Any](), key_of_state(first.now), first.now.plan.mesh.sizes)]
         left = {mesh: max(1, round(share * self.most / len(TARGETS))) for mesh, share in MESHES.items()}
         while waiting and len(self.states) < self.most:
-            cost, _, parent, edit, key = heapq.heappop(waiting)
-            if key in self._numbers:
+            cost, _, parent, edit, key, mesh = heapq.heappop(waiting)
+            if key in self._numbers or not left[mesh]:
                 continue
             state = self._reached(parent, edit, cost) if edit else parent
-            left[state.now.plan.mesh.sizes] -= 1
+            left[mesh] -= 1
             self._record(state)
             for target in TARGETS[1:]:
                 to = MachineChoice.of(machine_of(target), state.now.plan.mesh).target
                 self._record(self._reached(state, {"op": "set_target", "target": to}, cost))
-            rank = 0
+            ranks: Counter[str] = Counter()  # the first drag, the first preset and the first size are equally near
             for each, to, mesh in self._leads(state.now, self._dimensions[self._numbers[key]]):
-                if to not in self._numbers and left[mesh] > 0 and each["op"] != "set_target":
-                    count, rank = count + 1, rank + (each["op"] == "cut_dimension")
-                    heapq.heappush(waiting, (cost + 1 + rank / 8, count, state, each, to))
+                if to not in self._numbers and left[mesh] and each["op"] != "set_target":
+                    count += 1
+                    heapq.heappush(waiting, (cost + 1 + ranks[each["op"]] / 8, count, state, each, to, mesh))
+                    ranks[each["op"]] += 1
 
     def _reached(self, parent: State, edit: Edit, cost: float) -> State:
         restore(self.explorer, parent.now)
@@ -349,7 +357,8 @@ _PAGE = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" content="light dark">
 <title>shardviz without a kernel</title><style>{style}</style></head><body>
 <header><b>shardviz without a kernel:</b> {about} Drop an axis on a dimension, take a preset, halve an axis, choose the
-GPU. <span id="said" role="status"></span><br>To ask anything, in a clone: <code>{install}</code> <code>{opens}</code></header>
+GPU. <span id="said" role="status"></span><br>
+To ask anything, in a clone: <code>{install}</code> <code>{opens}</code></header>
 <noscript>This page needs JavaScript, and nothing else: no kernel and no network.</noscript>
 <div id="app"></div>
 <script type="text/plain" id="record">{record}</script>
@@ -368,7 +377,9 @@ def page_of(record: dict[str, Any]) -> str:
     """Return the page: it runs its own script by its hash, and loads nothing."""
     about = f"{len(record['states'])} recorded answers about a Llama 3 8B train step."
     packed = base64.b64encode(zlib.compress(key_of(record).encode(), 9)).decode()
-    script = f"{bundle.module()}\n{(SITE / 'demo.js').read_text(encoding='utf-8')}".replace("export default", "const page =")
+    script = f"{bundle.module()}\n{(SITE / 'demo.js').read_text(encoding='utf-8')}".replace(
+        "export default", "const page ="
+    )
     assert "</script" not in script and "<!--" not in script
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'"
@@ -380,8 +391,8 @@ def page_of(record: dict[str, Any]) -> str:
 
 
 def demo_page(states: int = STATES) -> str:
-    """Return the page of so many states, recorded now."""
-    with Recorder(states) as recorder:
+    """Return the page of so many states, recorded now; of few states without fixes."""
+    with Recorder(states, FIXED * states // STATES) as recorder:
         return page_of(recorder.record())
 
 
