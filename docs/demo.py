@@ -35,6 +35,7 @@ from shardviz.explorer.snapshot import Snapshot
 from shardviz.page import bundle
 from shardviz.page.explorer import VIEWS, Explorer
 from shardviz.page.payload import pane
+from shardviz.paint.json import json_of
 from shardviz.plan.plan import Plan
 from shardviz.view.document import Document, paragraph
 
@@ -319,8 +320,10 @@ def shown(explorer: Explorer) -> dict[str, Any]:
     values |= rest | {"bySelection": by_name, "rosetta": notations, "stages": stages}
     values["status"] = {**values["status"], "seq": 0, "seconds": "recorded", "undo": 0, "redo": 0}
     if now.tried_fixes.of != now.plan:
-        said = values["most"]["said"].partition(";")[0]
-        values["most"] = {**values["most"], "said": f"{said}; what helps was not recorded here"}
+        most, none = values["most"], paragraph("What helps was tried for the first plans of this recording only.")
+        document = {**most["document"], "blocks": [*json_of(Document.of(none))["blocks"], *most["document"]["blocks"]]}
+        said = f"{most['said'].partition(';')[0]}; what helps was not recorded here"
+        values["most"] = {**most, "said": said, "document": document}
     offers = explorer.offers
     say(explorer, op="close_offers")
     values["offers"] = [explorer.offers, offers]

@@ -43,7 +43,13 @@ function recorded({ pool, states, ofSelection, words }, say) {
     const state = traits(at);
     if (key in own) return own[key];
     if (key === "offers") return value(deep(state.offers)[Number(offered)]);
-    if (key === "lines") return Object.fromEntries(own.opened.map((/** @type {string} */ line) => [line, value(deep(state.lines)[line])]).filter((/** @type {any[]} */ [, of]) => of));
+    if (key === "lines") {
+      return Object.fromEntries(
+        own.opened.map((/** @type {string} */ line) => [line, value(deep(state.lines)[line])]).filter((
+          /** @type {any[]} */ [, of],
+        ) => of),
+      );
+    }
     if (ofSelection.includes(key)) return value(deep(deep(deep(state.bySelection)[own.selected])[key]));
     return value(state[key]);
   }
@@ -52,7 +58,7 @@ function recorded({ pool, states, ofSelection, words }, say) {
   function answer(seq = own.status?.seq ?? 0, kind = "") {
     const error = kind ? { place: "recording", subject: null, dimension: null, message: words[kind], ways: [] } : null;
     own.status = { ...value(traits(at).status), seq, undo: past.length, redo: ahead.length, error };
-    say(kind ? "Not recorded." : `State ${at + 1} of ${states.length}, recorded at level ${own.status.level}.`);
+    say(kind ? "Not recorded." : `State ${at + 1} of ${states.length}, level ${own.status.level}.`);
     fire("change:status");
   }
 
@@ -93,7 +99,9 @@ function recorded({ pool, states, ofSelection, words }, say) {
   function set(key, wanted) {
     if (JSON.stringify(own[key]) === JSON.stringify(wanted)) return;
     const all = deep(traits(at).bySelection);
-    const narrowed = key === "query" ? Object.values(wanted).some(Boolean) : ["span", "device", "reading"].includes(key);
+    const narrowed = key === "query"
+      ? Object.values(wanted).some(Boolean)
+      : ["span", "device", "reading"].includes(key);
     if (narrowed || (key === "selected" && !(wanted in all))) return answer(undefined, "look");
     own[key] = wanted;
     fire(`change:${key}`);
@@ -106,11 +114,14 @@ function recorded({ pool, states, ofSelection, words }, say) {
     get,
     set,
     save_changes() {},
-    on: (/** @type {string} */ event, /** @type {() => void} */ listener) => void (listeners[event] ??= new Set()).add(listener),
+    on: (/** @type {string} */ event, /** @type {() => void} */ listener) =>
+      void (listeners[event] ??= new Set()).add(listener),
     off: (/** @type {string} */ event, /** @type {() => void} */ listener) => void listeners[event]?.delete(listener),
     send(/** @type {any} */ message) {
       if (message.edit) queueMicrotask(() => take(message.edit, message.seq));
-      else if (["html", "json"].includes(message.ask)) fire("msg:custom", { file: { name: "", text: "", why: words.file } });
+      else if (["html", "json"].includes(message.ask)) {
+        fire("msg:custom", { file: { name: "", text: "", why: words.file } });
+      }
     },
   };
 }

@@ -41,7 +41,10 @@ def facts(recorder, number):
 
 
 def compared(demo, recorder, states):
-    """The traits in which a new explorer that follows the same edits differs from the record, by state."""
+    """The traits in which a new explorer that follows the same edits differs from the record, by state.
+
+    Of presets the names are compared: their level is the highest that the engine was asked for before.
+    """
     explorer, differ = demo.opened(), {}
     try:
         first = explorer.state.now
@@ -53,6 +56,10 @@ def compared(demo, recorder, states):
             demo.say(explorer, op="offer_presets")
             explorer.state.put(changed=frozenset())
             live, record = demo.as_json(demo.shown(explorer)), value_of(recorder.pool.values, state.shown)
+            for each in (live, record):
+                each["offers"] = sorted(
+                    str(row.get("sel")) for row in each["offers"][1]["document"]["blocks"][0]["rows"]
+                )
             if names := sorted(name for name in live.keys() | record.keys() if live.get(name) != record.get(name)):
                 differ[number] = names
     finally:
