@@ -274,7 +274,7 @@ def demo_page() -> str:
     assert spec is not None and spec.loader is not None
     demo = sys.modules["shardviz_demo"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(demo)
-    return demo.demo_page(int(os.environ.get("SHARDVIZ_DEMO_STATES", demo.STATES)))
+    return demo.demo_page(int(os.environ.get("SHARDVIZ_DEMO_STATES") or demo.STATES))
 
 
 def named(match: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def few(demo):
         yield recorder
 
 
-def value_of(pool, of):
+def value_of(pool, of) -> Any:
     """A value with what it has of the pool, as `docs/site/demo.js` reads it."""
     if isinstance(of, list):
         return [value_of(pool, part) for part in of]
