@@ -360,7 +360,8 @@ _PAGE = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" content="light dark">
 <title>shardviz without a kernel</title><style>{style}</style></head><body>
 <header><b>shardviz without a kernel:</b> {about} Drop an axis on a dimension, take a preset, halve an axis, choose the
-GPU.<br><span id="said" role="status"></span> To ask anything, in a clone: <code>{install}</code> <code>{opens}</code></header>
+GPU.<br>
+<span id="said" role="status"></span> To ask anything, in a clone: <code>{install}</code> <code>{opens}</code></header>
 <noscript>This page needs JavaScript, and nothing else: no kernel and no network.</noscript>
 <div id="app"></div>
 <script type="text/plain" id="record">{record}</script>
