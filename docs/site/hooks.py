@@ -12,13 +12,16 @@ from __future__ import annotations
 import ast
 import contextlib
 import html
+import importlib.util
 import io
 import json
 import linecache
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +245,7 @@ def on_files(files, config):
         files.append(File.generated(config, name, content=markdown.replace(".ipynb)", ".md)")))
     files.append(File.generated(config, "lessons/index.md", content=LESSONS + "\n".join(titles)))
     files.append(File.generated(config, "explorers/first_light.html", content=explorer_page()))
+    files.append(File.generated(config, "explorers/demo.html", content=demo_page()))
     for verb in SCHEMAS:
         files.append(File.generated(config, f"schemas/{verb}.json", content=json.dumps(schema_of(verb), indent=1)))
     return files
@@ -261,6 +265,16 @@ def explorer_page() -> str:
     text = saved(explorer.save)
     explorer.close()
     return text
+
+
+@cache
+def demo_page() -> str:
+    """The explorer without a kernel; SHARDVIZ_DEMO_STATES says how many states it has, where a few will do."""
+    spec = importlib.util.spec_from_file_location("shardviz_demo", ROOT / "docs" / "demo.py")
+    assert spec is not None and spec.loader is not None
+    demo = sys.modules["shardviz_demo"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    return demo.demo_page(int(os.environ.get("SHARDVIZ_DEMO_STATES") or demo.STATES))
 
 
 def named(match: re.Match[str]) -> str:

@@ -55,7 +55,7 @@ def site(tmp_path_factory) -> Path:
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
         cwd=ROOT,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "SHARDVIZ_DEMO_STATES": "4"},
         capture_output=True,
         text=True,
     )

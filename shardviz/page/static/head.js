@@ -52,7 +52,7 @@ function Level() {
     Object.assign(clock, { status, busy });
   }
   useTicks(busy);
-  const took = typeof seconds === "number" ? secondsText(1000 * seconds) : "";
+  const took = typeof seconds === "number" ? secondsText(1000 * seconds) : seconds ?? "";
   const said = ui`<span class="sv-clock">${busy ? secondsText(performance.now() - clock.started) : took}</span>`;
   const bad = status.status === "stopped" || status.status === "failed";
   const stop = ui`<button class="sv-stop" data-testid="stop" title="stop the compile; what is known stays"

@@ -208,7 +208,8 @@ export interface Status {
   redo: number;
   /** The number of the last edit that is answered. */
   seq: number;
-  seconds: number | null;
+  /** How long the answer took; a recorded answer says so instead. */
+  seconds: number | string | null;
 }
 
 export interface Machines {

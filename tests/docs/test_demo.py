@@ -1,0 +1,145 @@
+"""The demo without a kernel: its page answers as the record does, and the record as the live engine."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scripts import loaded
+
+FEW = 10
+HEAD = "[data-testid=shardviz] .sv-facts"
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return loaded("docs/demo.py")
+
+
+@pytest.fixture(scope="module")
+def few(demo):
+    """A small recording: the first state, a drag, a preset and two more meshes, each on two machines."""
+    with demo.Recorder(FEW, fixed=0) as recorder:
+        yield recorder
+
+
+def value_of(pool, of) -> Any:
+    """A value with what it has of the pool, as `docs/site/demo.js` reads it."""
+    if isinstance(of, list):
+        return [value_of(pool, part) for part in of]
+    if not isinstance(of, dict):
+        return of
+    return value_of(pool, pool[of["$"]]) if "$" in of else {key: value_of(pool, of[key]) for key in of}
+
+
+def facts(recorder, number):
+    """What the page's head has to show of a state."""
+    pool, shown = recorder.pool.values, recorder.states[number].shown
+    blocks = value_of(pool, shown)["head"]["verdict"]["blocks"]
+    step = next(block for block in blocks if block.get("name") == "top-step")
+    return step["pieces"][0]["t"]
+
+
+def compared(demo, recorder, states):
+    """The traits in which a new explorer that follows the same edits differs from the record, by state.
+
+    Of presets the names are compared: their level is the highest that the engine was asked for before.
+    """
+    explorer, differ = demo.opened(), {}
+    try:
+        first = explorer.state.now
+        for number, state in enumerate(states):
+            demo.restore(explorer, first)
+            demo.follow(explorer, state.path)
+            if state.now.tried_fixes.of == state.now.plan:
+                demo.say(explorer, op="try_fixes")
+            demo.say(explorer, op="offer_presets")
+            explorer.state.put(changed=frozenset())
+            live, record = demo.as_json(demo.shown(explorer)), value_of(recorder.pool.values, state.shown)
+            for each in (live, record):
+                each["offers"] = sorted(
+                    str(row.get("sel")) for row in each["offers"][1]["document"]["blocks"][0]["rows"]
+                )
+            if names := sorted(name for name in live.keys() | record.keys() if live.get(name) != record.get(name)):
+                differ[number] = names
+    finally:
+        explorer.state.close()
+    return differ
+
+
+def test_what_is_recorded_is_what_the_live_engine_answers(demo, few):
+    assert len(few.states) == FEW
+    assert {each.now.machine.machine.chip.kind for each in few.states} == {"tpu", "gpu"}
+    assert len({each.now.plan.mesh.sizes for each in few.states}) == 3
+    assert compared(demo, few, few.states[1::4]) == {}
+
+
+def test_an_edit_leads_to_the_state_of_its_plan(demo, few):
+    """Whatever the way there, the live engine's plan after an edit is the plan of the state that the page goes to."""
+    explorer = few.explorer
+    edges = [(state, edit, to) for state in few.states for edit, to in state.edits.items()]
+    assert {demo.json.loads(edit)["op"] for _, edit, _ in edges} >= {"cut_dimension", "take_offer", "set_target"}
+    for state, edit, to in edges[:: max(1, len(edges) // 8)]:
+        demo.restore(explorer, state.now)
+        demo.say(explorer, **demo.json.loads(edit))
+        assert demo.key_of_state(explorer.state.now) == demo.key_of_state(few.states[to].now), edit
+
+
+@pytest.mark.long
+@pytest.mark.timeout(5400)
+def test_all_that_is_recorded_is_what_the_live_engine_answers(demo):
+    with demo.Recorder() as recorder:
+        assert len(recorder.states) >= 200
+        assert len(demo.page_of(recorder.record())) < 5e6
+        assert compared(demo, recorder, recorder.states) == {}
+
+
+OTHER_SCRIPT = "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))"
+
+
+def drop(page, axis, name):
+    page.locator(f"[data-testid=mesh-axis-{axis}] .sv-grip").drag_to(page.get_by_test_id(f"dim-{name}"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_played_from_the_disk(demo, few, browser, tmp_path: Path, scheme):
+    """A drag, a preset and an edit that was not recorded: from a file, with nothing but the page's own script."""
+    file = tmp_path / "demo.html"
+    file.write_text(demo.page_of(few.record()), encoding="utf-8")
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
+    page = context.new_page()
+    troubles, asked = [], []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda message: troubles.append(message.text))  # a broken policy is told here
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file.as_uri())
+    at = partial(page.get_by_test_id)
+    at("shardviz").wait_for()
+    assert ("sv-dark" in at("shardviz").get_attribute("class")) == (scheme == "dark")
+    edits = few.states[0].edits
+    drag = next(demo.json.loads(key) for key in edits if '"cut_dimension"' in key)
+    drop(page, drag["axes"][-1], drag["name"])
+    to = edits[demo.key_of(drag)]
+    page.get_by_text(f"State {to + 1} of {FEW}").wait_for()
+    assert facts(few, to) in page.locator(HEAD).inner_text()
+    assert "partitioned" in at("level").inner_text() and "recorded" in at("level").inner_text()
+    at("undo").click()
+    at("presets").click()
+    offer = next(demo.json.loads(key)["offer"] for key in edits if '"take_offer"' in key)
+    at(f"take-{offer}").click()
+    page.get_by_text(f"State {edits[demo.key_of({'op': 'take_offer', 'offer': offer})] + 1} of {FEW}").wait_for()
+    for tab in ("timeline", "memory", "collectives", "shards", "machine"):
+        at(f"tab-{tab}").click()
+        assert len(at(f"panel-{tab}").inner_text()) > 100
+    before = page.locator(HEAD).inner_text()
+    at("find-best").click()
+    said = at("recording-error").inner_text()
+    assert "not recorded" in said and all(command in said for command in demo.commands())
+    assert page.locator(HEAD).inner_text() == before
+    at("keep-html").click()
+    assert "saves no files" in at("kept").inner_text()
+    assert not troubles and asked == [file.as_uri()]
+    page.evaluate(OTHER_SCRIPT)
+    assert page.evaluate("window.ran") is None and "Content Security Policy" in troubles[0]
+    context.close()
