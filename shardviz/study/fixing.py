@@ -57,8 +57,8 @@ _MOST = 0.5
 _UNFORESEEN = 0.1
 """The partitioner is asked about a dropped constraint if the predicted step grows by less than this share."""
 _EQUAL = 1e-6
-_MUCH, _TARGETED = 0.2, 2
-"""Minimum share of the step that a fix without a warning must save to be compiled for the target, and how many are."""
+_FIRST = 3
+"""How many of the first fixes the target's compiler confirms, where it is installed."""
 
 
 class Wanted(TypedDict, total=False):
@@ -156,7 +156,7 @@ class Judged:
             return ""  # a plan that fits may be slower than a plan that does not run
         lighter = self.needed < other.needed * (1 - _WORTH)
         if self.step is not None and other.step is not None:
-            longer = self.step > other.step * (1 + _EQUAL)
+            longer = self.step > other.step * (1 + (_WORTH if lighter else _EQUAL))
             if longer and lighter:
                 more = format_seconds(self.step - other.step)
                 return f"it needs less memory, but the step is {more} longer"
@@ -255,7 +255,7 @@ class Fixing(Trying[Fixes]):
         self._target = "cpu" if machine is None else machine.text
         resolved = resolve_target(self._target, report.mesh)
         self._judge = Judge(machine, resolved.lowered_for)
-        self._compiler, self._targeted = not resolved.missing, 0
+        self._compiler = not resolved.missing
         self._changes: dict[Plan, tuple[Judged, Change]] = {}
         self._proposals = Proposals(self.program, report, machine, plan, findings)
         self._fixes: list[Fix] = []
@@ -321,7 +321,7 @@ class Fixing(Trying[Fixes]):
         self._finished = not self.stopped
         for change in self._untried:
             self._refuse(change, "not tried: the time was over")
-        for _, change in self._due:
+        for _, change in (each for each in self._due if each[1].plan not in self._changes):
             self._refuse(change, "it helps at level propagated; the time was over before a compiler confirmed it")
         yield self.state
 
@@ -350,12 +350,7 @@ class Fixing(Trying[Fixes]):
             self._due.append(each)
             if self.stopped:
                 continue
-            level = self._level(*each, base)
-            self._ask(self.plan, level)
-            if self._in_worker(each[1]):
-                self._send(each[1], self._target, level)
-            else:
-                self._ask(each[1].plan, level)
+            self._ask_both(each[1], self._level(*each, base))
 
     def _judged(self, change: Change) -> Generator[Step, None, Any]:
         """Return the score of a change, from its worker or computed here; None if the search was stopped."""
@@ -467,29 +462,34 @@ class Fixing(Trying[Fixes]):
             if self.stopped:
                 return
             self._due.remove((judged, change))
-            if (fix := self._confirm(change, judged, base)) is not None:
+            fix = self._confirm(change, judged, base)
+            if (judged, change) in self._due:  # a higher level decides
+                continue
+            before = self._changes.pop(change.plan, None)
+            self._fixes = [each for each in self._fixes if each.plan != change.plan]
+            if fix is not None:
                 self._fixes.append(fix)
                 self._changes[fix.plan] = judged, change
+            if fix is not None or before is not None:
                 yield self.state
 
     def _asks_compiler(self) -> bool:
-        """Ask the target's compiler about the fix that saves most, if it saves much and no warning suggests it.
+        """Ask the target's compiler about the first fixes that it has not confirmed; return whether it was asked."""
+        first = [fix for fix in self.state.fixes[:_FIRST] if fix.level == "partitioned"] if self._compiler else []
+        asked = [self._changes[fix.plan] for fix in first if fix.plan not in self._through]
+        for judged, change in asked:
+            self._due.append((judged, change))
+            self._ask_both(change, "compiled")
+        return bool(asked)
 
-        Return whether the compiler was asked.
-        """
-        best = max(self._fixes, key=lambda m: m.seconds or 0.0, default=None)
-        if best is None or best.level != "partitioned" or not self._compiler or self._targeted == _TARGETED:
-            return False
-        judged, change = self._changes[best.plan]
-        much = (best.seconds or 0.0) >= _MUCH * (best.step or 0.0) > 0
-        if not much or self._in_worker(change) or any(f.severity != "note" for f in best.findings):
-            return False
-        self._targeted += 1
-        self._fixes.remove(best)
-        self._due.append((judged, change))
-        for each in (self.plan, change.plan):
-            self._ask(each, "compiled")
-        return True
+    def _ask_both(self, change: Change, level: str) -> None:
+        """Request the reports of a level of the plan and of a change."""
+        self._ask(self.plan, level)
+        if self._in_worker(change):
+            self._through |= {change.plan} if level == "compiled" else set()
+            self._send(change, self._target, level)
+        else:
+            self._ask(change.plan, level)
 
     def _confirm(self, change: Change, judged: Judged, base: Judged) -> Fix | None:
         """Return the fix at the highest level that has both reports; None if it does not help there."""
@@ -524,10 +524,9 @@ class Fixing(Trying[Fixes]):
             if sides[1].needed > sides[0].needed * (1 - STEP_ERROR):
                 self._refuse(change, f"it saves less of the step than level {level} is off by")
                 return None
-            if self._compiler and change.plan not in self._through and not self._in_worker(change):
+            if self._compiler and change.plan not in self._through:
                 self._due.append((judged, change))
-                for each in plans:
-                    self._ask(each, "compiled")
+                self._ask_both(change, "compiled")
                 return None
         own = self._pair(plans, self.report.level) or reports
         saved = None if step is None else -(step.difference or 0.0)

@@ -1,0 +1,128 @@
+"""Of bad plans the first two rows name the cause, and following the first fix leads to the step of the expert's plan.
+
+    python -m tests.study.test_bad_plans [name ...]
+
+prints what is said and reached for each plan, and the score. What is said is asked of the partitioner's report, as the
+page does; the steps are those of the target's compiler, which removes some faults by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+import shardviz as sv
+from shardviz.diagnose.case import total_bytes
+from shardviz.records import Finding
+from shardviz.study.fixes import Fix
+from tests.study.bad_plans import BAD, MACHINE, Bad
+
+FOLLOWED = 6
+"""How many fixes are followed at most."""
+NEAR = 1.05
+"""How much longer than the expert's a step may be."""
+
+
+def plan_of(bad: Bad, good: bool = False) -> sv.Plan:
+    if not good:
+        return sv.Plan(bad.mesh, bad.specs, bad.out)
+    specs, out = bad.good or bad.specs, bad.good_out or bad.out
+    return sv.Plan(bad.mesh, specs, out)
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What is said of a bad plan, and where its fixes lead.
+
+    Attributes:
+        findings, fixes: what is said of the bad plan.
+        did: the fixes that were followed, in order.
+        steps: seconds per step of the bad plan, of the expert's, and at the end.
+        holds: bytes of arguments per device of the same three.
+    """
+
+    findings: tuple[Finding, ...]
+    fixes: tuple[Fix, ...]
+    did: tuple[Fix, ...]
+    steps: tuple[float, ...]
+    holds: tuple[float, ...]
+
+    @classmethod
+    @cache
+    def of(cls, name: str) -> Followed:
+        bad = BAD[name]
+        program, better = (sv.trace(fn, *bad.args, donate_argnums=bad.donated) for fn in (bad.fn, bad.better or bad.fn))
+        plan, did, fixes = plan_of(bad), [], None
+        report = program.partition(plan, MACHINE)
+        findings = tuple(report.findings_on(MACHINE))
+        while len(did) < FOLLOWED:
+            offered = tuple(sv.fixes(program, report, MACHINE, plan=plan, seconds=120))
+            fixes = offered if fixes is None else fixes
+            best = next((fix for fix in offered if (fix.seconds or 0.0) >= -0.01 * (fix.step or 0.0)), None)
+            if best is None:  # the others trade seconds for memory
+                break
+            plan = best.plan
+            report = program.partition(plan, MACHINE)
+            did.append(best)
+        ends = (program, plan_of(bad)), (better, plan_of(bad, True)), (program, plan)
+        reports = [each.compile(its, MACHINE) for each, its in ends]
+        steps = tuple(sv.cost(each, MACHINE).seconds for each in reports)
+        return cls(findings, fixes or (), tuple(did), steps, tuple(total_bytes(each.arguments) for each in reports))
+
+    def named(self, cause: str) -> tuple[bool, bool]:
+        """Whether the first two findings, and the first two fixes, name a cause."""
+        findings = (" ".join((f.text, f.why, *(s.words for s in f.suggestions))) for f in self.findings[:2])
+        fixes = (" ".join((fix.action, fix.write, *(f.text for f in fix.findings[:1]))) for fix in self.fixes[:2])
+        one, other = (any(re.search(cause, row, re.IGNORECASE) for row in rows) for rows in (findings, fixes))
+        return one, other
+
+    def reaches(self, memory: bool) -> bool:
+        """Whether the end is as quick as the expert's plan, and takes no more memory if `memory` counts."""
+        _, goal, end = self.steps
+        _, less, held = self.holds
+        return end <= NEAR * goal and (not memory or held <= NEAR * less)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the first fix is against the first finding."""
+        first = self.fixes[:1]
+        return not first or (bool(self.findings) and self.findings[0].id in {f.id for f in first[0].findings})
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.long
+@pytest.mark.tpu
+def test_the_cause_is_named_in_the_first_two_rows(name):
+    assert any(Followed.of(name).named(BAD[name].cause))
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.long
+@pytest.mark.tpu
+def test_following_the_first_fix_ends_at_the_expert_s_step(name):
+    followed = Followed.of(name)
+    assert followed.reaches(BAD[name].memory), (followed.steps, [fix.action for fix in followed.did])
+
+
+def main(names: list[str]) -> None:
+    names = names or list(BAD)
+    score = dict.fromkeys(("findings", "fixes", "either", "reached", "agree"), 0)
+    for name in names:
+        bad, followed = BAD[name], Followed.of(name)
+        findings, fixes = followed.named(bad.cause)
+        rows = findings, fixes, findings or fixes, followed.reaches(bad.memory), followed.agrees
+        score = {what: score[what] + row for what, row in zip(score, rows, strict=True)}
+        steps = " ".join(f"{each * 1e3:.2f}" for each in followed.steps)
+        print(f"{name}: {steps} ms;", *(what for what, row in zip(score, rows, strict=True) if row))
+        print(*(f"    finding: {f.severity} {f.text[:160]}" for f in followed.findings[:2]), sep="\n")
+        print(*(f"    fix: {fix.text[:180]}" for fix in followed.fixes[:2]), sep="\n")
+        print("    followed:", "; ".join(fix.action for fix in followed.did), flush=True)
+    print(f"of {len(names)}:", ", ".join(f"{what} {count}" for what, count in score.items()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
