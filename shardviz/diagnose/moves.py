@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from shardviz.diagnose.case import Case, and_others, at_line, by_hand, moved_words, quoted_axes, severity
+from shardviz.diagnose.policy import TINY
 from shardviz.diagnose.specs import divides, steps_along, suggest_specs
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
@@ -52,7 +53,7 @@ def moves(case: Case) -> Iterator[Finding]:
                 groups.setdefault(key, []).append(c)
         for alike in groups.values():
             finding = _finding(case, name, alike)
-            if finding.numbers["bytes"] >= 1e-3 * case.moved_bytes:
+            if finding.numbers["bytes"] >= TINY * case.moved_bytes:
                 yield finding
 
 

@@ -32,6 +32,7 @@ from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import memory_parts
 from shardviz.diagnose import findings as findings_of
+from shardviz.diagnose import policy
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
@@ -44,21 +45,6 @@ from shardviz.study.proposing import Proposals, plan_of
 from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait
 from shardviz.study.workers import Lost, Shared, Workers, answer_of, can_travel, give
-
-_FINDINGS = 5
-_CONFIRMED, _CONFIRMED_ELSE = 2, 3
-"""How many changes go through the partitioner: per finding, and per other kind of change."""
-_WORTH = 0.005
-"""A change that saves a smaller share of the cost is not offered."""
-_LESS = 0.02
-"""A finding counts as improved if its cost falls by at least this share."""
-_MOST = 0.5
-"""A fix that saves only memory must free at least this share of the bytes that the finding reports."""
-_UNFORESEEN = 0.1
-"""The partitioner is asked about a dropped constraint if the predicted step grows by less than this share."""
-_EQUAL = 1e-6
-_FIRST = 3
-"""How many of the first fixes the target's compiler confirms, where it is installed."""
 
 
 class Wanted(TypedDict, total=False):
@@ -83,7 +69,7 @@ def fixes(
     target: Any = None,
     *,
     plan: Plan | None = None,
-    findings: int = _FINDINGS,
+    findings: int = policy.FINDINGS,
     seconds: float = LONGEST,
     stream: bool = False,
 ) -> Fixes | Fixing:
@@ -150,23 +136,27 @@ class Judged:
 
     def worse_than(self, other: Judged) -> str:
         """Return why this plan is no better than `other`; empty if it is better."""
-        if self.over > other.over * (1 + _EQUAL):
+        if self.over > other.over * (1 + policy.EQUAL):
             return "it fits even less" if other.over else "it needs more memory than a device has"
-        if self.over < other.over - _WORTH * other.needed:
+        if self.over < other.over - policy.WORTH * other.needed:
             return ""  # a plan that fits may be slower than a plan that does not run
-        lighter = self.needed < other.needed * (1 - _WORTH)
+        lighter = self.needed < other.needed * (1 - policy.WORTH)
         if self.step is not None and other.step is not None:
-            longer = self.step > other.step * (1 + (_WORTH if lighter else _EQUAL))
+            longer = self.step > other.step * (1 + (policy.WORTH if lighter else policy.EQUAL))
             if longer and lighter:
                 more = format_seconds(self.step - other.step)
                 return f"it needs less memory, but the step is {more} longer"
-            same = longer or self.step > other.step * (1 - _WORTH)
+            same = longer or self.step > other.step * (1 - policy.WORTH)
             return "the step is no shorter" if same and not lighter else ""
-        if lighter and self.bytes <= other.bytes * (1 + _EQUAL):
+        if lighter and self.bytes <= other.bytes * (1 + policy.EQUAL):
             return ""
-        if self.bytes > other.bytes * (1 - _WORTH):
+        if self.bytes > other.bytes * (1 - policy.WORTH):
             return "it moves no fewer bytes"
-        return "it moves fewer bytes, but each device computes more" if self.flops > other.flops * (1 + _WORTH) else ""
+        return (
+            "it moves fewer bytes, but each device computes more"
+            if self.flops > other.flops * (1 + policy.WORTH)
+            else ""
+        )
 
     def is_unsure(self, other: Judged) -> bool:
         """Whether the saved seconds are within the error of every level below `compiled`."""
@@ -371,7 +361,9 @@ class Fixing(Trying[Fixes]):
                 kind = "memory"
             elif self._proposals.reconstrains(change):
                 kind = "constraints"
-            few_enough = _CONFIRMED if change.finding is not None and kind == change.finding.id else _CONFIRMED_ELSE
+            few_enough = (
+                policy.CONFIRMED if change.finding is not None and kind == change.finding.id else policy.CONFIRMED_ELSE
+            )
             if taken[kind] < few_enough:
                 taken[kind] += 1
                 few.append((judged, change))
@@ -380,7 +372,7 @@ class Fixing(Trying[Fixes]):
     def _level(self, judged: Judged, change: Change, base: Judged) -> str:
         """Return the level that decides about a change: `compiled` if memory decides, else `partitioned`."""
         unforeseen = self._proposals.reconstrains(change) or self._donates(change)
-        room = judged.needed < base.needed * (1 - _WORTH) or unforeseen
+        room = judged.needed < base.needed * (1 - policy.WORTH) or unforeseen
         alone = bool(judged.worse_than(base)) and _holds_less(change, judged, base)
         return "compiled" if (self._short and room) or alone else "partitioned"
 
@@ -408,7 +400,7 @@ class Fixing(Trying[Fixes]):
         Propagation does not predict all costs of a constraint, nor those that only a compiled report shows, such as a
         convolution's halos.
         """
-        longer = base.step is None or judged.step is None or judged.step > base.step * (1 + _UNFORESEEN)
+        longer = base.step is None or judged.step is None or judged.step > base.step * (1 + policy.UNFORESEEN)
         shown = self.report.level != "propagated" and change.finding is not None and change.finding.severity != "note"
         only = self._proposals.reconstrains(change) or (self._short and self._donates(change))
         return (shown or only) and not longer and judged.over <= base.over
@@ -475,7 +467,9 @@ class Fixing(Trying[Fixes]):
 
     def _asks_compiler(self) -> bool:
         """Ask the target's compiler about the first fixes that it has not confirmed; return whether it was asked."""
-        first = [fix for fix in self.state.fixes[:_FIRST] if fix.level == "partitioned"] if self._compiler else []
+        first = (
+            [fix for fix in self.state.fixes[: policy.COMPILED] if fix.level == "partitioned"] if self._compiler else []
+        )
         asked = [self._changes[fix.plan] for fix in first if fix.plan not in self._through]
         for judged, change in asked:
             self._due.append((judged, change))
@@ -530,9 +524,9 @@ class Fixing(Trying[Fixes]):
                 return None
         own = self._pair(plans, self.report.level) or reports
         saved = None if step is None else -(step.difference or 0.0)
-        if saved is not None and step is not None and abs(saved) <= _EQUAL * (step.before or 0.0):  # rounding
+        if saved is not None and step is not None and abs(saved) <= policy.EQUAL * (step.before or 0.0):  # rounding
             saved = 0.0
-        fixed = self._fixed(change, own, sides[1].needed < sides[0].needed * (1 - _WORTH))
+        fixed = self._fixed(change, own, sides[1].needed < sides[0].needed * (1 - policy.WORTH))
         return Fix(
             findings=fixed,
             plan=change.plan,
@@ -580,7 +574,7 @@ def _holds_less(change: Change, after: Judged, before: Judged) -> bool:
     if finding is None or finding.severity == "note" or "seconds" in finding.numbers or after.step is None:
         return False
     saved = finding.numbers.get("saved_bytes", 0.0)
-    return saved > 0 and before.needed - after.needed >= _MOST * saved and after.over <= before.over
+    return saved > 0 and before.needed - after.needed >= policy.FREED * saved and after.over <= before.over
 
 
 def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:
@@ -603,5 +597,5 @@ def _costs_less(after: Finding, before: Finding) -> bool:
     """Whether a finding costs fewer seconds than before; fewer bytes if it has no seconds."""
     for what in ("seconds", "bytes"):
         if what in before.numbers and what in after.numbers:
-            return after.numbers[what] < before.numbers[what] * (1 - _LESS)
+            return after.numbers[what] < before.numbers[what] * (1 - policy.LESS)
     return False

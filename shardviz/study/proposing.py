@@ -21,7 +21,7 @@ from shardviz.ask.program import Program
 from shardviz.caching import cached_property
 from shardviz.costs import Machine
 from shardviz.costs.orders import exchanged, reordered
-from shardviz.diagnose import findings
+from shardviz.diagnose import findings, policy
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, Spec
@@ -38,14 +38,6 @@ from shardviz.records.report import Constrained, PlanRecord
 from shardviz.study.fixes import Change, NotOffered
 from shardviz.tracing.intermediates import Constrain, Intermediate, as_propagated
 
-_COSTLY = 3
-"""How many mesh axes are considered: those with the most bytes moved."""
-_HELD = 2
-"""Maximum number of values inside the function to constrain."""
-_FIGHTING = 4
-"""Maximum number of the function's own constraints to change, most bytes moved first."""
-_FIGHTS = 0.05
-"""A constraint is considered if its line moves at least this share of all bytes."""
 _NAMED = 2
 _REPEATED = ("idle-axis", "repeated-work")
 """The rules of findings about devices that repeat each other's work along an axis; another dimension may use that axis.
@@ -320,13 +312,15 @@ class Proposals:
                 moved[line, before] += round(c.assumed_bytes)
         own = self._own_by_batch(self._batches)
         batches = {tuple(map(axis_name, axes)) for _, axes in self._batches}
-        few = len(self._own) <= _FIGHTING
+        few = len(self._own) <= policy.OWN_CONSTRAINTS
         changed: dict[tuple[str, Spec], Spec | None] = {}
         dropped: dict[tuple[str, Spec], Spec | None] = {}
         for line, before in sorted(self._own, key=lambda place: -moved[place]):
             place = line.short, Spec(before)
             tried = few and [dim for dim in before if dim] not in ([each] for each in batches)
-            if (own[place] or tried or moved[line, before] > _FIGHTS * total) and len(dropped) < _FIGHTING:
+            if (own[place] or tried or moved[line, before] > policy.FIGHTS * total) and len(
+                dropped
+            ) < policy.OWN_CONSTRAINTS:
                 dropped[place] = None
                 if own[place]:
                     changed[place] = own[place]
@@ -372,7 +366,7 @@ class Proposals:
         for c in self.report.collectives:
             for axis in c.axes or ():
                 moved[axis_name(axis)] += round(c.assumed_bytes)
-        for axis, _ in moved.most_common(_COSTLY):
+        for axis, _ in moved.most_common(policy.COSTLY_AXES):
             yield from self._along(axis)
 
     def _along(self, axis: str) -> Iterator[Change]:
@@ -413,7 +407,7 @@ class Proposals:
         for axes, _ in sums.most_common(1):
             heavy = sorted(self._values, key=lambda v: -(v.bytes_per_device or 0.0) * (v.count or 1))
             cut = ((value, self._more_sharded(value, axes)) for value in heavy)
-            for value, spec in itertools.islice(((v, s) for v, s in cut if s is not None), _HELD):
+            for value, spec in itertools.islice(((v, s) for v, s in cut if s is not None), policy.HELD):
                 with contextlib.suppress(ShardvizError):
                     plan, line = self.plan.constrain(value, spec), value.source.short if value.source else ""
                     yield Change(plan=plan, action=f"constrain {value.label} at {line} to {spec}")

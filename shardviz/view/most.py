@@ -2,9 +2,9 @@
 
 Rows with a fix come first, ranked by what the fix saves. The others are ranked by the seconds that the step would lose
 if the row took no time, so hidden work ranks low. With another card, each row has its difference. Memory is ranked by
-its share of a device's memory, if that exceeds its share of the step. A finding about the same line and axes gives a row
-its words. Other findings have their own rows, notes only if a fix helps. A fix is shown beside its finding, or beside
-the collectives that it reduces. Other fixes have rows of their own. Each source line also has its own rows.
+its share of a device's memory, if that exceeds its share of the step. A finding about the same line and axes gives a
+row its words. Other findings have their own rows, notes only if a fix helps. A fix is shown beside its finding, or
+beside the collectives that it reduces. Other fixes have rows of their own. Each source line also has its own rows.
 """
 
 from __future__ import annotations

@@ -419,7 +419,7 @@ BAD: dict[str, Bad] = {
         (of_int8(), X8),
         {"fsdp": 8},
         ([{"up": (P("fsdp"), P()), "down": (P("fsdp"), P())}] * 2, P("fsdp")),
-        r"int8|dequant|before .*cast",
+        r"int8|dequant|narrower type",
         better=partial(quantised, True),
         ordinary=True,
     ),
