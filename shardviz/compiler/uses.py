@@ -13,8 +13,7 @@ from typing import Any
 
 from shardviz.compiler.graph import HloOperation
 from shardviz.graph import Operation, Origins
-from shardviz.graph.uses import FREE, is_invariant, maker, root
-from shardviz.layouts import itemsize
+from shardviz.graph.uses import casts, is_invariant, maker
 from shardviz.records import Collective
 from shardviz.records.groups import grouped
 
@@ -52,43 +51,7 @@ def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
     users = _users(op) if op.collective == "all-reduce" and len(op.results) == 1 else []
     if users and all(u.kind == "dynamic-slice" and _jax_name(u) == "dynamic_slice" for u in users):
         names.append("sliced")
-    if op.collective == "all-gather" and len(op.results) == 1:
-        size = itemsize(op.result.dtype)
-        names += ["narrowed"] * all(_narrowed(user, size) for user in _users(op) or [op])
-        names += ["widened"] * _widened(op.operands[0], size)
-    return tuple(names)
-
-
-def _narrowed(op: HloOperation, size: float) -> bool:
-    """Whether a value of elements of `size` bytes is only read element by element, and then cast to a narrower type.
-
-    Compilers move a cast that is the first reader before the gather themselves.
-    """
-    for far in range(_FURTHEST):
-        if op.kind == "convert" and itemsize(op.result.dtype) < size:
-            return far > 0
-        users = _users(op) if op.kind in _ELEMENTWISE else []
-        if len(users) != 1:
-            return False
-        op = users[0]
-    return False
-
-
-def _widened(value: Any, size: float) -> bool:
-    """Whether a value comes, element by element, from one of a narrower type."""
-    for _ in range(_FURTHEST):
-        op = value.maker
-        if op is None or op.kind not in _ELEMENTWISE or not op.operands:
-            return False
-        value = max(op.operands, key=lambda each: root(each, lambda o: o.kind in FREE).elements)
-        if op.kind == "convert" and itemsize(value.dtype) < size:
-            return True
-    return False
-
-
-_ELEMENTWISE = frozenset(("convert", "multiply", "divide", "add", "subtract", "copy", "bitcast"))
-_FURTHEST = 6
-"""How many operations are looked at for another element type."""
+    return (*names, *(casts(op) if op.collective == "all-gather" else ()))
 
 
 def _jax_name(op: HloOperation) -> str:

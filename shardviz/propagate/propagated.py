@@ -401,6 +401,7 @@ class PropagatedReading(Walker):
             origin="user",
             operand="" if self.brief else self._operand(op.operands[0]),
             group_size=members,
+            **({} if self.brief or len(op.results) != 1 else self._stands(op)),
         )
 
     def _add(self, kind: str, moved: GraphValue, place: Place, phase: str, **facts: Any) -> None:

@@ -153,11 +153,8 @@ class Judged:
             return ""
         if self.bytes > other.bytes * (1 - policy.WORTH):
             return "it moves no fewer bytes"
-        return (
-            "it moves fewer bytes, but each device computes more"
-            if self.flops > other.flops * (1 + policy.WORTH)
-            else ""
-        )
+        more = self.flops > other.flops * (1 + policy.WORTH)
+        return "it moves fewer bytes, but each device computes more" if more else ""
 
     def is_unsure(self, other: Judged) -> bool:
         """Whether the saved seconds are within the error of every level below `compiled`."""
@@ -362,10 +359,8 @@ class Fixing(Trying[Fixes]):
                 kind = "memory"
             elif self._proposals.reconstrains(change):
                 kind = "constraints"
-            few_enough = (
-                policy.CONFIRMED if change.finding is not None and kind == change.finding.id else policy.CONFIRMED_ELSE
-            )
-            if taken[kind] < few_enough:
+            of_finding = change.finding is not None and kind == change.finding.id
+            if taken[kind] < (policy.CONFIRMED if of_finding else policy.CONFIRMED_ELSE):
                 taken[kind] += 1
                 few.append((judged, change))
         return few
@@ -468,10 +463,9 @@ class Fixing(Trying[Fixes]):
 
     def _asks_compiler(self) -> bool:
         """Ask the target's compiler about the first fixes that it has not confirmed; return whether it was asked."""
-        first = (
-            [fix for fix in self.state.fixes[: policy.COMPILED] if fix.level == "partitioned"] if self._compiler else []
-        )
-        asked = [self._changes[fix.plan] for fix in first if fix.plan not in self._through]
+        first = self.state.fixes[: policy.COMPILED] if self._compiler else ()
+        plans = (fix.plan for fix in first if fix.level == "partitioned")
+        asked = [self._changes[plan] for plan in plans if plan not in self._through]
         for judged, change in asked:
             self._due.append((judged, change))
             self._ask_both(change, "compiled")
