@@ -105,7 +105,7 @@ class _Context:
             group_size=size,
             conditional=run.conditional,
             made_by=uses.made_by(op),
-            read_by=uses.read_by(op, name_stack),
+            read_by=uses.read_by(op, "" if origin == "user" else name_stack),
             facts=uses.facts(op, self.unchanged),
         )
 

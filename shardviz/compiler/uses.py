@@ -13,7 +13,7 @@ from typing import Any
 
 from shardviz.compiler.graph import HloOperation
 from shardviz.graph import Operation, Origins
-from shardviz.graph.uses import is_invariant, maker
+from shardviz.graph.uses import casts, is_invariant, maker
 from shardviz.records import Collective
 from shardviz.records.groups import grouped
 
@@ -39,19 +39,23 @@ def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
     """The operation that the partitioner put it in for, else those that read its result; by JAX's names."""
     names = [name_stack.rpartition("/")[2]]
     if not names[0]:
-        names = [user.native.op_name.rpartition("/")[2] for user in _users(op)]
+        names = [_jax_name(user) for user in _users(op)]
     return tuple(dict.fromkeys(_plain(name) for name in names if name))
 
 
 def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
-    """`loop-invariant`, `sliced` and `windowed`, as HLO says it."""
+    """`loop-invariant`, `sliced`, `narrowed`, `widened` and `windowed`, as HLO says it."""
     if _windowed(op):
         return ("windowed",)
     names = ["loop-invariant"] if op.operands and is_invariant(op, origins) else []
     users = _users(op) if op.collective == "all-reduce" and len(op.results) == 1 else []
-    if users and all(u.kind == "dynamic-slice" and u.native.op_name.endswith("/dynamic_slice") for u in users):
+    if users and all(u.kind == "dynamic-slice" and _jax_name(u) == "dynamic_slice" for u in users):
         names.append("sliced")
-    return tuple(names)
+    return (*names, *(casts(op) if op.collective == "all-gather" else ()))
+
+
+def _jax_name(op: HloOperation) -> str:
+    return op.native.op_name.rpartition("/")[2]
 
 
 def _windowed(op: HloOperation) -> bool:

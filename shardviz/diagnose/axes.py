@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from shardviz.costs.batch import inputs_of, samples_of
 from shardviz.costs.orders import Order, orders
 from shardviz.diagnose.case import Case, nbytes, quoted_axes, severity
+from shardviz.diagnose.policy import GRAVE
 from shardviz.diagnose.specs import cut_further, divides, suggest_specs
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
@@ -72,9 +73,6 @@ def _batch_along(case: Case, axis: str) -> Iterator[Suggestion]:
         yield from suggest_specs("argument", rows, f"shard the batch of {plural(len(rows), 'argument')} along {along}")
 
 
-_WORTH = 0.05
-
-
 def slow_order(case: Case) -> Iterator[Finding]:
     """Find a device order that saves a twentieth of the step in communication."""
     cost = case.cost
@@ -83,7 +81,7 @@ def slow_order(case: Case) -> Iterator[Finding]:
     tried = orders(cost)
     now = next((order for order in tried if order.now), None)
     best = min(tried, key=lambda order: order.communication, default=None)
-    if now is None or best is None or now.communication - best.communication < _WORTH * case.step:
+    if now is None or best is None or now.communication - best.communication < GRAVE * case.step:
         return
     saved = now.communication - best.communication
     heaviest = cost.by("axes")[0]
@@ -92,7 +90,7 @@ def slow_order(case: Case) -> Iterator[Finding]:
     exposed = None if cost.timed is None else sum(each.seconds for each in cost.timeline.exposed)
     yield Finding(
         "slow-order",
-        severity(exposed is None or exposed >= _WORTH * case.step),
+        severity(exposed is None or exposed >= GRAVE * case.step),
         f"This device order of {cost.machine.text} sends most of the traffic{where} over slow links: in another order, "
         f"a step's communication would take {format_seconds(best.communication)} instead of "
         f"{format_seconds(now.communication)}.",

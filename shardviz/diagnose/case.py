@@ -10,6 +10,7 @@ from typing import Any
 from shardviz.caching import Memo, cached_property
 from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.diagnose.policy import GRAVE, SLIGHT
 from shardviz.diagnose.specs import moved_off
 from shardviz.errors import MeshError, TargetError
 from shardviz.layouts import itemsize
@@ -76,7 +77,7 @@ class Case(Memo):
         """Whether the communication exceeds the level's error; without a machine, whether it is a twentieth of all
         bytes moved."""
         part = moved["bytes"] / (self.moved_bytes or 1.0)
-        return part >= 0.01 and moved["share"] >= STEP_ERROR if "share" in moved else part >= 0.05
+        return part >= SLIGHT and moved["share"] >= STEP_ERROR if "share" in moved else part >= GRAVE
 
     @cached_property
     def moved_bytes(self) -> float:
@@ -96,7 +97,7 @@ class Case(Memo):
         """Whether a size is a twentieth of the arguments' bytes per device, and a hundredth of the device's memory if
         known."""
         usable = self.cost.needs.usable if self.cost is not None else None
-        return size >= max(0.05 * self.argument_bytes, 0.01 * (usable or 0.0))
+        return size >= max(GRAVE * self.argument_bytes, SLIGHT * (usable or 0.0))
 
     def is_argument(self, name: str) -> bool:
         return name in self._argument_names

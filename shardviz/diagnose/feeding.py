@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
+from shardviz.diagnose.policy import GRAVE, LARGE, SLIGHT, SMALL_BYTES
 from shardviz.diagnose.siblings import better_specs
 from shardviz.diagnose.specs import divides, suggest_specs
 from shardviz.notation import Spec
@@ -68,7 +69,7 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
         moved += f" Their donation, {format_bytes(donated)}, is not used." if many > 1 else " Its donation is not used."
     yield Finding(
         f"comes-back-otherwise:{result.name}",
-        severity(size >= 0.01 * case.argument_bytes and not _fixed_elsewhere(case, wrong)),
+        severity(size >= SLIGHT * case.argument_bytes and not _fixed_elsewhere(case, wrong)),
         f"The step compiles twice: {all_of_tree}{argument.name} goes in as {argument.spec} and comes out as "
         f"{result.spec}, {format_bytes(size)} a device.{moved}",
         why=("the plan asks for the result so" if asked else "the plan gives the result no spec, so the compiler chose")
@@ -169,7 +170,7 @@ def gathered_results(case: Case) -> Iterator[Finding]:
 def gradients_unlike(case: Case) -> Iterator[Finding]:
     """Find gradients that are larger per device than their parameters or sharded along other dimensions, as one
     finding."""
-    least = 0.01 * case.argument_bytes
+    least = SLIGHT * case.argument_bytes
     rows = [(a, r) for a, r in _otherwise(case, gradients=True) if nbytes(r) >= max(least, nbytes(a))]
     if not rows:
         return
@@ -177,7 +178,7 @@ def gradients_unlike(case: Case) -> Iterator[Finding]:
     one, other = (total_bytes(side) for side in zip(*rows, strict=True))
     yield Finding(
         f"gradient-unlike:{result.name}",
-        severity(other - one >= 0.05 * case.argument_bytes),
+        severity(other - one >= GRAVE * case.argument_bytes),
         f"The gradient of {argument.name}{and_others(rows)} comes out as {result.spec}, {format_bytes(other)} on "
         f"each device, but {argument.name} itself is sharded as {argument.spec}, {format_bytes(one)}.",
         why="the optimizer combines parameter and gradient element by element, so one of them is resharded first",
@@ -205,7 +206,7 @@ def donated(case: Case) -> Iterator[Finding]:
         suggestions = (Suggestion(kind="output", target=r.name, spec=a.spec) for a, r in pairs(case) if a in idle)
         yield Finding(
             f"donation-unused:{heaviest.name}",
-            severity(size >= 0.01 * case.argument_bytes),
+            severity(size >= SLIGHT * case.argument_bytes),
             f"{heaviest.name}{others}: donated, but no result can reuse the memory, {format_bytes(size)} on each "
             "device.",
             why="a result reuses a donated argument's memory only if both have the same shard shape, element type and "
@@ -220,7 +221,7 @@ def donated(case: Case) -> Iterator[Finding]:
     size = total_bytes(kept)
     if report.memory is not None:
         size = min(size, float(report.memory.outputs - report.memory.aliased))
-    if size >= 0.1 * case.argument_bytes and size >= 2**20:
+    if size >= LARGE * case.argument_bytes and size >= SMALL_BYTES:
         heaviest = max(kept, key=nbytes)
         others = and_others(kept)
         copies = [v for v in kept if v.renewal == IN_PLACE]
@@ -241,7 +242,7 @@ def donated(case: Case) -> Iterator[Finding]:
 
 def _copied_in_the_end(case: Case, copies: Sequence[Value]) -> Iterator[Finding]:
     """Find donated arguments whose new values a loop fills while it still reads the old ones."""
-    if total_bytes(copies) < max(0.1 * case.argument_bytes, 2**20):
+    if total_bytes(copies) < max(LARGE * case.argument_bytes, SMALL_BYTES):
         return
     heaviest, numbers = max(copies, key=nbytes), _copying(case, copies)
     source = next((entry.source for entry in case.report.schedule if entry.name == "copy"), None)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from shardviz.costs.batch import inputs_of
 from shardviz.diagnose.case import Case, and_others, at_line, by_hand, nbytes, quoted_axes, severity, total_bytes
+from shardviz.diagnose.policy import GRAVE, LARGE, SLIGHT, SMALL_BYTES
 from shardviz.diagnose.specs import free, further
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axes_size, axis_name
@@ -22,9 +23,6 @@ from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.collectives import axes_words
 from shardviz.records.groups import grouped
 from shardviz.records.phases import phase
-
-_SHARE = 0.05
-_KEPT = 0.1
 
 
 def whole_activation(case: Case) -> Iterator[Finding]:
@@ -50,13 +48,13 @@ def whole_activation(case: Case) -> Iterator[Finding]:
         of_batch = [v for v in values if v.shape[0] == size and not names & _first(v)]
         whole = [v for v in of_batch if all(free(v, name) for name in names)]
         v = max(whole, key=lambda v: (nbytes(v), bool(v.label)), default=None)
-        if v is None or nbytes(v) < max(_SHARE * taken_in_all, 2**20):
+        if v is None or nbytes(v) < max(GRAVE * taken_in_all, SMALL_BYTES):
             continue
         many = axes_size(axes, report.mesh)
         taken = nbytes(v)
         saved = taken * (1 - 1 / many)
         first = next(each for each in of_batch if "float" in each.dtype or each is v)
-        lines = {each.source for each in whole if nbytes(each) >= 2**20} - {v.source}
+        lines = {each.source for each in whole if nbytes(each) >= SMALL_BYTES} - {v.source}
         others = f", and so are arrays of {plural(len(lines), 'other line')}" if lines else ""
         where = at_line(v.source)
         yield Finding(
@@ -96,7 +94,7 @@ def padded(case: Case) -> Iterator[Finding]:
     """
     report, mesh = case.report, case.report.mesh
     taken_in_all = case.argument_bytes + report.residual_bytes
-    large = [v for v in report.intermediates if not v.manual and nbytes(v) >= 0.01 * taken_in_all]
+    large = [v for v in report.intermediates if not v.manual and nbytes(v) >= SLIGHT * taken_in_all]
     uneven = grouped(
         ((size, dim), (nbytes(v), d, v))
         for v in large
@@ -109,7 +107,7 @@ def padded(case: Case) -> Iterator[Finding]:
         better = -(-size // count) * count
         share = 1 - size / better
         wasted = most * share
-        if share < 0.01:
+        if share < SLIGHT:
             continue
         at = next(((a.name, i) for a in case.arguments for i, n in enumerate(a.shape) if n == size), None)
         pad = () if at is None else (Suggestion(kind="pad", target=at[0], dimension=at[1], size=better),)
@@ -118,7 +116,7 @@ def padded(case: Case) -> Iterator[Finding]:
         where = at_line(v.source)
         yield Finding(
             f"padded:{size}:{axes_words(dim)}",
-            severity(share >= 0.1 and nbytes(v) >= _SHARE * taken_in_all),
+            severity(share >= LARGE and nbytes(v) >= GRAVE * taken_in_all),
             f"Dimension {d} of {v.label or 'an intermediate'}{where}{others}, {size:,} long, is sharded {count} ways "
             f"along {quoted_axes(dim)}, which do not divide it: {share:.1%} of each such array is padding, "
             f"{format_bytes(wasted)} of {format_bytes(v.bytes_per_device)} on each device; {better:,} would divide.",
@@ -142,7 +140,7 @@ def kept_whole(case: Case) -> Iterator[Finding]:
     kept: dict[tuple[Frame | None, str, Spec | None], list[Value]] = defaultdict(list)
     for residual in report.residuals:
         v = residual.value
-        if not residual.takes_memory or nbytes(v) < _KEPT * taken_in_all or v.spec is None:
+        if not residual.takes_memory or nbytes(v) < LARGE * taken_in_all or v.spec is None:
             continue
         for axis, size in report.mesh.shape.items():
             spec = further(v, axis, report.mesh) if size > 1 and axis not in v.manual else None

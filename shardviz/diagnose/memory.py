@@ -15,6 +15,7 @@ from shardviz.costs.step_cost import KEPT
 from shardviz.diagnose.case import Case, at_line, by_hand, nbytes, severity
 from shardviz.diagnose.feeding import pairs
 from shardviz.diagnose.holdings import kept_whole, made_name
+from shardviz.diagnose.policy import SMALL_BYTES
 from shardviz.diagnose.specs import over_all
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
@@ -38,7 +39,7 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
         kept, planned = min(traced, report.memory.temporaries), "compiler's plan keeps less: all its temporaries are"
     elif case.cost is not None and case.cost.needs.margin:
         kept, planned = case.cost.needs.parts.get(KEPT, 0.0), "estimate of the memory holds less of it at once:"
-    if not kept or kept <= case.argument_bytes or kept < 2**20:
+    if not kept or kept <= case.argument_bytes or kept < SMALL_BYTES:
         return
     heaviest = max(rows, key=lambda r: nbytes(r.value))
     value, runs = heaviest.value, heaviest.layers or 1

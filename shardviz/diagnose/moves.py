@@ -11,6 +11,8 @@
 | `along-shards` | a reshape, pad, roll or concatenate runs along a sharded dimension |
 | `update-gathers` | an update in place gathers the array that it updates |
 | `table-gathered` | a lookup gathers its table |
+| `gathered-wide` | an array is gathered in a wider type than it has before, or than is read |
+| `sum-sliced` | a `psum` sums an array of which each device then takes a slice |
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, quoted_axes, severity
+from shardviz.diagnose.case import Case, and_others, at_line, by_hand, moved_words, quoted_axes, severity
+from shardviz.diagnose.policy import TINY
 from shardviz.diagnose.specs import divides, steps_along, suggest_specs
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
@@ -42,14 +45,15 @@ def moves(case: Case) -> Iterator[Finding]:
     for name, rule in _RULES.items():
         groups: dict[tuple[object, ...], list[Collective]] = {}
         for c in case.report.collectives:
-            if c.origin == "partitioner" and c.axes and "windowed" not in c.facts and rule(case, c, (c,)) is not None:
+            ours = c.origin == "partitioner" or name in _OWN
+            if ours and c.axes and "windowed" not in c.facts and rule(case, c, (c,)) is not None:
                 change = c.before, c.after, c.array
                 apart = () if rule is _along else change if None not in change else (c.kind, c.axes, c.dtype, c.shape)
                 key = (c.axes,) if name in _EVERYWHERE else (case.value_name(c), c.source, apart)
                 groups.setdefault(key, []).append(c)
         for alike in groups.values():
             finding = _finding(case, name, alike)
-            if finding.numbers["bytes"] >= 1e-3 * case.moved_bytes:
+            if finding.numbers["bytes"] >= TINY * case.moved_bytes:
                 yield finding
 
 
@@ -110,8 +114,34 @@ def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagno
         f"{plural(c.count or 1, 'run')} of a loop, though it is the same each time",
         "it enters the loop sharded, and each run gathers it; gathered once before the loop, it would "
         f"take {format_bytes(case.left(c))} of each device's memory for as long as the loop runs",
-        case.constrained(c, c.after, argument=True),
+        case.constrained(c, c.after, argument=True)
+        if c.origin == "partitioner"
+        else (by_hand(c.source, f"gather it before the loop, not at {at_line(c.source)[4:]}"),),
         {"extra_bytes": extra, "result_bytes": case.left(c)},
+    )
+
+
+def _wide(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
+    narrowed = "narrowed" in c.facts
+    if not narrowed and "widened" not in c.facts:
+        return None
+    others, where = and_others({case.what_inside(each) for each in alike}, "other array"), at_line(c.source)
+    return _Diagnosis(
+        f"{case.what(c)}{others} is gathered over {quoted_axes(c.axes or ())} as {c.dtype}, and "
+        + ("then cast to a narrower type" if narrowed else "was cast from a narrower type before"),
+        "a collective moves an array in the type that it has there; with the cast on its other side, fewer bytes move",
+        (by_hand(c.source, f"cast {'before' if narrowed else 'after'} the array is gathered{where}"),),
+    )
+
+
+def _sum_sliced(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
+    if c.kind != "all-reduce" or "sliced" not in c.facts or c.origin != "user":
+        return None
+    axes = quoted_axes(c.axes or ())
+    return _Diagnosis(
+        f"The psum of {case.what_inside(c)} over {axes} gives each device the whole sum, of which it takes a slice",
+        "an all-reduce moves twice what a reduce-scatter moves, after which each device has its own slice",
+        (by_hand(c.source, f"jax.lax.psum_scatter(..., tiled=True) in place of psum and slice{at_line(c.source)}"),),
     )
 
 
@@ -279,6 +309,10 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis 
     "summed-each-run": _summed_each_run,
     "operands-unlike": _operands_unlike,
     "halo": _halo,
+    "gathered-wide": _wide,
+    "sum-sliced": _sum_sliced,
 }
-_EVERYWHERE = frozenset(("summed-each-run", "halo", "stack-gathered"))
+_OWN = frozenset(("gathered-each-run", "gathered-wide", "sum-sliced"))
+"""Rules that also apply to the collectives that the function itself asks for, in a `shard_map`."""
+_EVERYWHERE = frozenset(("summed-each-run", "halo", "stack-gathered", "gathered-wide"))
 """Rules in which one cause has many collectives: those over the same axes become one finding."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, nbytes, quoted_axes, severity
+from shardviz.diagnose.policy import GRAVE, LARGE
 from shardviz.diagnose.specs import divides, moved_off, over_all, suggest_specs
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
@@ -24,8 +25,6 @@ from shardviz.records.groups import grouped, summed
 from shardviz.records.paths import segments
 
 _LINES = 3
-_REPEATED, _SLOWER = 0.1, 0.05
-"""Minimum shares of a device's FLOPs, and of the step, for repeated products to be reported."""
 
 
 def repeated_work(case: Case) -> Iterator[Finding]:
@@ -33,14 +32,14 @@ def repeated_work(case: Case) -> Iterator[Finding]:
     report = case.report
     if not case.counts_products:
         return
-    least = 0.5 if report.level == "propagated" else _REPEATED  # the partitioner shares out more than Shardy does
+    least = 0.5 if report.level == "propagated" else LARGE  # the partitioner shares out more than Shardy does
     along = grouped((tuple(p for p in report.products if axis in p.repeated), axis) for axis in sorted(case.used_axes))
     for same, axes in along.items():
         flops, share = _flops(case, same)
         numbers = {"flops": flops, "share_of_flops": share}
         if lost := _lost(case, same, axes):
             numbers |= {"seconds": lost, "share": lost / case.step if case.step else 0.0}
-        if share < least or numbers.get("share", 1.0) < _SLOWER:
+        if share < least or numbers.get("share", 1.0) < GRAVE:
             continue
         lines, words = _lines(same), quoted_axes(axes)
         made = [report.value(p.value) for p in same if case.name_of(p.value)]

@@ -12,11 +12,10 @@ import math
 from collections.abc import Iterable, Sequence
 
 from shardviz.diagnose.case import and_others, at_line, by_hand, severity, total_bytes
+from shardviz.diagnose.policy import GRAVE, SMALL_BYTES
 from shardviz.layouts import itemsize
 from shardviz.records import Finding, Frame, Value
 from shardviz.records.amounts import format_bytes, plural
-
-_LEAST = 2**20
 
 
 def large_constants(
@@ -25,7 +24,7 @@ def large_constants(
     """Find closed-over arrays of a MiB or more in total; a warning from a twentieth of all arguments' bytes on."""
     rows = [(math.prod(shape) * itemsize(dtype), shape, dtype, source) for shape, dtype, source in constants]
     total = float(sum(size for size, *_ in rows))
-    if total < _LEAST or devices < 2:
+    if total < SMALL_BYTES or devices < 2:
         return ()
     _, shape, dtype, source = max(rows, key=lambda row: row[0])
     others = and_others(rows)
@@ -34,7 +33,7 @@ def large_constants(
     return (
         Finding(
             "large-constant",
-            severity(total >= 0.05 * taken),
+            severity(total >= GRAVE * taken),
             f"The function closes over an array{where}, {dtype}{list(shape)}{others}: all {format_bytes(total)} are "
             f"replicated on each of the {plural(devices, 'device')}.",
             why="an array that a function closes over becomes a constant of the program, which no spec can shard; it "

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from shardviz.caching import Memo, cached_property
 from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
+from shardviz.diagnose.policy import GRAVE, SLIGHT
 from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along, suggest_specs
 from shardviz.layouts import itemsize
 from shardviz.notation import Spec
@@ -29,8 +30,6 @@ from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.groups import grouped
 from shardviz.records.paths import common_path, segments
 
-_SHARE = 0.05
-
 
 def less_sharded(case: Case) -> Iterator[Finding]:
     """Find arguments that are replicated along axes that shard most bytes of their tree, one finding per tree.
@@ -39,7 +38,7 @@ def less_sharded(case: Case) -> Iterator[Finding]:
     below a hundredth of the arguments' bytes.
     """
     yield from (_less(case, rows) for rows in _unlike_siblings(case))
-    least, mesh = 0.01 * case.argument_bytes, case.report.mesh
+    least, mesh = SLIGHT * case.argument_bytes, case.report.mesh
     for v, left in _less_than_tree(case):
         most = nbytes(v) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
         if most < least or v.spec is None or over_all(v, left, mesh) is not None:
@@ -82,8 +81,8 @@ def _trees_of_siblings(case: Case) -> Iterator[list[_Recut]]:
             trees[segments(v.name)[0]].append(_Recut(v, spec))
     for rows in trees.values():
         largest = max(nbytes(row.value) for row in rows)
-        rows = [row for row in rows if nbytes(row.value) >= _SHARE * largest]
-        if sum(_saved(case, row) for row in rows) >= max(0.01 * case.argument_bytes, 1.0):
+        rows = [row for row in rows if nbytes(row.value) >= GRAVE * largest]
+        if sum(_saved(case, row) for row in rows) >= max(SLIGHT * case.argument_bytes, 1.0):
             yield rows
 
 
@@ -287,8 +286,8 @@ def _unlike_parameters(case: Case) -> list[_Recut]:
         if v.spec is not None and p.spec is not None and not v.spec.same_as(p.spec, case.report.mesh)
     ]
     largest = max((size for size, _ in rows), default=0.0)
-    rows = [(size, row) for size, row in rows if size >= 0.01 * largest]
-    return [row for _, row in rows] if sum(size for size, _ in rows) >= 0.01 * case.argument_bytes else []
+    rows = [(size, row) for size, row in rows if size >= SLIGHT * largest]
+    return [row for _, row in rows] if sum(size for size, _ in rows) >= SLIGHT * case.argument_bytes else []
 
 
 def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
@@ -344,7 +343,7 @@ def _in_slices(case: Case) -> Iterator[_Recut]:
         if v.read is None or v.spec is None or v.name in otherwise or not _can_be(case, v, v.read):
             continue
         row = _Recut(v, v.read)
-        if _saved(case, row) >= 0.01 * case.argument_bytes:
+        if _saved(case, row) >= SLIGHT * case.argument_bytes:
             yield row
 
 
@@ -364,7 +363,7 @@ def stepped_along(case: Case) -> Iterator[Finding]:
         numbers = {"bytes": size, "arrays": float(len(values))}
         yield Finding(
             f"steps-along:{first.name}",
-            severity(size >= _SHARE * case.argument_bytes),
+            severity(size >= GRAVE * case.argument_bytes),
             f"A loop steps along the first dimension of {first.name}{and_others(values)}, which is sharded along "
             f"{quoted_axes(axes)}: each run needs a slice that only some devices have, {format_bytes(size)} on each "
             "device in all.",

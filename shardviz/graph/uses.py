@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from shardviz.graph.operations import Block, GraphValue, Operation
 from shardviz.graph.origins import MOVES, At, Origins
+from shardviz.layouts.layout import itemsize
 
 Passes = Callable[[Any], bool]
 SAME_EACH_RUN = (MOVES - {"dynamic-slice", "slice", "pad"}) | {"broadcast-in-dim", "all-slice"}
@@ -85,6 +86,44 @@ def readers(value: GraphValue, calls: Sequence[Operation], passes: Passes) -> It
                 waiting.append((user.blocks[1].arguments[number], calls, True))
             else:
                 yield Reader(user, number, entered)
+
+
+def casts(op: Operation) -> tuple[str, ...]:
+    """`narrowed` if a gather's result is read element by element only, and then cast to a narrower type; `widened` if
+    its operand was cast from a narrower one. Compilers move a cast that is the first reader themselves."""
+    if len(op.results) != 1:
+        return ()
+    size = itemsize(op.results[0].dtype)
+    users = [user for user, _ in op.results[0].uses]
+    names = ["narrowed"] if users and all(_narrowed(user, size) for user in users) else []
+    return (*names, *(["widened"] if _widened(op.operands[0], size) else []))
+
+
+def _narrowed(op: Any, size: float) -> bool:
+    for far in range(_FURTHEST):
+        if isinstance(op, Block) or (op.kind == "convert" and itemsize(op.results[0].dtype) < size):
+            return far > 0 and not isinstance(op, Block)
+        users = [user for user, _ in op.results[0].uses] if op.kind in _ELEMENTWISE else []
+        if len(users) != 1:
+            return False
+        op = users[0]
+    return False
+
+
+def _widened(value: GraphValue, size: float) -> bool:
+    for _ in range(_FURTHEST):
+        op = value.maker
+        if op is None or op.kind not in _ELEMENTWISE or not op.operands:
+            return False
+        value = max(op.operands, key=lambda each: root(each, lambda o: o.kind in FREE).elements)
+        if op.kind == "convert" and itemsize(value.dtype) < size:
+            return True
+    return False
+
+
+_ELEMENTWISE = frozenset(("convert", "multiply", "divide", "add", "subtract", "copy", "bitcast"))
+_FURTHEST = 6
+"""How many operations are looked at for another element type."""
 
 
 def calls_around(block: Block) -> tuple[Operation, ...]:

@@ -387,7 +387,9 @@ class PropagatedReading(Walker):
         """A collective that stands in the program, on single devices' shapes."""
         main = max(op.results, key=self._bytes_of)
         axes, members = _span(op, kind, self.mesh)
-        place = self.place(op)
+        place, stands = self.place(op), {}
+        if not self.brief and len(op.results) == 1:
+            stands = surroundings(self.graph, op, self.around.calls, self.around.manual, self._same)
         self._add(
             kind,
             op.operands[0],
@@ -401,6 +403,7 @@ class PropagatedReading(Walker):
             origin="user",
             operand="" if self.brief else self._operand(op.operands[0]),
             group_size=members,
+            **stands,
         )
 
     def _add(self, kind: str, moved: GraphValue, place: Place, phase: str, **facts: Any) -> None:

@@ -68,8 +68,9 @@ class Collective:
             read in slices, one per iteration of a loop), `sliced` (only a part of its result is read), `undone`
             (following reshardings restore the sharding before it), `asked` (a sharding constraint of the program
             requires it), `accumulated` (a loop adds its result to a total in each iteration, and does not read it
-            elsewhere), `windowed` (it is part of a product that XLA computes piece by piece, while it transfers the
-            next piece).
+            elsewhere), `narrowed` (its result is cast to a narrower type before anything else reads it), `widened` (its
+            operand was cast from a narrower type), `windowed` (it is part of a product that XLA computes piece by
+            piece, while it transfers the next piece).
     """
 
     kind: str

@@ -14,7 +14,7 @@ from typing import Any
 from shardviz._jax.mlir import ir
 from shardviz.graph import Block, Operation, Origins
 from shardviz.graph.flops import ELEMENTWISE
-from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers
+from shardviz.graph.uses import Reader, casts, in_loop, is_invariant, maker, readers
 from shardviz.notation import Axis, Spec
 from shardviz.notation.sdy import axis_lists
 from shardviz.records.source import Frame
@@ -23,6 +23,7 @@ from shardviz.stablehlo.module import parse
 
 _RESHARDS = frozenset((*COLLECTIVES, "sdy.all_slice", "sdy.sharding_constraint", "sdy.reshard"))
 _PASSES = _RESHARDS | {"stablehlo.optimization_barrier", "stablehlo.convert"}
+_GATHERS = frozenset(("sdy.all_gather", "stablehlo.all_gather"))
 _SCALES = frozenset(("stablehlo.multiply", "stablehlo.divide"))
 _MOVES = _PASSES | {"stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"}
 
@@ -35,7 +36,9 @@ def surroundings(
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
     if slicing := _slicing(op, reads):
         facts.append(slicing)
-    if _is_undone(graph, op, manual):
+    if op.name in _GATHERS:
+        facts += casts(op)
+    if op.name in COLLECTIVES and _is_undone(graph, op, manual):
         facts.append("undone")
     if op.name == "sdy.all_reduce" and all(map(_adds_to_a_total, readers(op.result, calls, _keeps_sums))):
         facts.append("accumulated")

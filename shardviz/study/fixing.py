@@ -5,7 +5,7 @@
 
 A change (`fixes.Change`) is another plan, or a variant of the program, which is traced anew. Shardy's propagation and
 the cost model score each change in tens of milliseconds. XLA's partitioner then confirms the best of them. The target's
-compiler, if installed, decides where memory matters.
+compiler, if installed, confirms the first three, and decides where memory matters.
 
 Changes that trace the function run in a worker process if this process has other work. The function may take locks; in
 the worker they do not block this process.
@@ -32,6 +32,7 @@ from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import memory_parts
 from shardviz.diagnose import findings as findings_of
+from shardviz.diagnose import policy
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
@@ -44,21 +45,6 @@ from shardviz.study.proposing import Proposals, plan_of
 from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait
 from shardviz.study.workers import Lost, Shared, Workers, answer_of, can_travel, give
-
-_FINDINGS = 5
-_CONFIRMED, _CONFIRMED_ELSE = 2, 3
-"""How many changes go through the partitioner: per finding, and per other kind of change."""
-_WORTH = 0.005
-"""A change that saves a smaller share of the cost is not offered."""
-_LESS = 0.02
-"""A finding counts as improved if its cost falls by at least this share."""
-_MOST = 0.5
-"""A fix that saves only memory must free at least this share of the bytes that the finding reports."""
-_UNFORESEEN = 0.1
-"""The partitioner is asked about a dropped constraint if the predicted step grows by less than this share."""
-_EQUAL = 1e-6
-_MUCH, _TARGETED = 0.2, 2
-"""Minimum share of the step that a fix without a warning must save to be compiled for the target, and how many are."""
 
 
 class Wanted(TypedDict, total=False):
@@ -83,7 +69,7 @@ def fixes(
     target: Any = None,
     *,
     plan: Plan | None = None,
-    findings: int = _FINDINGS,
+    findings: int = policy.FINDINGS,
     seconds: float = LONGEST,
     stream: bool = False,
 ) -> Fixes | Fixing:
@@ -91,7 +77,8 @@ def fixes(
 
     Candidates are other specs, constraints, other axes for a logical dimension, donation, padded dimensions and
     checkpoint policies. Propagation and the cost model score every candidate. The partitioner confirms the best two per
-    finding. Changes that make the step worse are not offered.
+    finding. The target's compiler, if installed, confirms the first three. Changes that make the step worse are not
+    offered.
 
     Args:
         program: the program.
@@ -114,8 +101,8 @@ def fixes(
         >>> mlp = sv.gallery.mlp()
         >>> plan = mlp.plan.with_spec("x", jax.sharding.PartitionSpec())  # each device computes the whole batch
         >>> fixes = sv.fixes(mlp.program, mlp.program.propagate(plan), "tpu v5e:2x4", findings=1)
-        >>> fixes[0].level, fixes[0].difference.same
-        ('partitioned', False)
+        >>> fixes[0].level in ("partitioned", "compiled"), fixes[0].difference.same
+        (True, False)
     """
     machine = machine_of(report.target if target is None else target, report.mesh.size)
     fast = None if machine.chip.kind == "cpu" else machine
@@ -150,23 +137,24 @@ class Judged:
 
     def worse_than(self, other: Judged) -> str:
         """Return why this plan is no better than `other`; empty if it is better."""
-        if self.over > other.over * (1 + _EQUAL):
+        if self.over > other.over * (1 + policy.EQUAL):
             return "it fits even less" if other.over else "it needs more memory than a device has"
-        if self.over < other.over - _WORTH * other.needed:
+        if self.over < other.over - policy.WORTH * other.needed:
             return ""  # a plan that fits may be slower than a plan that does not run
-        lighter = self.needed < other.needed * (1 - _WORTH)
+        lighter = self.needed < other.needed * (1 - policy.WORTH)
         if self.step is not None and other.step is not None:
-            longer = self.step > other.step * (1 + _EQUAL)
+            longer = self.step > other.step * (1 + (policy.WORTH if lighter else policy.EQUAL))
             if longer and lighter:
                 more = format_seconds(self.step - other.step)
                 return f"it needs less memory, but the step is {more} longer"
-            same = longer or self.step > other.step * (1 - _WORTH)
+            same = longer or self.step > other.step * (1 - policy.WORTH)
             return "the step is no shorter" if same and not lighter else ""
-        if lighter and self.bytes <= other.bytes * (1 + _EQUAL):
+        if lighter and self.bytes <= other.bytes * (1 + policy.EQUAL):
             return ""
-        if self.bytes > other.bytes * (1 - _WORTH):
+        if self.bytes > other.bytes * (1 - policy.WORTH):
             return "it moves no fewer bytes"
-        return "it moves fewer bytes, but each device computes more" if self.flops > other.flops * (1 + _WORTH) else ""
+        more = self.flops > other.flops * (1 + policy.WORTH)
+        return "it moves fewer bytes, but each device computes more" if more else ""
 
     def is_unsure(self, other: Judged) -> bool:
         """Whether the saved seconds are within the error of every level below `compiled`."""
@@ -255,7 +243,7 @@ class Fixing(Trying[Fixes]):
         self._target = "cpu" if machine is None else machine.text
         resolved = resolve_target(self._target, report.mesh)
         self._judge = Judge(machine, resolved.lowered_for)
-        self._compiler, self._targeted = not resolved.missing, 0
+        self._compiler = not resolved.missing
         self._changes: dict[Plan, tuple[Judged, Change]] = {}
         self._proposals = Proposals(self.program, report, machine, plan, findings)
         self._fixes: list[Fix] = []
@@ -321,7 +309,7 @@ class Fixing(Trying[Fixes]):
         self._finished = not self.stopped
         for change in self._untried:
             self._refuse(change, "not tried: the time was over")
-        for _, change in self._due:
+        for _, change in (each for each in self._due if each[1].plan not in self._changes):
             self._refuse(change, "it helps at level propagated; the time was over before a compiler confirmed it")
         yield self.state
 
@@ -350,12 +338,7 @@ class Fixing(Trying[Fixes]):
             self._due.append(each)
             if self.stopped:
                 continue
-            level = self._level(*each, base)
-            self._ask(self.plan, level)
-            if self._in_worker(each[1]):
-                self._send(each[1], self._target, level)
-            else:
-                self._ask(each[1].plan, level)
+            self._ask_both(each[1], self._level(*each, base))
 
     def _judged(self, change: Change) -> Generator[Step, None, Any]:
         """Return the score of a change, from its worker or computed here; None if the search was stopped."""
@@ -376,8 +359,8 @@ class Fixing(Trying[Fixes]):
                 kind = "memory"
             elif self._proposals.reconstrains(change):
                 kind = "constraints"
-            few_enough = _CONFIRMED if change.finding is not None and kind == change.finding.id else _CONFIRMED_ELSE
-            if taken[kind] < few_enough:
+            of_finding = change.finding is not None and kind == change.finding.id
+            if taken[kind] < (policy.CONFIRMED if of_finding else policy.CONFIRMED_ELSE):
                 taken[kind] += 1
                 few.append((judged, change))
         return few
@@ -385,7 +368,7 @@ class Fixing(Trying[Fixes]):
     def _level(self, judged: Judged, change: Change, base: Judged) -> str:
         """Return the level that decides about a change: `compiled` if memory decides, else `partitioned`."""
         unforeseen = self._proposals.reconstrains(change) or self._donates(change)
-        room = judged.needed < base.needed * (1 - _WORTH) or unforeseen
+        room = judged.needed < base.needed * (1 - policy.WORTH) or unforeseen
         alone = bool(judged.worse_than(base)) and _holds_less(change, judged, base)
         return "compiled" if (self._short and room) or alone else "partitioned"
 
@@ -413,7 +396,7 @@ class Fixing(Trying[Fixes]):
         Propagation does not predict all costs of a constraint, nor those that only a compiled report shows, such as a
         convolution's halos.
         """
-        longer = base.step is None or judged.step is None or judged.step > base.step * (1 + _UNFORESEEN)
+        longer = base.step is None or judged.step is None or judged.step > base.step * (1 + policy.UNFORESEEN)
         shown = self.report.level != "propagated" and change.finding is not None and change.finding.severity != "note"
         only = self._proposals.reconstrains(change) or (self._short and self._donates(change))
         return (shown or only) and not longer and judged.over <= base.over
@@ -467,29 +450,35 @@ class Fixing(Trying[Fixes]):
             if self.stopped:
                 return
             self._due.remove((judged, change))
-            if (fix := self._confirm(change, judged, base)) is not None:
+            fix = self._confirm(change, judged, base)
+            if (judged, change) in self._due:  # a higher level decides
+                continue
+            before = self._changes.pop(change.plan, None)
+            self._fixes = [each for each in self._fixes if each.plan != change.plan]
+            if fix is not None:
                 self._fixes.append(fix)
                 self._changes[fix.plan] = judged, change
+            if fix is not None or before is not None:
                 yield self.state
 
     def _asks_compiler(self) -> bool:
-        """Ask the target's compiler about the fix that saves most, if it saves much and no warning suggests it.
+        """Ask the target's compiler about the first fixes that it has not confirmed; return whether it was asked."""
+        first = self.state.fixes[: policy.COMPILED] if self._compiler else ()
+        plans = (fix.plan for fix in first if fix.level == "partitioned")
+        asked = [self._changes[plan] for plan in plans if plan not in self._through]
+        for judged, change in asked:
+            self._due.append((judged, change))
+            self._ask_both(change, "compiled")
+        return bool(asked)
 
-        Return whether the compiler was asked.
-        """
-        best = max(self._fixes, key=lambda m: m.seconds or 0.0, default=None)
-        if best is None or best.level != "partitioned" or not self._compiler or self._targeted == _TARGETED:
-            return False
-        judged, change = self._changes[best.plan]
-        much = (best.seconds or 0.0) >= _MUCH * (best.step or 0.0) > 0
-        if not much or self._in_worker(change) or any(f.severity != "note" for f in best.findings):
-            return False
-        self._targeted += 1
-        self._fixes.remove(best)
-        self._due.append((judged, change))
-        for each in (self.plan, change.plan):
-            self._ask(each, "compiled")
-        return True
+    def _ask_both(self, change: Change, level: str) -> None:
+        """Request the reports of a level of the plan and of a change."""
+        self._ask(self.plan, level)
+        if self._in_worker(change):
+            self._through |= {change.plan} if level == "compiled" else set()
+            self._send(change, self._target, level)
+        else:
+            self._ask(change.plan, level)
 
     def _confirm(self, change: Change, judged: Judged, base: Judged) -> Fix | None:
         """Return the fix at the highest level that has both reports; None if it does not help there."""
@@ -524,16 +513,15 @@ class Fixing(Trying[Fixes]):
             if sides[1].needed > sides[0].needed * (1 - STEP_ERROR):
                 self._refuse(change, f"it saves less of the step than level {level} is off by")
                 return None
-            if self._compiler and change.plan not in self._through and not self._in_worker(change):
+            if self._compiler and change.plan not in self._through:
                 self._due.append((judged, change))
-                for each in plans:
-                    self._ask(each, "compiled")
+                self._ask_both(change, "compiled")
                 return None
         own = self._pair(plans, self.report.level) or reports
         saved = None if step is None else -(step.difference or 0.0)
-        if saved is not None and step is not None and abs(saved) <= _EQUAL * (step.before or 0.0):  # rounding
+        if saved is not None and step is not None and abs(saved) <= policy.EQUAL * (step.before or 0.0):  # rounding
             saved = 0.0
-        fixed = self._fixed(change, own, sides[1].needed < sides[0].needed * (1 - _WORTH))
+        fixed = self._fixed(change, own, sides[1].needed < sides[0].needed * (1 - policy.WORTH))
         return Fix(
             findings=fixed,
             plan=change.plan,
@@ -581,7 +569,7 @@ def _holds_less(change: Change, after: Judged, before: Judged) -> bool:
     if finding is None or finding.severity == "note" or "seconds" in finding.numbers or after.step is None:
         return False
     saved = finding.numbers.get("saved_bytes", 0.0)
-    return saved > 0 and before.needed - after.needed >= _MOST * saved and after.over <= before.over
+    return saved > 0 and before.needed - after.needed >= policy.FREED * saved and after.over <= before.over
 
 
 def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:
@@ -604,5 +592,5 @@ def _costs_less(after: Finding, before: Finding) -> bool:
     """Whether a finding costs fewer seconds than before; fewer bytes if it has no seconds."""
     for what in ("seconds", "bytes"):
         if what in before.numbers and what in after.numbers:
-            return after.numbers[what] < before.numbers[what] * (1 - _LESS)
+            return after.numbers[what] < before.numbers[what] * (1 - policy.LESS)
     return False

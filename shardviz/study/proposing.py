@@ -21,14 +21,14 @@ from shardviz.ask.program import Program
 from shardviz.caching import cached_property
 from shardviz.costs import Machine
 from shardviz.costs.orders import exchanged, reordered
-from shardviz.diagnose import findings
+from shardviz.diagnose import findings, policy
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axes_size, axis_name, axis_text
 from shardviz.plan.plan import Plan
 from shardviz.propagate.dimensions import Dimension
-from shardviz.records import Finding, Findings, Value
+from shardviz.records import Finding, Findings, Frame, Value
 from shardviz.records.amounts import plural
 from shardviz.records.findings import Suggestion
 from shardviz.records.groups import grouped
@@ -38,14 +38,6 @@ from shardviz.records.report import Constrained, PlanRecord
 from shardviz.study.fixes import Change, NotOffered
 from shardviz.tracing.intermediates import Constrain, Intermediate, as_propagated
 
-_COSTLY = 3
-"""How many mesh axes are considered: those with the most bytes moved."""
-_HELD = 2
-"""Maximum number of values inside the function to constrain."""
-_FIGHTING = 3
-"""Maximum number of the function's own constraints to change, most bytes moved first."""
-_FIGHTS = 0.05
-"""A constraint is considered if its line moves at least this share of all bytes."""
 _NAMED = 2
 _REPEATED = ("idle-axis", "repeated-work")
 """The rules of findings about devices that repeat each other's work along an axis; another dimension may use that axis.
@@ -269,15 +261,22 @@ class Proposals:
 
     def _by_more_axes(self) -> Iterator[Change]:
         """Propose the batch sharded along the unused axes too, along all axes, and along all with nothing else
-        sharded."""
+        sharded. The function's own constraints of the batch follow it."""
         used = {axis_name(a) for spec in self._bound.in_specs.values() for a in spec.axes}
         sizes = self.plan.mesh.shape
         whole = {name: Spec() for name, spec in self._bound.in_specs.items() if spec.axes}
         for dimension, axes in self._batches:
             others = [a for a, size in sizes.items() if size > 1 and a not in map(axis_name, axes)]
             idle = [a for a in others if a not in used]
-            more = [(*axes, *each) for each in (idle, others) if each and self._divides(dimension, (*axes, *each))]
-            yield from (self._with(dimension, each) for each in dict.fromkeys(more))
+            single = [(a,) for a in others] if len(others) > 1 else []
+            more = [(*axes, *e) for e in (idle, others, *single) if e and self._divides(dimension, (*axes, *e))]
+            for each in dict.fromkeys(more):
+                change = self._with(dimension, each)
+                yield change
+                if follow := {
+                    place: after for place, after in self._own_by_batch([(dimension, each)]).items() if after
+                }:
+                    yield self._with_constraints(follow, change.plan, f"{change.action}, and ")
             if (*axes, *others) in more or (axes and not others):
                 plan = self.plan.with_spec(whole).with_dimension(dimension, (*axes, *others))
                 named = " and ".join(map(axis_text, (*axes, *others)))
@@ -289,37 +288,56 @@ class Proposals:
         cuts = lambda d: self._axes_of[d.name].most_common(1)[0][0] if self._axes_of[d.name] else ()  # noqa: E731
         return [(d, cuts(d)) for d in self.program.dimensions if d.of == "batch"]
 
+    @cached_property
+    def _own(self) -> dict[tuple[Frame, tuple[tuple[str, ...], ...]], list[tuple[int, ...]]]:
+        """(line, axes of each dimension) of the function's own constraints → the shapes that they constrain."""
+        constraints = ((c, c.source) for c in self.program.constraints if c.source is not None)
+        return grouped(((source.bare, _names(c.spec.dims)), c.shape) for c, source in constraints)
+
+    def _own_by_batch(self, batches: Sequence[tuple[Dimension, tuple[Axis, ...]]]) -> dict[tuple[str, Spec], Any]:
+        """(line, spec) of the function's own constraints → the spec with the batch sharded so; None if it is, or
+        cannot be."""
+        changed = {place: self._by_batch(Spec(place[1]), shapes[0], batches) for place, shapes in self._own.items()}
+        return {(line.short, Spec(dims)): after and Spec(after) for (line, dims), after in changed.items()}
+
     def _reconstrained(self) -> Iterator[Change]:
-        """Propose to drop the function's constraints that fight the plan, or to shard the batch in them as the plan
-        does."""
+        """Propose to drop the function's constraints, those that fight the plan first, or to shard the batch in them as
+        the plan does. If they are few, all but those of the batch alone are proposed."""
         moves = [c for c in self.program.propagate(self.plan).collectives if c.kind != "all-reduce"]
         total = sum(c.assumed_bytes for c in moves)
         moved: Counter[Any] = Counter()
-        constraints = [(c, c.source) for c in self.program.constraints if c.source is not None]
-        own = grouped(((source.bare, _names(c.spec.dims)), c.shape) for c, source in constraints)
-        for c, ((line, before), shapes) in itertools.product(moves, own.items()):
+        for c, ((line, before), shapes) in itertools.product(moves, self._own.items()):
             asked = c.array in shapes and c.after and c.after.same_as(Spec(before), self.plan.mesh)
             if asked or (c.source is not None and c.source.bare == line):
                 moved[line, before] += round(c.assumed_bytes)
+        own = self._own_by_batch(self._batches)
+        batches = {tuple(map(axis_name, axes)) for _, axes in self._batches}
+        few = len(self._own) <= policy.OWN_CONSTRAINTS
         changed: dict[tuple[str, Spec], Spec | None] = {}
         dropped: dict[tuple[str, Spec], Spec | None] = {}
-        for line, before in sorted(own, key=lambda place: -moved[place]):
-            after = self._by_batch(Spec(before), own[line, before][0])
-            fights = after is not None or moved[line, before] > _FIGHTS * total
-            if fights and len(dropped) < _FIGHTING:
-                dropped[line.short, Spec(before)] = None
-                if after is not None:
-                    changed[line.short, Spec(before)] = Spec(after)
+        for line, before in sorted(self._own, key=lambda place: -moved[place]):
+            place = line.short, Spec(before)
+            tried = few and [dim for dim in before if dim] not in ([each] for each in batches)
+            if (own[place] or tried or moved[line, before] > policy.FIGHTS * total) and len(
+                dropped
+            ) < policy.OWN_CONSTRAINTS:
+                dropped[place] = None
+                if own[place]:
+                    changed[place] = own[place]
         for changes in (changed, dropped):
             yield from (self._with_constraints(dict([each])) for each in changes.items())
         for _, alike in itertools.groupby(changed.items(), lambda each: (each[0][1], each[1])):
             if len(together := dict(alike)) > 1:
                 yield self._with_constraints(together)
+        if len(dropped) > 1:
+            yield self._with_constraints(dropped)
 
-    def _by_batch(self, spec: Spec, shape: Sequence[int]) -> tuple[tuple[str, ...], ...] | None:
-        """Return a constraint's dimensions with the batch sharded as in the plan; None if it already is, or cannot
+    def _by_batch(
+        self, spec: Spec, shape: Sequence[int], batches: Sequence[tuple[Dimension, tuple[Axis, ...]]]
+    ) -> tuple[tuple[str, ...], ...] | None:
+        """Return a constraint's dimensions with the batch sharded as in `batches`; None if it already is, or cannot
         be."""
-        for dimension, axes in self._batches:
+        for dimension, axes in batches:
             d = next((d for d, size in enumerate(shape) if size in dimension.sizes), None)
             if d is None or not axes or not all(isinstance(a, str) for a in axes) or not self._divides(dimension, axes):
                 continue
@@ -329,14 +347,18 @@ class Proposals:
             return None if set(new[d]) == set(dims[d]) else tuple(new)
         return None
 
-    def _with_constraints(self, changes: Mapping[tuple[str, Spec], Spec | None]) -> Change:
-        plan = self.plan.with_variant(constraints=changes)
-        lines = " and ".join(line for line, _ in changes)
+    def _with_constraints(
+        self, changes: Mapping[tuple[str, Spec], Spec | None], plan: Plan | None = None, first: str = ""
+    ) -> Change:
+        lines = " and ".join(line for line, _ in list(changes)[:_NAMED])
+        more = f" and at {plural(len(changes) - _NAMED, 'more line')}" if len(changes) > _NAMED else ""
         (_, before), after = next(iter(changes.items()))
-        action = f"drop the constraint {before} at {lines}"
+        named = f"the constraint {before}" if len({spec for _, spec in changes}) == 1 else "the constraints"
+        action = f"drop {named} at {lines}{more}"
         if after is not None:
-            action = f"constrain to {after} in place of {before} at {lines}"
-        return Change(plan=plan, action=action, code=constraint_words)
+            action = f"constrain to {after} in place of {before} at {lines}{more}"
+        plan = (plan or self.plan).with_variant(constraints=changes)
+        return Change(plan=plan, action=first + action, code=constraint_words)
 
     def _by_costly_axes(self) -> Iterator[Change]:
         """Propose one of the axes with the most bytes moved more or less for each logical dimension."""
@@ -344,7 +366,7 @@ class Proposals:
         for c in self.report.collectives:
             for axis in c.axes or ():
                 moved[axis_name(axis)] += round(c.assumed_bytes)
-        for axis, _ in moved.most_common(_COSTLY):
+        for axis, _ in moved.most_common(policy.COSTLY_AXES):
             yield from self._along(axis)
 
     def _along(self, axis: str) -> Iterator[Change]:
@@ -385,7 +407,7 @@ class Proposals:
         for axes, _ in sums.most_common(1):
             heavy = sorted(self._values, key=lambda v: -(v.bytes_per_device or 0.0) * (v.count or 1))
             cut = ((value, self._more_sharded(value, axes)) for value in heavy)
-            for value, spec in itertools.islice(((v, s) for v, s in cut if s is not None), _HELD):
+            for value, spec in itertools.islice(((v, s) for v, s in cut if s is not None), policy.HELD):
                 with contextlib.suppress(ShardvizError):
                     plan, line = self.plan.constrain(value, spec), value.source.short if value.source else ""
                     yield Change(plan=plan, action=f"constrain {value.label} at {line} to {spec}")

@@ -1,10 +1,10 @@
 """The largest costs of a step: one ranked list, each row with its cause and its fix.
 
-Rows are ranked by the seconds that the step would lose if the row took no time, so hidden work ranks low. With another
-card, each row has its difference. A finding about memory is ranked by its share of a device's memory, if that exceeds
-its share of the step. A finding about the same line and axes gives a row its words. Other findings have their own rows,
-notes only if a fix helps. A fix is shown beside its finding, or beside the collectives that it reduces. Other fixes are
-listed separately. Each source line also has its own rows.
+Rows with a fix come first, ranked by what the fix saves. The others are ranked by the seconds that the step would lose
+if the row took no time, so hidden work ranks low. With another card, each row has its difference. Memory is ranked by
+its share of a device's memory, if that exceeds its share of the step. A finding about the same line and axes gives a
+row its words. Other findings have their own rows, notes only if a fix helps. A fix is shown beside its finding, or
+beside the collectives that it reduces. Other fixes have rows of their own. Each source line also has its own rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from shardviz.view.document import (
     moved,
     notes,
     paragraph,
-    section,
     shorten,
     table,
     term,
@@ -98,13 +97,13 @@ class _ComparedStep:
         alike = deck.other is not deck.now and equal_level(results, other) == results.level
         return cls(results, results.cost(), other.cost(results.level) if alike else None)
 
-    def entries(self, tried_fixes: TriedFixes, plan: object) -> tuple[list[_Entry], list[_Entry]]:
-        """Return the rows, and the fixes that belong to no row: each fix goes to the first row that it helps."""
+    def entries(self, tried_fixes: TriedFixes, plan: object) -> list[_Entry]:
+        """Return the rows: each fix goes to the first row that it helps, or has a row of its own."""
         fixes = tried_fixes.fixes if tried_fixes.of == plan else None
         findings = self.results.findings
         entries = self._entries([finding for finding in findings if finding.severity != "note"])
         if fixes is None:
-            return entries, []
+            return entries
         left = {fix.action: fix for fix in fixes}
         for place, entry in enumerate(entries):
             own = fixes.of(entry.finding) if entry.finding is not None else left.values()
@@ -119,7 +118,7 @@ class _ComparedStep:
             finding = next((notes.pop(each.id) for each in fix.findings if each.id in notes), None)
             if finding is not None:
                 entries.append(_Entry(finding=finding, fix=left.pop(fix.action)))
-        return sorted(entries, key=self._order), [_Entry(fix=fix) for fix in left.values()]
+        return sorted((*entries, *(_Entry(fix=fix) for fix in left.values())), key=self._order)
 
     def _entries(self, findings: list[Finding]) -> list[_Entry]:
         """Return the costs with their findings, and the other findings."""
@@ -131,13 +130,15 @@ class _ComparedStep:
                 rows.append(_Entry(each, finding))
         return sorted((*rows, *(_Entry(finding=finding) for finding in findings)), key=self._order)
 
-    def _order(self, entry: _Entry) -> tuple[bool, float, float]:
-        spent, finding = entry.spent, entry.finding
-        if spent is not None:
-            return True, -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
+    def _order(self, entry: _Entry) -> tuple[int, float, float]:
+        spent, finding, fix = entry.spent, entry.finding, entry.fix
         if finding is not None and finding.severity == "error":
-            return False, 0.0, 0.0
-        return True, -max(entry.finding_seconds, self.held_seconds(finding)), 0.0
+            return 0, 0.0, 0.0
+        if fix is not None:
+            return 1, -max(fix.seconds or 0.0, self._share(-fix.memory)), -fix.bytes
+        if spent is not None:
+            return 2, -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
+        return 2, -max(entry.finding_seconds, self.held_seconds(finding)), 0.0
 
     @property
     def _seconds(self) -> float:
@@ -145,9 +146,11 @@ class _ComparedStep:
 
     def held_seconds(self, finding: Finding | None) -> float:
         """Return seconds to rank a finding's unneeded bytes: the step times their share of a device's memory."""
-        if finding is None or self.cost is None or not self.cost.needs.total:
-            return 0.0
-        return min(1.0, finding.numbers.get("saved_bytes", 0.0) / self.cost.needs.total) * self._seconds
+        return 0.0 if finding is None else self._share(finding.numbers.get("saved_bytes", 0.0))
+
+    def _share(self, held: float) -> float:
+        total = 0.0 if self.cost is None else self.cost.needs.total
+        return max(0.0, min(1.0, held / total)) * self._seconds if total else 0.0
 
     def lines(self, entry: _Entry) -> set[str]:
         """Return the source lines of a row."""
@@ -163,14 +166,13 @@ def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[Document, dict
     """Return the largest costs of the open card, and a Document for each source line (`model.py:20`) with a cost or
     finding.
 
-    Differences are to the compared card. Fixes without a row are listed below the rows, or above them if they save
-    more.
+    Differences are to the compared card.
     """
     step = _ComparedStep.of(deck)
-    entries, apart = step.entries(tried_fixes, deck.now.plan)
+    entries = step.entries(tried_fixes, deck.now.plan)
     mesh = step.results.bound.mesh
     lines: dict[str, list[_Entry]] = {}
-    for entry in (*entries, *apart):
+    for entry in entries:
         for at in step.lines(entry):
             lines.setdefault(at, []).append(entry)
     by_line = {at: Document.of(_table(step, here, "line-costs", at), mesh=mesh) for at, here in lines.items()}
@@ -182,10 +184,6 @@ def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[Document, dict
         blocks.append(_table(step, entries, "most"))
     elif step.cost is not None:
         blocks.append(paragraph("No costs are known.", quiet=True))
-    if apart:
-        most = lambda some: max(((each.fix and each.fix.seconds) or 0.0 for each in some), default=0.0)  # noqa: E731
-        also = section("Also tried", _table(step, apart, "most-apart"))
-        blocks.insert(0 if most(apart) > most(entries) else len(blocks), also)
     lead = (words(_compared(deck), quiet=True), *_progress(tried_fixes, deck))
     return Document.of(blocks, title=words("What costs you most", strong=True), lead=(lead,), mesh=mesh), by_line
 

@@ -1,4 +1,4 @@
-"""What costs you most: ranked by what the step would lose; what fixes a finding or a row stands there, or apart."""
+"""What costs you most: ranked by what the step would lose; what has a fix stands first."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.snapshot import TriedFixes
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.study.fixes import Fix, Fixes
-from shardviz.view.document import Section, Table, plain
+from shardviz.view.document import Table, plain
 from shardviz.view.most import costs_documents
 from tests.diagnose.faulty_programs import FAULTS, LARGE
 
@@ -39,21 +39,13 @@ def tried_fixes(state, *fixes):
 
 
 def tables(state, *fixes):
-    """The rows, and those that stand apart: each in words."""
-    rows, apart = [], []
-    for block in costs_documents(state.deck, tried_fixes(state, *fixes))[0].blocks:
-        if isinstance(block, Section):
-            assert block.title == "Also tried"
-            (inner,) = block.blocks
-            apart += [" ".join(map(plain, row.cells)) for row in inner.rows]
-        elif isinstance(block, Table):
-            rows += [" ".join(map(plain, row.cells)) for row in block.rows]
-    return rows, apart
+    """The rows in words."""
+    (table,) = (b for b in costs_documents(state.deck, tried_fixes(state, *fixes))[0].blocks if isinstance(b, Table))
+    return [" ".join(map(plain, row.cells)) for row in table.rows]
 
 
 def test_rows_say_what_the_step_would_lose_and_what_is_hidden(state):
-    cost, (rows, apart) = state.cost, tables(state)
-    assert not apart
+    cost, rows = state.cost, tables(state)
     spent = [s for s in spendings(cost) if s.loss is not None]
     assert any(s.loss.hidden > 0.01 * s.loss.busy for s in spent)
     for each in spent[:5]:
@@ -87,9 +79,8 @@ def test_compared_with_another_plan_rows_stay_and_the_difference_is_a_column(sta
 
 def test_a_fix_stands_beside_its_finding_and_nowhere_else(state):
     (finding,) = [f for f in state.deck.now.results.findings if f.severity != "note"]
-    rows, apart = tables(state, fix(state, "turn the mesh", finding, kept=lambda c: False))
+    rows = tables(state, fix(state, "turn the mesh", finding, kept=lambda c: False))
     assert [row for row in rows if "turn the mesh" in row] == [row for row in rows if finding.text[:40] in row] != []
-    assert not apart, "it lessens all collectives, and stands beside none of them"
 
 
 def test_state_that_is_replicated_is_among_the_first_rows():
@@ -100,7 +91,7 @@ def test_state_that_is_replicated_is_among_the_first_rows():
     state = ExplorerState(program, plan, level="propagated", target="tpu v5e:2x4", debounce=60)
     (finding,) = [f for f in state.deck.now.results.findings if f.rule in fault.rules]
     assert not finding.numbers["seconds"] and finding.numbers["saved_bytes"] > 0.5 * state.cost.needs.total
-    assert any(finding.text[:40] in row for row in tables(state)[0][:3])
+    assert any(finding.text[:40] in row for row in tables(state)[:3])
 
 
 @pytest.mark.long
@@ -114,36 +105,34 @@ def test_state_that_takes_a_little_time_too_is_among_the_first_rows():
     (finding,) = [f for f in state.deck.now.results.findings if f.rule == "unlike-parameter"]
     assert finding.numbers["seconds"] > 0
     assert finding.numbers["saved_bytes"] > 0.5 * state.cost.needs.parts["arguments"]
-    (row, *_) = [row for row in tables(state)[0][:3] if finding.text[:40] in row]
+    (row, *_) = [row for row in tables(state)[:3] if finding.text[:40] in row]
     assert row.startswith(format_bytes(finding.numbers["saved_bytes"]))
 
 
-def test_a_fix_of_another_finding_stands_apart(state):
+def test_a_fix_of_another_finding_has_a_row_of_its_own(state):
     (finding,) = [f for f in state.deck.now.results.findings if f.severity != "note"]
     other = dataclasses.replace(finding, id="of-a-note")
-    rows, apart = tables(state, fix(state, "give it the spec", other, kept=lambda c: False))
-    assert not any("give it the spec" in row for row in rows)
-    (row,) = apart
-    assert "give it the spec" in row and "saves 10.0 µs of 1.00 ms" in row
+    rows = tables(state, fix(state, "give it the spec", other, kept=lambda c: False))
+    (row,) = [row for row in rows if "give it the spec" in row]
+    assert finding.text[:40] not in row and "saves 10.0 µs of 1.00 ms" in row
 
 
-def test_what_belongs_to_no_row_stands_first_only_where_it_saves_more(state):
+def test_what_a_fix_helps_stands_first_by_what_it_saves(state):
     (finding,) = [f for f in state.deck.now.results.findings if f.severity != "note"]
     of_a_row = fix(state, "fix the finding", finding)
     apart = fix(state, "give it the spec", dataclasses.replace(finding, id="of-a-note"), kept=lambda c: False)
-    for seconds, first in ((2e-5, Section), (5e-6, Table)):
-        found = tried_fixes(state, of_a_row, dataclasses.replace(apart, seconds=seconds))
-        blocks = costs_documents(state.deck, found)[0].blocks
-        assert [type(block) for block in blocks] == [first, Table if first is Section else Section]
+    for seconds, first in ((2e-5, "give it the spec"), (5e-6, "fix the finding")):
+        rows = tables(state, of_a_row, dataclasses.replace(apart, seconds=seconds))
+        assert first in rows[0] and all("fix the finding" in row or "give it the spec" in row for row in rows[:2])
 
 
 def test_a_note_whose_fix_helps_has_a_row_that_costs_what_the_fix_saves():
     example = sv.gallery.mlp(mesh="data=4,model=2", batch=65_536)  # so large that what it keeps is no on-chip memory's
     state = ExplorerState(example.program, example.plan, level="propagated", target="tpu v5e:2x4", debounce=60)
     (note, *_) = [f for f in state.deck.now.results.findings if f.severity == "note" and not f.numbers.get("seconds")]
-    rows, apart = tables(state, fix(state, "fix the note", note))
+    rows = tables(state, fix(state, "fix the note", note))
     (row,) = [row for row in rows if "fix the note" in row]
-    assert row.startswith("10.0 µs ") and note.text[:40] in row and not apart
+    assert row.startswith("10.0 µs ") and note.text[:40] in row
 
 
 def test_a_line_has_its_costs_and_its_fixes_alone(state):
@@ -165,8 +154,8 @@ def test_a_line_has_its_costs_and_its_fixes_alone(state):
 def test_a_fix_of_the_plan_stands_beside_what_it_lessens(state):
     gone = next(c for c in state.report.collectives if c.kind == "all-reduce" and c.axes == ("model",))
     like = lambda c: (c.kind, c.axes, c.source) == (gone.kind, gone.axes, gone.source)  # noqa: E731
-    rows, apart = tables(state, fix(state, "drop it", kept=lambda c: not like(c)))
+    rows = tables(state, fix(state, "drop it", kept=lambda c: not like(c)))
     (row,) = [row for row in rows if "drop it" in row]
-    assert "all-reduce model" in row and gone.source.short in row and not apart
-    rows, apart = tables(state, fix(state, "change nothing"))
-    assert len(apart) == 1 and not any("change nothing" in row for row in rows)
+    assert "all-reduce model" in row and gone.source.short in row
+    rows = tables(state, fix(state, "change nothing"))
+    assert sum("change nothing" in row for row in rows) == 1

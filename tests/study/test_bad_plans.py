@@ -1,0 +1,177 @@
+"""Of bad plans the first two rows name the cause, and following the first fix leads to the step of the expert's plan.
+
+    python -m tests.study.test_bad_plans [name ...]
+
+prints what is said and reached for each plan, and the score. What is said is asked of the partitioner's report, as the
+page does; the steps are those of the target's compiler, which removes some faults by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+import shardviz as sv
+from shardviz.diagnose.case import total_bytes
+from shardviz.records import Finding
+from shardviz.study.fixes import Fix
+from tests.study.bad_plans import BAD, MACHINE, Bad
+
+FOLLOWED = 6
+"""How many fixes are followed at most."""
+NEAR = 1.05
+"""How much longer than the expert's a step may be."""
+
+
+def plan_of(bad: Bad, good: bool = False) -> sv.Plan:
+    if not good:
+        return sv.Plan(bad.mesh, bad.specs, bad.out)
+    specs, out = bad.good or bad.specs, bad.good_out or bad.out
+    return sv.Plan(bad.mesh, specs, out)
+
+
+def report_of(program: sv.Program, plan: sv.Plan, level: str) -> sv.Report:
+    return program.propagate(plan) if level == "propagated" else program.partition(plan, MACHINE)
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What is said of a bad plan, and where its fixes lead.
+
+    Attributes:
+        findings, fixes: what is said of the bad plan.
+        did: the fixes that were followed, in order.
+        steps: seconds per step of the bad plan, of the expert's, and at the end.
+        holds: bytes of arguments per device of the same three.
+    """
+
+    findings: tuple[Finding, ...]
+    fixes: tuple[Fix, ...]
+    did: tuple[Fix, ...]
+    steps: tuple[float, ...]
+    holds: tuple[float, ...]
+
+    @classmethod
+    @cache
+    def of(cls, name: str) -> Followed:
+        bad = BAD[name]
+        program, better = (sv.trace(fn, *bad.args, donate_argnums=bad.donated) for fn in (bad.fn, bad.better or bad.fn))
+        plan, did, fixes = plan_of(bad), [], None
+        report = program.partition(plan, MACHINE)
+        findings = tuple(report.findings_on(MACHINE))
+        while len(did) < FOLLOWED:
+            offered = tuple(sv.fixes(program, report, MACHINE, plan=plan, seconds=120))
+            fixes = offered if fixes is None else fixes
+            best = next((fix for fix in offered if (fix.seconds or 0.0) >= -0.01 * (fix.step or 0.0)), None)
+            if best is None:  # the others trade seconds for memory
+                break
+            plan = best.plan
+            report = program.partition(plan, MACHINE)
+            did.append(best)
+        ends = (program, plan_of(bad)), (better, plan_of(bad, True)), (program, plan)
+        reports = [each.compile(its, MACHINE) for each, its in ends]
+        steps = tuple(sv.cost(each, MACHINE).seconds for each in reports)
+        return cls(findings, fixes or (), tuple(did), steps, tuple(total_bytes(each.arguments) for each in reports))
+
+    def named(self, cause: str) -> tuple[bool, bool]:
+        """Whether the first two findings, and the first two fixes, name a cause."""
+        findings = (" ".join((f.text, f.why, *(s.words for s in f.suggestions))) for f in self.findings[:2])
+        fixes = (" ".join((fix.action, fix.write, *(f.text for f in fix.findings[:1]))) for fix in self.fixes[:2])
+        one, other = (any(re.search(cause, row, re.IGNORECASE) for row in rows) for rows in (findings, fixes))
+        return one, other
+
+    def reaches(self, memory: bool) -> bool:
+        """Whether the end is as quick as the expert's plan, and takes no more memory if `memory` counts."""
+        _, goal, end = self.steps
+        _, less, held = self.holds
+        return end <= NEAR * goal and (not memory or held <= NEAR * less)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the first fix is against the first finding."""
+        first = self.fixes[:1]
+        return not first or (bool(self.findings) and self.findings[0].id in {f.id for f in first[0].findings})
+
+
+MISSED = (
+    *("float32 gathered in a shard_map, then cast", "psum where psum_scatter would do"),
+    "weight gathered in each step of a loop in a shard_map",
+)
+"""What only a person can write: the finding says what, and no change is tried."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", BAD)
+def test_the_cause_is_named_in_the_first_two_rows(name):
+    assert any(Followed.of(name).named(BAD[name].cause))
+
+
+@pytest.mark.tpu
+@pytest.mark.long
+@pytest.mark.parametrize("name", BAD)
+def test_following_the_first_fix_ends_at_the_expert_s_step(name):
+    followed = Followed.of(name)
+    assert followed.reaches(BAD[name].memory) is (name not in MISSED), (followed.steps, followed.did)
+
+
+@pytest.mark.tpu
+@pytest.mark.long
+@pytest.mark.parametrize("name", BAD)
+def test_no_fix_that_was_followed_makes_the_compiled_step_longer(name):
+    before, _, after = Followed.of(name).steps
+    assert after <= 1.01 * before
+
+
+@pytest.mark.parametrize("level", ["propagated", "partitioned"])
+@pytest.mark.parametrize("name", BAD)
+def test_the_expert_s_plan_raises_nothing_above_a_note(name, level):
+    if (name, level) == ("nodes sharded against their edges", "partitioned"):
+        pytest.skip("the last product is the same on all devices, which is less than to gather its result")
+    bad = BAD[name]
+    report = report_of(sv.trace(bad.better or bad.fn, *bad.args, donate_argnums=bad.donated), plan_of(bad, True), level)
+    assert not [f.text for f in report.findings_on(MACHINE) if f.severity != "note"]
+
+
+@pytest.mark.parametrize("level", ["propagated", "partitioned"])
+@pytest.mark.parametrize(
+    ("name", "rule", "words"),
+    [
+        ("float32 gathered, then cast", "gathered-wide", "cast before the array is gathered at bad_plans.py:"),
+        (
+            "int8 dequantised before it is gathered",
+            "gathered-wide",
+            "cast after the array is gathered at bad_plans.py:",
+        ),
+        ("psum where psum_scatter would do", "sum-sliced", "jax.lax.psum_scatter(..., tiled=True) in place of psum"),
+        (MISSED[-1], "gathered-each-run", "gather it before the loop, not at bad_plans.py:"),
+    ],
+)
+def test_what_a_person_has_to_write_is_said_with_its_line(name, level, rule, words):
+    bad = BAD[name]
+    (finding, *_) = report_of(sv.trace(bad.fn, *bad.args), plan_of(bad), level).findings_on(MACHINE)
+    assert (finding.rule, finding.severity) == (rule, "warning")
+    assert finding.suggestions[0].words.startswith(words)
+
+
+def main(names: list[str]) -> None:
+    names = names or list(BAD)
+    score = dict.fromkeys(("findings", "fixes", "either", "reached", "agree"), 0)
+    for name in names:
+        bad, followed = BAD[name], Followed.of(name)
+        findings, fixes = followed.named(bad.cause)
+        rows = findings, fixes, findings or fixes, followed.reaches(bad.memory), followed.agrees
+        score = {what: score[what] + row for what, row in zip(score, rows, strict=True)}
+        steps = " ".join(f"{each * 1e3:.2f}" for each in followed.steps)
+        print(f"{name}: {steps} ms;", *(what for what, row in zip(score, rows, strict=True) if row))
+        print(*(f"    finding: {f.severity} {f.text[:160]}" for f in followed.findings[:2]), sep="\n")
+        print(*(f"    fix: {fix.text[:180]}" for fix in followed.fixes[:2]), sep="\n")
+        print("    followed:", "; ".join(fix.action for fix in followed.did), flush=True)
+    print(f"of {len(names)}:", ", ".join(f"{what} {count}" for what, count in score.items()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
