@@ -243,7 +243,8 @@ def _fits(wanted: Intermediate, file: str, number: int, statement: ast.stmt) -> 
 
 def _nearest(wanted: Intermediate, targets: list[Target]) -> list[Target]:
     """Of lines with the same text those in the same function, and then at the same number, if there are any."""
-    number = int(wanted.line.rpartition(":")[2] or 0)
+    digits = wanted.line.rpartition(":")[2]  # of a saved session, which somebody may have edited
+    number = int(digits) if digits.isdecimal() else 0
     for same in (lambda t: t.function == wanted.function, lambda t: t.line == number):
         if kept := [t for t in targets if same(t)]:
             targets = kept
