@@ -243,8 +243,7 @@ def _fits(wanted: Intermediate, file: str, number: int, statement: ast.stmt) -> 
 
 def _nearest(wanted: Intermediate, targets: list[Target]) -> list[Target]:
     """Of lines with the same text those in the same function, and then at the same number, if there are any."""
-    digits = wanted.line.rpartition(":")[2]  # of a saved session, which somebody may have edited
-    number = int(digits) if digits.isdecimal() else 0
+    number = _number(wanted.line)
     for same in (lambda t: t.function == wanted.function, lambda t: t.line == number):
         if kept := [t for t in targets if same(t)]:
             targets = kept
@@ -293,9 +292,15 @@ def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
     return tuple((node.lineno, node.end_lineno or node.lineno, node) for node in simple)
 
 
+def _number(line: str) -> int:
+    """The number of a line such as `model.py:12`; 0 if it has none, as an edited file of a session may not."""
+    digits = line.rpartition(":")[2]
+    return int(digits) if digits.isdecimal() else 0
+
+
 def _lost(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> SpecError:
     """What is said of a value that is not there: what there is instead, and how to take the constraint away."""
-    number = int(wanted.line.rpartition(":")[2] or 0)
+    number = _number(wanted.line)
     near = sorted(places, key=lambda at: (at[2] != wanted.function, abs(at[1] - number) if number else 0))
     lines = dict.fromkeys((file, line) for file, line, _ in near if is_own(file))
     named: dict[str, str] = {}
