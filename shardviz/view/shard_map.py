@@ -22,23 +22,7 @@ from shardviz.layouts import Layout
 from shardviz.notation import axis_name
 from shardviz.notation.spec import axis_text
 from shardviz.records.amounts import format_shape, plural
-from shardviz.view.document import (
-    Beside,
-    Block,
-    Document,
-    Figure,
-    Paragraph,
-    Piece,
-    axes,
-    code,
-    device_ranges,
-    document,
-    mesh_axes,
-    paragraph,
-    section,
-    shape,
-    words,
-)
+from shardviz.view import document as doc
 from shardviz.view.layouts import (
     all_axes,
     kept_and_moved,
@@ -153,8 +137,8 @@ def _(shown: ShownTree) -> Picture:
     return picture(shown.chosen)
 
 
-@document.register
-def of_shown(shown: Shown) -> Document:
+@doc.document.register
+def of_shown(shown: Shown) -> doc.Document:
     """Return the map, JAX's treatment of an uneven sharding, and the slices that each host loads.
 
     >>> from shardviz.layouts import layout
@@ -170,62 +154,75 @@ def of_shown(shown: Shown) -> Document:
      2:4 │  1  │
          └─────┘
     """
-    return Document(blocks=(*_map_blocks(shown), *_besides(shown)), mesh=shown.layout.mesh)
+    return doc.Document(blocks=(*_map_blocks(shown), *_besides(shown)), mesh=shown.layout.mesh)
 
 
-def _map_blocks(shown: Shown, wide: float = MOST) -> tuple[Block, ...]:
+def _map_blocks(shown: Shown, wide: float = MOST) -> tuple[doc.Block, ...]:
     """Return the sharding in words, and the map, readable at this width in pixels."""
     layout, scene = shown.layout, build_scene(shown.layout)
     head = (
-        *(shape(layout.shape), *spec_pieces(layout), words("· shard", quiet=True), shape(layout.shard_shape)),
-        *((words("· mesh", quiet=True), mesh_axes(layout.mesh)) if layout.mesh.names else ()),
-        words(f"{', ' if layout.mesh.names else '· '}{plural(layout.mesh.size, 'device')}"),
+        *(
+            doc.shape(layout.shape),
+            *spec_pieces(layout),
+            doc.words("· shard", quiet=True),
+            doc.shape(layout.shard_shape),
+        ),
+        *((doc.words("· mesh", quiet=True), doc.mesh_axes(layout.mesh)) if layout.mesh.names else ()),
+        doc.words(f"{', ' if layout.mesh.names else '· '}{plural(layout.mesh.size, 'device')}"),
     )
     named = [*(("panels", side) for side in scene.depth), ("rows", scene.rows), ("columns", scene.columns)]
-    sides = (paragraph(*_side(side), label=name) for name, side in named if side.dimension is not None)
-    name = (paragraph(words(shown.title, strong=True), words(shown.size, strong=True)),) if shown.named else ()
-    return (*name, paragraph(*head), *sides, Figure(of=shard_map(shown).within((wide, MOST))))
+    sides = (doc.paragraph(*_side(side), label=name) for name, side in named if side.dimension is not None)
+    name = (
+        (doc.paragraph(doc.words(shown.title, strong=True), doc.words(shown.size, strong=True)),) if shown.named else ()
+    )
+    return (*name, doc.paragraph(*head), *sides, doc.Figure(of=shard_map(shown).within((wide, MOST))))
 
 
-def _side(side: Side) -> tuple[Piece, ...]:
-    first, each = f"dimension {side.dimension}, {side.size},", words(f", {side.shard} each")
+def _side(side: Side) -> tuple[doc.Piece, ...]:
+    first, each = f"dimension {side.dimension}, {side.size},", doc.words(f", {side.shard} each")
     if side.ways == 1:
-        return (words(f"{first} not sharded"),)
+        return (doc.words(f"{first} not sharded"),)
     if not side.axes:
-        return (words(f"{first} sharded {side.ways} ways"), each)
-    return (words(f"{first} along"), axes(tuple(axis for axis, _ in side.axes)), each)
+        return (doc.words(f"{first} sharded {side.ways} ways"), each)
+    return (doc.words(f"{first} along"), doc.axes(tuple(axis for axis, _ in side.axes)), each)
 
 
-def _besides(shown: Shown, which: str = "") -> tuple[Block, ...]:
+def _besides(shown: Shown, which: str = "") -> tuple[doc.Block, ...]:
     uneven = uneven_words(shown.layout, shown.dtype)
-    refused = (paragraph(uneven, label=which or "uneven"),) if uneven else ()
+    refused = (doc.paragraph(uneven, label=which or "uneven"),) if uneven else ()
     return refused + process_blocks(shown.layout, which)
 
 
-@document.register
-def of_tree(shown: ShownTree) -> Document:
+@doc.document.register
+def of_tree(shown: ShownTree) -> doc.Document:
     """Return the table of the arrays, and the chosen array's map."""
     mesh = all_axes(leaf.layout for leaf in shown.leaves)
-    return Document(blocks=(*tree_blocks(shown.bytes, shown.left_out), *document(shown.chosen).blocks), mesh=mesh)
+    return doc.Document(
+        blocks=(*tree_blocks(shown.bytes, shown.left_out), *doc.document(shown.chosen).blocks), mesh=mesh
+    )
 
 
-@document.register
-def of_change(shown: ShownChange) -> Document:
+@doc.document.register
+def of_change(shown: ShownChange) -> doc.Document:
     """Return both maps, the resharding, and the notes."""
-    maps = Beside(blocks=tuple(section(word, *_map_blocks(each, MOST / 2)) for word, each in shown.sides))
+    maps = doc.Beside(blocks=tuple(doc.section(word, *_map_blocks(each, MOST / 2)) for word, each in shown.sides))
     more = (block for word, each in shown.sides for block in _besides(each, word))
     blocks = (maps, *move_blocks(shown.moves, shown.before.dtype), *more)
-    return Document(blocks=blocks, mesh=shown.before.layout.mesh)
+    return doc.Document(blocks=blocks, mesh=shown.before.layout.mesh)
 
 
-def held_words(layout: Layout, device: int) -> tuple[Paragraph, ...]:
+def held_words(layout: Layout, device: int) -> tuple[doc.Paragraph, ...]:
     """Return the slice on a picked device (its position in the mesh; below 0 for none)."""
     mesh = layout.mesh
     if not 0 <= device < mesh.size:
         return ()
     at = ", ".join(f"{name} {i}" for name, i in zip(mesh.shown.names, mesh.shown.coordinates()[device], strict=True))
-    who = words(f"device {int(mesh.ids()[device])}", strong=True), words(f"({at})", quiet=True), words("holds")
-    return (paragraph(who, code(slice_text(layout, device)), name="device-of"),)
+    who = (
+        doc.words(f"device {int(mesh.ids()[device])}", strong=True),
+        doc.words(f"({at})", quiet=True),
+        doc.words("holds"),
+    )
+    return (doc.paragraph(who, doc.code(slice_text(layout, device)), name="device-of"),)
 
 
 def _drawn(scene: Scene, room: float | None) -> Picture:
@@ -309,7 +306,7 @@ def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
         f"{index}, padded by {padding}," if padding else index
         for index, padding in zip(scene.slices, scene.paddings, strict=True)
     ]
-    named = {each: f"host{'s' * (len(each) > 1)} {device_ranges(each)}" for each in set(scene.hosts)}
+    named = {each: f"host{'s' * (len(each) > 1)} {doc.device_ranges(each)}" for each in set(scene.hosts)}
     hosts = [named[each] for each in scene.hosts]
     parts = list(zip(slices, who, *([hosts] if hosts else []), strict=True))
     heads = _heads(scene, scene.columns)
@@ -330,7 +327,7 @@ def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
 def _marks(hosts: Sequence[tuple[int, ...]], columns: int) -> tuple[tuple[tuple[int, int], str], ...]:
     """Return marks such as `h0-1` for cells with hosts that no earlier cell has."""
     first = {each: divmod(place, columns) for place, each in reversed(list(enumerate(hosts)))}
-    marks = tuple((at, f"h{device_ranges(each)}") for each, at in reversed(first.items()))
+    marks = tuple((at, f"h{doc.device_ranges(each)}") for each, at in reversed(first.items()))
     return marks if all(len(text) <= _BRIEF + 2 for _, text in marks) else ()
 
 
