@@ -1,4 +1,4 @@
-"""The verbs about arrays: `show`, a shard map; `reshard`, what a change of their shardings sends."""
+"""The verbs about arrays: `show` draws a shard map, `reshard` lists what a change of sharding sends."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def reshard(array: str, before: str, after: str, mesh: str, target: str | None) 
 
 
 def _changes(array: str, before: str, after: str, mesh: str) -> Iterator[Any]:
-    """Each array before and after, with its name in the tree."""
+    """Yield each array before and after the change, with its name in the tree."""
     if array_like(array):
         dtype, shape = array_of(array)
         yield shard_map(shape, before, mesh, after=after, dtype=dtype)
@@ -109,13 +109,13 @@ def _resharded(change: Any, mesh: str, target: str | None) -> ReshardedArray:
 
 
 def _total(seconds: Iterable[float | None]) -> float | None:
-    """All together; None where one is not known."""
+    """Return the sum; None if any part is unknown."""
     every = list(seconds)
     return None if None in every else math.fsum(second for second in every if second is not None)
 
 
 def _one_document(change: Any, data: ReshardData) -> Document:
-    """The shard maps before and after, what moves, and how long each step takes."""
+    """Return the shard maps before and after, the data moved, and the seconds of each step."""
     whole = document(change)
     if not data.target:
         return whole
@@ -131,7 +131,7 @@ def _one_document(change: Any, data: ReshardData) -> Document:
 
 
 def _tree_document(name: str, changes: Sequence[Any], data: ReshardData) -> Document:
-    """Every array that changes, what it needs and what a device receives; the largest first."""
+    """Return a row per array that changes: its steps and the bytes that a device receives, largest first."""
 
     def step_words(step: ReshardStep) -> str:
         return f"{step.kind} over {', '.join(step.axes)}" if step.axes else step.kind
@@ -160,13 +160,13 @@ def _spec(spec: Any) -> str | None:
 
 
 def _seconds(step: Any, shape: tuple[int, ...], dtype: Any, mesh: str, target: str | None) -> tuple[float | None, str]:
-    """The time of a step of a resharding, and its formula; None where that is not known."""
+    """Return a resharding step's seconds and formula; None if the seconds are unknown."""
     if target is None:
         return None, ""
     if step.kind == "slice":
-        return 0.0, "each device takes a part of what it holds"
+        return 0.0, "each device takes a slice of its own shard"
     if step.before is None or step.after is None or step.edges:
-        return None, "not known for what no spec says"
+        return None, "not known: no PartitionSpec expresses the sharding"
     held = [layout(shape, spec, mesh) for spec in (step.before, step.after)]
     before, after = (each.bytes_per_device(dtype) for each in held)
     place = Placement.of(mesh, target)
