@@ -84,15 +84,15 @@ def _changes(array: str, before: str, after: str, mesh: str) -> Iterator[Any]:
 
 
 def _resharded(change: Any, mesh: str, target: str | None) -> ReshardedArray:
-    at, dtype, way = change.before.layout, change.before.dtype, change.moves
-    times = [_seconds(step, at.shape, dtype, mesh, target) for step in way.steps]
+    at, dtype, moves = change.before.layout, change.before.dtype, change.moves
+    times = [_seconds(step, at.shape, dtype, mesh, target) for step in moves.steps]
     return ReshardedArray(
         name=change.before.title,
         shape=list(at.shape),
         dtype=str(dtype),
         before=_spec(at.spec),
         after=_spec(change.after.layout.spec),
-        received_bytes=float(way.bytes(dtype)["receive"].max()),
+        received_bytes=float(moves.bytes(dtype)["receive"].max()),
         steps=[
             ReshardStep(
                 kind=step.kind,
@@ -102,7 +102,7 @@ def _resharded(change: Any, mesh: str, target: str | None) -> ReshardedArray:
                 seconds=seconds,
                 formula=formula,
             )
-            for step, (seconds, formula) in zip(way.steps, times, strict=True)
+            for step, (seconds, formula) in zip(moves.steps, times, strict=True)
         ],
         seconds=None if target is None else _total(seconds for seconds, _ in times),
     )

@@ -134,7 +134,7 @@ class HeldMemory:
 
     begins: tuple[float, ...]
     bytes: tuple[float, ...]
-    standing: float
+    constant_bytes: float
     usable: float | None
     rests_on: str
     beside: tuple[str, ...] = ()
@@ -397,19 +397,19 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
     chip, has, zeros = machine.chip, memory_of(machine), dict[str, float]()
     plan = None if timed.schedule == "listed" else report.memory
     if plan is None:
-        standing = sum(value.bytes_per_device or 0.0 for value in on_device(report.arguments))
+        constant_bytes = sum(value.bytes_per_device or 0.0 for value in on_device(report.arguments))
         zeros = zeros_of(report.collectives, machine)
         rests_on = (
             f"estimated at level {report.level}: each array is held from where it is written until it is read last"
         )
     else:
-        standing = float(plan.arguments + plan.outputs - plan.aliased + plan.constants)
+        constant_bytes = float(plan.arguments + plan.outputs - plan.aliased + plan.constants)
         rests_on = f"the buffer assignment of the compiler for {report.target}"
-    changes = [(0.0, standing)]
+    changes = [(0.0, constant_bytes)]
     for begin, entry in walk.alive:
         alive = alive_in(entry, has, zeros)
-        if standing + alive != changes[-1][1]:
-            changes.append((begin, standing + alive))
+        if constant_bytes + alive != changes[-1][1]:
+            changes.append((begin, constant_bytes + alive))
     begins, held = zip(*changes, strict=True)
     usable, peak = chip.hbm_usable_bytes or chip.hbm_bytes, max(held)
     beside = []
@@ -425,7 +425,7 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
     return HeldMemory(
         begins=begins,
         bytes=held,
-        standing=standing,
+        constant_bytes=constant_bytes,
         usable=usable and usable / chip.devices_per_chip,
         rests_on=rests_on,
         beside=tuple(beside),

@@ -45,7 +45,7 @@ class ValueChange:
     after: Value | None
 
     @property
-    def cut(self) -> bool:
+    def changed(self) -> bool:
         """Whether its spec, shape or element type differs, or only one report has it. A shard's bytes alone, which
         change with the mesh, do not count."""
         if self.before is None or self.after is None:
@@ -119,7 +119,7 @@ class Comparison(Displayed):
     @property
     def specs(self) -> tuple[ValueChange, ...]:
         """The values whose spec, shape or element type differ, or that are in one report only."""
-        return tuple(v for v in self.values if v.cut)
+        return tuple(v for v in self.values if v.changed)
 
     @property
     def flops(self) -> tuple[Amount, ...]:
@@ -275,7 +275,7 @@ def _values(of: str, before: Report, after: Report) -> Iterator[ValueChange]:
         ours, theirs = {v.name: v for v in olds}, {v.name: v for v in news}
         for name in dict.fromkeys((*ours, *theirs)):
             change = ValueChange(of=of, role=role, name=name, before=ours.get(name), after=theirs.get(name))
-            if change.cut or change.bytes:
+            if change.changed or change.bytes:
                 yield change
     ours, theirs = _intermediates(before), _intermediates(after)
     for key in ours:
@@ -283,7 +283,7 @@ def _values(of: str, before: Report, after: Report) -> Iterator[ValueChange]:
             continue  # made in another number of places: which is which cannot be told
         for old, new in zip(ours[key], theirs[key], strict=True):
             change = ValueChange(of=of, role="intermediate", name=new.label or new.op, before=old, after=new)
-            if change.cut or change.bytes:
+            if change.changed or change.bytes:
                 yield change
 
 

@@ -27,17 +27,17 @@ from shardviz.notation import Spec
 from shardviz.notation.bounds import MOST_PASTED
 from shardviz.page import door
 from shardviz.page.delivered import Delivered
-from shardviz.page.inputs import cuts_view, dimensions_view, kin_view, tree_view
+from shardviz.page.inputs import array_groups_view, dimensions_view, shardings_view, tree_view
 from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.page.stills import VIEW, Stills, still_html
-from shardviz.page.targets import company_view, machine_view, targets_view
+from shardviz.page.targets import device_groups_view, machine_view, targets_view
 from shardviz.paint import file, text
 from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
 from shardviz.records.report import values_of
 from shardviz.tracing.rules import patterns_of
-from shardviz.view.cards import difference_pane, offers_document, search_document, severity_words
+from shardviz.view.cards import difference_pane, search_document, severity_words, tried_presets_document
 from shardviz.view.document import Document, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
@@ -167,11 +167,11 @@ def _rosetta(explorer: Explorer) -> Json:
     return pane(value_rosetta(report, state.selected, state.remark), **{"read": None, **about})
 
 
-def _offers(explorer: Explorer) -> Json:
-    offers = explorer.state.now.offers
-    fields = pane(offers_document(offers, explorer.state.deck)) if offers.open else {}
-    share = None if offers.share is None else round(offers.share, 3)
-    return {**fields, "share": share, "search": json_of(search_document(offers, explorer.state.deck))}
+def _presets(explorer: Explorer) -> Json:
+    presets = explorer.state.now.presets
+    fields = pane(tried_presets_document(presets, explorer.state.deck)) if presets.open else {}
+    share = None if presets.share is None else round(presets.share, 3)
+    return {**fields, "share": share, "search": json_of(search_document(presets, explorer.state.deck))}
 
 
 def _codes(explorer: Explorer) -> Json:
@@ -244,12 +244,12 @@ class Explorer(Delivered):
     targets = shown(lambda e: targets_view(e.state), {"mesh", "machine", "plan"})
     inputs = shown(lambda e: tree_view(e.report.arguments, 1), {"mesh"})
     outputs = shown(lambda e: tree_view(e.report.outputs, 2), {"mesh"})
-    kin = shown(lambda e: kin_view(e.state), {"mesh", "logical"})
+    array_groups = shown(lambda e: array_groups_view(e.state), {"mesh", "logical"})
     dimensions = shown(lambda e: dimensions_view(e.state), {"plan", "report", "logical"})
-    cuts = shown(lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"})
-    out_cuts = shown(lambda e: cuts_view(e.state, "output"), {"plan", "report", "changed"})
+    shardings = shown(lambda e: shardings_view(e.state, "argument"), {"plan", "report", "changed"})
+    out_shardings = shown(lambda e: shardings_view(e.state, "output"), {"plan", "report", "changed"})
     cards = shown(_cards, {"report", "cost", "deck", "machine"})
-    offers = shown(_offers, {"offers", "deck"})
+    presets = shown(_presets, {"presets", "deck"})
     most = shown(_most, {"report", "cost", "deck", "machine", "tried_fixes", "tab"})
     lines = shown(  # the costs, causes and fixes of the lines that are open in the source
         lambda e: {at: json_of(e._costs[at]) for at in e.opened if at in e._costs},
@@ -283,8 +283,8 @@ class Explorer(Delivered):
     machine = shown(
         lambda e: machine_view(e.state.cost, e.state.cost_error), {"machine", "cost", "report"}, tab="machine"
     )
-    company = shown(
-        lambda e: company_view(e.state.cost, e.device, e.report, e.state.selected),
+    device_groups = shown(
+        lambda e: device_groups_view(e.state.cost, e.device, e.report, e.state.selected),
         {"report", "cost", "selection", "device"},
         tab="machine",
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from shardviz.explorer.cards import Card, Deck, Results, equal_level
-from shardviz.explorer.snapshot import Offer, Offers
+from shardviz.explorer.snapshot import TriedPreset, TriedPresets
 from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
@@ -77,21 +77,21 @@ def deck_document(deck: Deck) -> doc.Document:
     return doc.Document(title=doc.words("Plans", strong=True), blocks=(cards,), mesh=deck.now.results.bound.mesh)
 
 
-def offers_document(offers: Offers, deck: Deck) -> doc.Document:
+def tried_presets_document(presets: TriedPresets, deck: Deck) -> doc.Document:
     """Return the presets, best first, each with its difference to the open plan."""
 
-    def of_known(pieces: Callable[[Results], Iterator[doc.Piece]]) -> Callable[[Offer], doc.Inline]:
-        return lambda offer: doc.words("") if offer.results is None else tuple(pieces(offer.results))
+    def of_known(pieces: Callable[[Results], Iterator[doc.Piece]]) -> Callable[[TriedPreset], doc.Inline]:
+        return lambda preset: doc.words("") if preset.results is None else tuple(pieces(preset.results))
 
-    def taken(offer: Offer) -> tuple[str, str] | None:
-        return None if offer.results is None else ("offer", offer.name)
+    def taken(preset: TriedPreset) -> tuple[str, str] | None:
+        return None if preset.results is None else ("preset", preset.name)
 
-    def does(offer: Offer) -> doc.Piece:
-        return doc.words(offer.text, quiet=True) if offer.results else doc.words(offer.trouble, tone="warn")
+    def does(preset: TriedPreset) -> doc.Piece:
+        return doc.words(preset.text, quiet=True) if preset.results else doc.words(preset.trouble, tone="warn")
 
-    presets = doc.table(
-        offers.items,
-        ("preset", lambda offer: doc.words(offer.name, strong=True, selects=taken(offer))),
+    rows = doc.table(
+        presets.items,
+        ("preset", lambda preset: doc.words(preset.name, strong=True, selects=taken(preset))),
         (doc.wrapped("what it does"), does),
         (doc.right("step"), of_known(step_pieces)),
         ("compared with the current plan", of_known(lambda results: difference_pieces(results, deck.now, named=False))),
@@ -99,30 +99,30 @@ def offers_document(offers: Offers, deck: Deck) -> doc.Document:
         ("communication", of_known(moved_pieces)),
         selects=taken,
         noun="preset",
-        name="offers",
+        name="presets",
     )
-    trouble = doc.paragraph(doc.words(offers.trouble, tone="warn"), name="offers-trouble")
+    trouble = doc.paragraph(doc.words(presets.trouble, tone="warn"), name="presets-trouble")
     return doc.Document.of(
-        presets if presets.rows else None,
-        trouble if offers.trouble else None,
-        doc.paragraph("presets are being tried …", quiet=True, name="offers-busy") if offers.busy else None,
+        rows if rows.rows else None,
+        trouble if presets.trouble else None,
+        doc.paragraph("presets are being tried …", quiet=True, name="presets-busy") if presets.busy else None,
         doc.notes("All are predicted by Shardy's propagation; the partitioner confirms the first."),
         title=doc.words("Presets", strong=True),
         mesh=deck.now.results.bound.mesh,
     )
 
 
-def search_document(offers: Offers, deck: Deck) -> doc.Document:
+def search_document(presets: TriedPresets, deck: Deck) -> doc.Document:
     """Return a sentence on the search's progress or result; empty before the first search."""
-    best = next((card for card in deck.cards if card.id == offers.best), None)
-    pieces: list[doc.Piece] = [doc.words(offers.progress)] if offers.progress else []
+    best = next((card for card in deck.cards if card.id == presets.best), None)
+    pieces: list[doc.Piece] = [doc.words(presets.progress)] if presets.progress else []
     if best is not None:
-        ran = "the best so far is" if offers.share is not None else "the best is"
+        ran = "the best so far is" if presets.share is not None else "the best is"
         name = doc.words(best.name, strong=True, selects=("card", best.id), tip="open this plan")
         against = () if best.id == deck.other.id else difference_pieces(best.results, deck.other)
-        pieces = [doc.words(f"{offers.progress}; {ran}"), name, doc.words(":"), *step_pieces(best.results)]
+        pieces = [doc.words(f"{presets.progress}; {ran}"), name, doc.words(":"), *step_pieces(best.results)]
         pieces += [*memory_pieces(best.results), *against]
-    trouble = [doc.words(offers.trouble, tone="warn")] if offers.trouble and not offers.open else []
+    trouble = [doc.words(presets.trouble, tone="warn")] if presets.trouble and not presets.open else []
     return doc.Document.of(doc.paragraph(*pieces, *trouble, name="search") if pieces or trouble else None)
 
 

@@ -215,7 +215,7 @@ def _part(local: Local) -> str:
 
 
 @doc.document.register
-def of_moves(way: Moves) -> doc.Document:
+def of_moves(moves: Moves) -> doc.Document:
     """Return the steps of a resharding, and the data that devices keep, receive and drop.
 
     >>> from shardviz.stablehlo.resharding import moves
@@ -228,13 +228,13 @@ def of_moves(way: Moves) -> doc.Document:
       devices       keeps     receives        drops
       0-3      4 elements  12 elements  12 elements
     """
-    return doc.Document(blocks=move_blocks(way), mesh=way.before.mesh)
+    return doc.Document(blocks=move_blocks(moves), mesh=moves.before.mesh)
 
 
-def move_blocks(way: Moves, dtype: Any = None) -> tuple[doc.Block, ...]:
+def move_blocks(moves: Moves, dtype: Any = None) -> tuple[doc.Block, ...]:
     """Return the steps in order, then what devices keep, receive and drop; in bytes if the element type is known."""
     steps = doc.table(
-        enumerate(way.steps, 1),
+        enumerate(moves.steps, 1),
         (doc.right(), lambda each: str(each[0])),
         ("step", lambda each: doc.words(each[1].kind, strong=True)),
         ("over", lambda each: doc.axes(each[1].axes) if each[1].axes else doc.words("no named axes", quiet=True)),
@@ -247,7 +247,7 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[doc.Block, ...]:
         name="steps",
     )
     shares = doc.table(
-        _groups(way),
+        _groups(moves),
         ("devices", lambda group: group[0]),
         (doc.right("keeps"), lambda group: _amount(group[1], dtype)),
         (doc.right("receives"), lambda group: _amount(group[2], dtype)),
@@ -256,42 +256,44 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[doc.Block, ...]:
         noun="group",
         name="shares",
     )
-    title = f"resharding, {spec_words(way.before)} → {spec_words(way.after)}"
-    return (doc.section(title, *((steps, shares) if way.steps else (shares,)), lead=_collectives(way)),)
+    title = f"resharding, {spec_words(moves.before)} → {spec_words(moves.after)}"
+    return (doc.section(title, *((steps, shares) if moves.steps else (shares,)), lead=_collectives(moves)),)
 
 
-def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
+def kept_and_moved(moves: Moves, dtype: Any = None) -> Iterator[str]:
     """Yield sentences on what devices keep and receive."""
-    yield f"resharding: {_collectives(way)}"
-    for step in way.steps:
+    yield f"resharding: {_collectives(moves)}"
+    for step in moves.steps:
         received = f", at most {_amount(step.elements, dtype).text} received" if step.elements else ""
         yield f"{str(step).split('; ')[0]}{received}"
-    for who, *counts in _groups(way)[:_MOST_GROUPS]:
+    for who, *counts in _groups(moves)[:_MOST_GROUPS]:
         kept, received, dropped = (_amount(n, dtype).text for n in counts)
         yield f"devices {who}: {kept} kept, {received} received, {dropped} dropped"
 
 
-def _collectives(way: Moves) -> str:
-    if not way.steps:
-        return "nothing" if way.free else "its steps are not known"
-    slices = sum(step.kind == "slice" for step in way.steps)
-    count = len(way.steps) - slices
+def _collectives(moves: Moves) -> str:
+    if not moves.steps:
+        return "nothing" if moves.free else "its steps are not known"
+    slices = sum(step.kind == "slice" for step in moves.steps)
+    count = len(moves.steps) - slices
     local = plural(slices, "local slice") if slices else ""
     if not count:
         return f"no collective, {local}"
-    needed = int(way.receive.max(initial=0))
-    more = f"; a device needs {needed:,} of the {way.elements:,} elements that arrive" if way.elements > needed else ""
+    needed = int(moves.receive.max(initial=0))
+    more = (
+        f"; a device needs {needed:,} of the {moves.elements:,} elements that arrive" if moves.elements > needed else ""
+    )
     return plural(count, "collective") + (f", {local}" if local else "") + more
 
 
-def _groups(way: Moves) -> list[tuple[str, int, int, int]]:
+def _groups(moves: Moves) -> list[tuple[str, int, int, int]]:
     """Return (devices, elements kept, received, dropped), most received first; equal devices share a row."""
-    counts = np.stack([way.keep, way.receive, way.drop], axis=1)
+    counts = np.stack([moves.keep, moves.receive, moves.drop], axis=1)
     kinds, inverse = np.unique(counts, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
     rows = []
     for kind in np.lexsort((-kinds[:, 2], -kinds[:, 0], -kinds[:, 1])).tolist():
-        ids = way.device_ids[inverse == kind]
+        ids = moves.device_ids[inverse == kind]
         kept, received, dropped = kinds[kind].tolist()
         rows.append((doc.shorten(doc.device_ranges(ids.tolist()), 60), kept, received, dropped))
     return rows

@@ -21,7 +21,7 @@ from shardviz.records import Value
 from shardviz.records.amounts import format_rate, format_times
 from shardviz.view import document as doc
 from shardviz.view.layouts import slice_text
-from shardviz.view.machine import company, company_picture, floor, machine_picture
+from shardviz.view.machine import device_groups, device_groups_picture, floor, machine_picture
 from shardviz.view.picture import Picture, picture
 from shardviz.view.rosetta import sharding_of
 from shardviz.view.values import found_value
@@ -51,7 +51,7 @@ def machine_figure(cost: StepCost) -> Picture:
     """Return the mesh on its machine, with the groups of the first device."""
     drawn = machine_picture(cost.placement)
     drawn = replace(drawn, notes=(*drawn.notes, placed_words(cost.placement)))
-    return drawn.over(company_picture(cost.placement, 0))
+    return drawn.over(device_groups_picture(cost.placement, 0))
 
 
 def machine_pane(cost: StepCost) -> doc.Document:
@@ -151,7 +151,7 @@ def _where(device: PlacedDevice) -> str:
 def _groups(device: PlacedDevice) -> tuple[doc.Table, ...]:
     if device.placement.machine.chip.kind == "cpu":
         return ()
-    groups = company(device.placement, device.place)
+    groups = device_groups(device.placement, device.place)
     heads = ("axis", lambda group: doc.axes((group.axis,))), (doc.wrapped("group"), lambda group: group.text)
     return (doc.table(groups, *heads, noun="axis", name="device-groups"),) if groups else ()
 

@@ -283,7 +283,7 @@ def search_document(search: Search) -> doc.Document:
     left_out = f"{plural(len(large), 'candidate')} do not fit and are left out: they need {least} or more."
     return doc.Document.of(
         doc.notes(_nothing(search) if best is None else _headline(search, best)),
-        None if best is None else _offers(search),
+        None if best is None else _presets(search),
         doc.notes("" if best is None or search.floor is None else _floor(search.floor, best), search.note),
         doc.section("Why this plan", *_why_nots(search.why_not), lead=_PREDICTED) if search.why_not else None,
         _front(search) if len(search.front) > 1 else None,
@@ -319,7 +319,7 @@ def _headline(search: Search, best: Finalist) -> str:
     return f"{text} The starting plan is predicted to take {format_times(times)} as long{level}."
 
 
-def _offers(search: Search) -> doc.Table:
+def _presets(search: Search) -> doc.Table:
     predicted = search.level != _SCORED
 
     def accepted(each: Finalist) -> doc.Piece:
@@ -346,8 +346,8 @@ def _front(search: Search) -> doc.Section:
     rows = sorted({id(each): each for each in (*search.front, *((best.tried,) if best else ()))}.values(), key=_scored)
 
     def above(each: Tried) -> str:
-        offer = search.offer_of(each)
-        return "not asked" if offer is None else f"{step_words(offer.cost)}, {offer.cost.needs.text}"
+        preset = search.offer_of(each)
+        return "not asked" if preset is None else f"{step_words(preset.cost)}, {preset.cost.needs.text}"
 
     front = doc.table(
         rows,

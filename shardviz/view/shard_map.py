@@ -319,7 +319,7 @@ def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
             caption=scene.panel_text(panel),
             edges=scene.edges(panel),
             marks=_marks(scene.hosts[own], columns),
-            told=tuple(parts[own]),
+            tip_parts=tuple(parts[own]),
             keys=tuple(keys[own]),
         )
 

@@ -253,8 +253,8 @@ def fit_words(needs: Needs) -> tuple[str, str]:
     of = f"{needs.text} of {format_bytes(needs.usable)}"
     left = needs.usable - needs.total
     room = f", {format_bytes(abs(left))} {'to spare' if left >= 0 else 'too much'}"
-    is_told = needs.margin or needs.fits is not None
-    return fits_word(needs) or "not known whether it fits", f"{of}{room if is_told else ''}; {needs.verdict}"
+    is_known = needs.margin or needs.fits is not None
+    return fits_word(needs) or "not known whether it fits", f"{of}{room if is_known else ''}; {needs.verdict}"
 
 
 FIT_TONES = {True: "good", False: "bad", None: ""}

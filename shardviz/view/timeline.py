@@ -264,7 +264,7 @@ class Ruler:
                     fill=look.fill,
                     hatch=look.hatch,
                     tip="{}",
-                    told=tuple((item.tip,) for _, _, item in boxes),
+                    tip_parts=tuple((item.tip,) for _, _, item in boxes),
                     selects=tuple(("line", item.line) if item.line else None for _, _, item in boxes),
                     **more,
                 )

@@ -75,7 +75,7 @@ WRONG = [
     (("check", "mlp", "--forbid", "gather"), "--forbid 'gather': expected a kind of collective"),
     (("check", "mlp", "--max-step-time", "5s"), "--max-step-time: a step's time needs a machine; give --target"),
     (("check", "mlp", *POD, "--max-step-time", "5"), "--max-step-time: step_time='<= 5': expected a bound such as"),
-    (("check", "mlp", *POD, "--max-step-time", "+5%"), "--max-step-time +5%: this limit is relative to a base; give --base"),
+    (("check", "mlp", *POD, "--max-step-time", "+5%"), "--max-step-time +5%: this limit is relative to a base"),
     (("check", "mlp", "--max-memory", "90%"), "--max-memory 90%: this limit is relative to a machine; give --target"),
     (("schema", "nonesuch"), "VERB 'nonesuch': it prints no JSON; there are run, report, compare"),
     (("run", "--devices", "8"), "shardviz run needs a script after --, such as: shardviz run --devices 8 -- python"),
