@@ -9,7 +9,7 @@ tile stands for a block of chips or a host.
 >>> stand = floor(placed)
 >>> stand.nodes[1].text, stand.nodes[1].places
 ('chip (1, 0), host 0', (1,))
->>> [(group.axis, group.members) for group in company(placed, 5)]
+>>> [(group.axis, group.members) for group in device_groups(placed, 5)]
 [('data', (1, 3, 5, 7)), ('model', (4, 5))]
 """
 

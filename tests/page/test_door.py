@@ -28,7 +28,7 @@ FIELDS = {
     "cause": st.integers(-1, 2),
     "line": st.sampled_from(["", "a.py:1", "nothing"]),
     "action": st.sampled_from(["cut nothing", ""]),
-    "offer": st.sampled_from(["fsdp", "data parallel", "nothing"]),
+    "preset": st.sampled_from(["fsdp", "data parallel", "nothing"]),
     "card": st.sampled_from(["baseline", "draft", "card-1", "card-2", "", "nowhere"]),
     "name": names | axis_names,
     "spec": specs | st.none() | st.text(max_size=6),

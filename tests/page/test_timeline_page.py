@@ -48,7 +48,7 @@ def drawn(content, number=0):
     """What is said of each box of a step, and its begin, its end and its height; what it selects."""
     boxes = []
     for shape in figures(content)[number]["of"]["shapes"]:
-        words = [shape["words"][n] for n in shape.get("told", ())]
+        words = [shape["words"][n] for n in shape.get("tip_parts", ())]
         for n, tip in enumerate(words):
             begin = shape["x"][n]
             boxes.append((tip, begin, begin + shape["wide"][n], shape["high"][n], shape["selects"][n]))
@@ -123,7 +123,7 @@ def middle(page, about):
         (box for box in drawn(page.shown["timeline"]) if about in box[0]), key=lambda b: b[2] - b[1]
     )
     (of,) = [figure["of"] for figure in figures(page.shown["timeline"])]
-    y = next(s["y"][s["told"].index(s["words"].index(tip))] for s in of["shapes"] if tip in s.get("words", ()))
+    y = next(s["y"][s["tip_parts"].index(s["words"].index(tip))] for s in of["shapes"] if tip in s.get("words", ()))
     box = page.at("timeline-0").bounding_box()
     scale = box["width"] / of["width"]
     return tip, {"x": (begin + end) / 2 * scale, "y": (y + 4) * scale}
