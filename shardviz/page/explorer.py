@@ -37,23 +37,11 @@ from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
 from shardviz.records.report import values_of
 from shardviz.tracing.rules import patterns_of
+from shardviz.view import panes
 from shardviz.view.cards import difference_pane, search_document, severity_words, tried_presets_document
 from shardviz.view.document import Document, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
-from shardviz.view.panes import (
-    MOST_LINES,
-    collectives_pane,
-    cost_pane,
-    found_values,
-    found_words,
-    memory_pane,
-    problems_pane,
-    rules_pane,
-    shard_map_pane,
-    stages_shown,
-    values_pane,
-)
 from shardviz.view.placement import without_machine
 from shardviz.view.rosetta import read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
@@ -128,9 +116,9 @@ def _why(explorer: Explorer) -> Json:
 
 def _values(explorer: Explorer) -> Json:
     report, changed = explorer.report, explorer.state.changed
-    matches, total = found_values(report, changed, explorer.query), len(values_of(report))
-    counts = {"found": len(matches), "total": total, "said": found_words(len(matches), total)}
-    return pane(values_pane(report, matches, changed), **counts)
+    matches, total = panes.found_values(report, changed, explorer.query), len(values_of(report))
+    counts = {"found": len(matches), "total": total, "said": panes.found_words(len(matches), total)}
+    return pane(panes.values_pane(report, matches, changed), **counts)
 
 
 def _stages(explorer: Explorer) -> Json:
@@ -139,8 +127,8 @@ def _stages(explorer: Explorer) -> Json:
     own = state.now.stages.get(state.plan, Stages())
     waits = "Shardy is being run …" if own.busy else ""
     texts = own.with_reports(state.now.results.reports)
-    document, facts = stages_shown(texts, explorer.query, waits=waits, trouble=own.trouble)
-    return pane(document, **facts, most=MOST_LINES)
+    document, facts = panes.stages_shown(texts, explorer.query, waits=waits, trouble=own.trouble)
+    return pane(document, **facts, most=panes.MOST_LINES)
 
 
 def _rules(explorer: Explorer) -> Json:
@@ -152,7 +140,7 @@ def _rules(explorer: Explorer) -> Json:
         }
         for rule in state.plan.rules.rules
     ]
-    return pane(rules_pane(state.program.rules_table(state.plan)), fields=fields)
+    return pane(panes.rules_pane(state.program.rules_table(state.plan)), fields=fields)
 
 
 def _rosetta(explorer: Explorer) -> Json:
@@ -195,7 +183,7 @@ def _timeline(explorer: Explorer) -> Json:
 def _problems(explorer: Explorer) -> Json:
     problems, notes = severity_words(explorer.state.deck.now.results.findings)
     counts = " · ".join(filter(None, (plural(problems, "finding"), notes)))
-    fields = pane(problems_pane(explorer.report, explorer.state.cost)) if explorer.tab == "problems" else {}
+    fields = pane(panes.problems_pane(explorer.report, explorer.state.cost)) if explorer.tab == "problems" else {}
     return {**fields, "problems": problems, "notes": notes, "said": counts}
 
 
@@ -208,8 +196,10 @@ def _texts(explorer: Explorer) -> Json:
 def _shards(explorer: Explorer) -> Json:
     """Return the small shard map beside the source, and the large one in its tab."""
     about = explorer.report, explorer.state.selected, explorer.state.remark, explorer.state.cost
-    large = json_of(shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
-    small = shard_map_pane(*about, room=_SMALL, device=explorer.device)
+    large = (
+        json_of(panes.shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
+    )
+    small = panes.shard_map_pane(*about, room=_SMALL, device=explorer.device)
     return pane(small, large=large, name=explorer.state.selected)
 
 
@@ -266,7 +256,7 @@ class Explorer(Delivered):
     problems = shown(_problems, {"report", "cost", "tab"})
     values = shown(_values, {"report", "changed", "query"}, tab="values")
     collectives = shown(
-        lambda e: pane(collectives_pane(e._timed, e.state.cost, e.query), total=len(e.report.collectives)),
+        lambda e: pane(panes.collectives_pane(e._timed, e.state.cost, e.query), total=len(e.report.collectives)),
         {"report", "cost", "query"},
         tab="collectives",
     )
@@ -274,9 +264,9 @@ class Explorer(Delivered):
     shards = shown(_shards, {"report", "selection", "cost", "tab", "device"})
     constraints = shown(_constraints, {"report", "selection", "plan"})
     rosetta = shown(_rosetta, {"report", "selection", "reading"}, tab="rosetta")
-    memory = shown(lambda e: pane(memory_pane(e.state.now)), {"report", "machine", "cost"}, tab="memory")
+    memory = shown(lambda e: pane(panes.memory_pane(e.state.now)), {"report", "machine", "cost"}, tab="memory")
     costs = shown(
-        lambda e: pane(cost_pane(e.state.cost, e.state.cost_error)), {"report", "machine", "cost"}, tab="cost"
+        lambda e: pane(panes.cost_pane(e.state.cost, e.state.cost_error)), {"report", "machine", "cost"}, tab="cost"
     )
     difference = shown(lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference")
     stages = shown(_stages, {"plan", "report", "stages", "query"}, tab="stages")

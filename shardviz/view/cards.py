@@ -20,19 +20,8 @@ from shardviz.records.report import PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.records.values import on_device
 from shardviz.view import document as doc
+from shardviz.view import step_cost
 from shardviz.view.comparison import comparison_document
-from shardviz.view.step_cost import (
-    BOUND_WORDS,
-    FIT_TONES,
-    SAME,
-    band_words,
-    fits_word,
-    level_words,
-    memory_words,
-    pair,
-    seconds_words,
-    step_words,
-)
 from shardviz.view.values import total_bytes
 
 _MOST_MOVED = 3
@@ -54,7 +43,7 @@ def deck_document(deck: Deck) -> doc.Document:
 
     def level(card: Card) -> doc.Piece:
         cost, level = card.results.cost(), card.results.level
-        return doc.words(level, quiet=True, tip=f"{level} program" if cost is None else level_words(cost))
+        return doc.words(level, quiet=True, tip=f"{level} program" if cost is None else step_cost.level_words(cost))
 
     cards = doc.table(
         deck.cards,
@@ -180,10 +169,10 @@ def step_pieces(results: Results) -> Iterator[doc.Piece]:
             yield doc.words("choose a machine", strong=True, tip=tip, selects=("choose", "target"))
             yield doc.words("to see times", quiet=True)
         return
-    tip = seconds_words(cost) or f"a lower bound: FLOPs are not known at level {cost.level}"
-    more = f"bound by {BOUND_WORDS.get(cost.bound, cost.bound)}"
-    yield doc.words(step_words(cost), strong=True, tip="; ".join([tip, more, *cost.notes]))
-    if band := band_words(cost):
+    tip = step_cost.seconds_words(cost) or f"a lower bound: FLOPs are not known at level {cost.level}"
+    more = f"bound by {step_cost.BOUND_WORDS.get(cost.bound, cost.bound)}"
+    yield doc.words(step_cost.step_words(cost), strong=True, tip="; ".join([tip, more, *cost.notes]))
+    if band := step_cost.band_words(cost):
         yield doc.words(band, quiet=True, tip=f"{cost.step.accuracy}")
 
 
@@ -209,9 +198,10 @@ def difference_pieces(results: Results, other: Card, named: bool = True) -> Iter
         chips, before = one.machine.num_chips, two.machine.num_chips
         if chips != before and both and one.step.seconds and two.step.seconds:
             spent = one.step.seconds * chips / (two.step.seconds * before)
-            tip = f"{against}: {chips:,} chips for {step_words(one)}, {before:,} for {step_words(two)} there"
+            own, other = step_cost.step_words(one), step_cost.step_words(two)
+            tip = f"{against}: {chips:,} chips for {own}, {before:,} for {other} there"
             yield signed(spent - 1, f"{format_change(spent)} chip-seconds", of=tip)
-        elif format_seconds(abs(later)) == "0 s" or abs(later) < SAME * max(two.lower, 1e-12):
+        elif format_seconds(abs(later)) == "0 s" or abs(later) < step_cost.SAME * max(two.lower, 1e-12):
             yield doc.words("the same time", quiet=True, tip=against)
         else:
             yield signed(later, format_seconds(abs(later)), of=against)
@@ -238,16 +228,19 @@ def memory_pieces(results: Results) -> Iterator[doc.Piece]:
     cost, report = results.cost(), results.report
     if cost is not None:
         needs = cost.needs
-        verdict = fits_word(needs)
+        verdict = step_cost.fits_word(needs)
         usable = format_bytes(needs.usable) if needs.usable is not None else "not known"
-        text = pair(needs.text, usable, " / ")
+        text = step_cost.pair(needs.text, usable, " / ")
         yield doc.words(
-            text, tone="bad" if needs.fits is False else "", tip=memory_words(needs), selects=("tab", "memory")
+            text,
+            tone="bad" if needs.fits is False else "",
+            tip=step_cost.memory_words(needs),
+            selects=("tab", "memory"),
         )
         over = needs.total - needs.usable if needs.fits is False and needs.usable is not None else 0.0
         if verdict:
             more = f": {format_bytes(over)} too much" if over > 0 else ""
-            yield doc.words(f"{verdict}{more}", tone=FIT_TONES[needs.fits])
+            yield doc.words(f"{verdict}{more}", tone=step_cost.FIT_TONES[needs.fits])
         return
     plan = report.memory
     if plan is not None and plan.target != "cpu":

@@ -18,18 +18,9 @@ from shardviz.explorer.texts import Codes
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.report import values_of
 from shardviz.view import document as doc
+from shardviz.view import panes
 from shardviz.view.collectives import sums_table
 from shardviz.view.most import costs_documents
-from shardviz.view.panes import (
-    collectives_pane,
-    cost_pane,
-    found_values,
-    memory_pane,
-    problems_pane,
-    shard_map_pane,
-    unpriced_words,
-    values_pane,
-)
 from shardviz.view.placement import machine_figure, placement_document
 from shardviz.view.report import CPU_CAUTION, LEVEL_WORDS, fit_text
 from shardviz.view.source import source_pane
@@ -64,7 +55,7 @@ def summary(state: ExplorerState) -> doc.Document:
             f"memory on {now.machine.target}": memory_words(cost.needs),
         }
     else:
-        facts = {f"no cost on {now.machine.target}": now.machine.trouble, "memory": unpriced_words(now)}
+        facts = {f"no cost on {now.machine.target}": now.machine.trouble, "memory": panes.unpriced_words(now)}
         if plan is not None:
             caution = f"{format_bytes(plan.set_aside)}. {CPU_CAUTION}" if plan.target == "cpu" else fit_text(plan)
             facts[f"{plan.target} compiler's plan"] = caution
@@ -136,18 +127,18 @@ def explored(now: Snapshot, codes: Mapping[str, Codes] = MappingProxyType({})) -
     """Return all panes of an explorer; `codes` has the code of each card's plan by name."""
     report, cost = now.report, now.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
-    chosen = shard_map_pane(report, now.selection.name, now.selection.remark, cost)
+    chosen = panes.shard_map_pane(report, now.selection.name, now.selection.remark, cost)
     blocks: list[doc.Block] = [
         verdict_document(now.deck.now.results).blocks[-1],
         *_plans(now),
         _part("What costs you most", costs_documents(now.deck, now.tried_fixes)[0], "open"),
-        _part("Findings", problems_pane(report, cost), "open"),
+        _part("Findings", panes.problems_pane(report, cost), "open"),
         _part("Source", source_pane(timed, cost), "open"),
         values_section("Arguments", report.arguments),
         values_section("Outputs", report.outputs),
-        _part("Collectives", collectives_pane(timed, cost, {}), "closed"),
-        _part("Memory", memory_pane(now), "closed"),
-        _part("Cost", cost_pane(cost, now.machine.trouble), "closed"),
+        _part("Collectives", panes.collectives_pane(timed, cost, {}), "closed"),
+        _part("Memory", panes.memory_pane(now), "closed"),
+        _part("Cost", panes.cost_pane(cost, now.machine.trouble), "closed"),
     ]
     if cost is not None:
         try:
@@ -160,8 +151,8 @@ def explored(now: Snapshot, codes: Mapping[str, Codes] = MappingProxyType({})) -
         blocks.append(_part("Machine", drawn, "closed"))
     if chosen.blocks:
         blocks.append(_part("Shard map", chosen, "closed", chosen.title))
-    values = found_values(report, now.changed, {})
-    blocks.append(_part("Values", values_pane(report, values, now.changed), "closed"))
+    values = panes.found_values(report, now.changed, {})
+    blocks.append(_part("Values", panes.values_pane(report, values, now.changed), "closed"))
     for name, code in codes.items():
         of = f"The plan {name!r} as Python" if len(codes) > 1 else "The plan as Python"
         blocks.append(doc.section(of, *_coded(code), fold="closed"))

@@ -24,6 +24,7 @@ from shardviz.records.stages import Stage, StageLine
 from shardviz.records.sums import total_of
 from shardviz.records.values import on_device, unused_bytes
 from shardviz.view import document as doc
+from shardviz.view import step_cost
 from shardviz.view.collectives import collectives_table, runs_section, sums_table, weight
 from shardviz.view.picture import LETTERS
 from shardviz.view.placement import CHOOSE, without_machine
@@ -32,16 +33,6 @@ from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, alive_table, differenc
 from shardviz.view.rosetta import sharding_of
 from shardviz.view.shard_map import held_words, shard_map
 from shardviz.view.show import Shown
-from shardviz.view.step_cost import (
-    FIT_TONES,
-    fit_words,
-    level_words,
-    longest_section,
-    parts_table,
-    sources_section,
-    step_section,
-    work_sections,
-)
 from shardviz.view.values import beside_words, found_value, roles, total_bytes, values_table
 
 PAGE = 200
@@ -136,12 +127,12 @@ def memory_pane(now: Snapshot) -> doc.Document:
     parts = memory_parts(report) if needs is None else needs.parts
     complete = plan is not None if needs is None else needs.complete
     fits, usable = (None, None) if needs is None else (needs.fits, needs.usable)
-    verdict, needed = ("", unpriced_words(now)) if needs is None else fit_words(needs)
+    verdict, needed = ("", unpriced_words(now)) if needs is None else step_cost.fit_words(needs)
     on = () if now.machine.target == "cpu" else (doc.words("on each device of"), doc.code(now.machine.target))
     choose = (doc.words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
     blocks: list[doc.Block] = [
         doc.paragraph(
-            doc.words(verdict or "not known whether it fits", strong=True, tone=FIT_TONES[fits]),
+            doc.words(verdict or "not known whether it fits", strong=True, tone=step_cost.FIT_TONES[fits]),
             *on,
             doc.words(f": {needed}"),
             *choose,
@@ -150,7 +141,7 @@ def memory_pane(now: Snapshot) -> doc.Document:
     ]
     if needs is None and plan is not None and plan.target == "cpu":
         blocks.append(doc.paragraph("Planned by the CPU compiler, for simulated devices:", quiet=True))
-    blocks.append(parts_table(parts, usable, whole="in all" if complete else "together"))
+    blocks.append(step_cost.parts_table(parts, usable, whole="in all" if complete else "together"))
     if needs is not None and usable is not None:
         blocks.append(doc.paragraph(needs.source, label="usable", quiet=True))
     blocks += doc.notes(*beside_words(host_bytes(report), unused_bytes(report.arguments)))
@@ -204,12 +195,12 @@ def cost_pane(cost: StepCost | None, trouble: str = "") -> doc.Document:
     """Return everything about a cost; without a cost, the reason."""
     if cost is None:
         return without_machine(trouble, "speed", "cost-why")
-    blocks: list[doc.Block] = [step_section(cost)]
+    blocks: list[doc.Block] = [step_cost.step_section(cost)]
     if cost.collectives:
-        blocks.append(dataclasses.replace(longest_section(cost), fold=None))
-    blocks += [dataclasses.replace(work, fold=None) for work in work_sections(cost)]
-    blocks.append(sources_section(cost))
-    lead = (doc.code(cost.machine.text), doc.words(level_words(cost), quiet=True))
+        blocks.append(dataclasses.replace(step_cost.longest_section(cost), fold=None))
+    blocks += [dataclasses.replace(work, fold=None) for work in step_cost.work_sections(cost)]
+    blocks.append(step_cost.sources_section(cost))
+    lead = (doc.code(cost.machine.text), doc.words(step_cost.level_words(cost), quiet=True))
     return doc.Document(lead=(lead,), blocks=tuple(blocks), mesh=cost.mesh)
 
 
