@@ -153,8 +153,8 @@ def beside_the_best(rows: list[Promise]) -> Iterator[tuple[float, float, float]]
     by the partitioner's word, and of what the search found, than that of the quickest preset that fits; and of the
     first by the partitioner's word than of the first by Shardy's."""
     for chips, program in dict.fromkeys((row.chips, row.program) for row in rows):
-        offers = [row for row in rows if (row.chips, row.program) == (chips, program)]
-        presets, searched = ([row for row in offers if (row.name == FOUND) == is_one] for is_one in (False, True))
+        presets = [row for row in rows if (row.chips, row.program) == (chips, program)]
+        presets, searched = ([row for row in presets if (row.name == FOUND) == is_one] for is_one in (False, True))
         likely = [[row for row in presets if fits(row.memory[n], MACHINES[chips][0]).fits] or presets for n in range(3)]
         first, second = (min(likely[n], key=lambda row: row.seconds[level]) for n, level in enumerate(ASKED[:2]))
         took = lambda row: row.seconds["compiled"]  # noqa: E731
@@ -173,8 +173,8 @@ def page(rows: list[Promise], fixes: list[Fixed]) -> str:
     quicker = [fix for fix in fixes if fix.offered > 0.01 * fix.step and fix.level != "compiled"]
     shorter = sum(fix.saved > 0 for fix in quicker)
     missed = np.median([abs(fix.offered - fix.saved) / fix.step for fix in quicker])
-    offers = 100 * np.array([*beside_the_best(rows)])
-    best, worst, moved = np.sum(offers <= 0.5, 0), offers.max(0), np.sum(np.abs(offers[:, 2]) > 0.1)
+    presets = 100 * np.array([*beside_the_best(rows)])
+    best, worst, moved = np.sum(presets <= 0.5, 0), presets.max(0), np.sum(np.abs(presets[:, 2]) > 0.1)
     lines = [
         "# Promised and compiled",
         "",
@@ -197,12 +197,12 @@ def page(rows: list[Promise], fixes: list[Fixed]) -> str:
         f"within 25 % for {near[0]:.0f} %; that of the partitioned one by {median[1]:.0f} %, and for {near[1]:.0f} %.",
         "Where a plan does not fit, a compiler computes arrays again.",
         "",
-        f"Of {len(offers)} programs and machines the first preset by the partitioner's word is the quickest that fits,",
+        f"Of {len(presets)} programs and machines the first preset by the partitioner is the quickest that fits,",
         f"compiled, {best[0]} times, and its step at most {worst[0]:.0f} % longer. What the search finds is as quick",
         f"as that or quicker {best[1]} times, its step at most {worst[1]:.0f} % longer, or up to",
-        f"{-offers[:, 1].min():.0f} % shorter.",
+        f"{-presets[:, 1].min():.0f} % shorter.",
         f"The partitioner puts another preset first than `propagated` does {moved} times: its",
-        f"compiled step is up to {-offers[:, 2].min():.0f} % shorter, and at most {worst[2]:.0f} % longer.",
+        f"compiled step is up to {-presets[:, 2].min():.0f} % shorter, and at most {worst[2]:.0f} % longer.",
         "",
         f"Of the first three fixes of each finding about the preset `{FIXED}` of each program, {len(fixes)} in all,",
         f"{len(quicker)} save a hundredth of the step and more by the partitioner's word: {shorter} of them make the",

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command on the words after `shardviz` (the process's own where None) and gives its exit code, see
-    `shardviz.cli.frame`; Ctrl-C while the verbs are being imported is told like any other."""
+    """Run the command on the words after `shardviz` (None: this process's own words) and return its exit code."""
     try:
         from shardviz.cli.verbs import run
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What has no JSON of its own in the API: a report with the cost of its step beside it, a search, a sweep."""
+"""Plain data for `--json` where the API has no JSON of its own: a report with its step's cost, a search, a sweep."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def step_data(cost: StepCost | None) -> StepData | None:
 
 @dataclass(frozen=True)
 class ReportAnswer:
-    """A report's own JSON, which `Report.from_json` reads, with its findings and its step's cost (None without a
-    machine's speed)."""
+    """A report's own JSON, which `Report.from_json` reads, with its findings and its step's cost (None if the machine
+    has no known speed)."""
 
     report: Report
     cost: StepCost | None
@@ -60,8 +60,8 @@ class ReportAnswer:
 
 
 def report_document(report: Report, cost: StepCost | None, *, brief: bool = False) -> Document:
-    """A report with the cost of its step (None without a machine's speed); `brief`: only findings, collectives and
-    memory."""
+    """Return a report with the cost of its step (None if the machine has no known speed). `brief` keeps only findings,
+    collectives and memory."""
     whole = full_report(report, cost)
     blocks: tuple[Block, ...] = whole.blocks
     if brief:
@@ -80,7 +80,6 @@ def report_document(report: Report, cost: StepCost | None, *, brief: bool = Fals
 
 
 def search_data(search: Search, program: Program) -> SearchData:
-    """What a search offers, and why not otherwise."""
     return SearchData(
         program=search.program,
         target=search.target,
@@ -109,7 +108,6 @@ def _offer(offer: Finalist, plan: PlanRecord) -> OfferData:
 
 
 def sweep_data(sweep: Sweep) -> SweepData:
-    """The points of a sweep, in the grid's order."""
     pareto = sweep.pareto
     return SweepData(
         level=sweep.level,

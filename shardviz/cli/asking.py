@@ -42,7 +42,7 @@ def report(function: str | None, full: bool, **options: Any) -> Answer:
 
 def why(words: Sequence[str], axis: str | None, **options: Any) -> Answer:
     if len(words) > 2:
-        raise click.UsageError(f"expected [STEP] VALUE, not {len(words)} words; put quotes around VALUE")
+        raise click.UsageError(f"expected [STEP] VALUE, not {len(words)} words; put VALUE in quotes")
     step = load(words[0] if len(words) == 2 else None, **options)
     wanted: Any = words[-1]
     if wanted.split(" ")[0] in KINDS:
@@ -73,7 +73,7 @@ def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[st
     step = load(function, **options | {"level": options["level"] or "compiled"})
     if step.target == "cpu":
         raise ShardvizError(
-            "--target: a search is for a machine with a speed; give one, such as --target 'tpu v5p:4x4x4'"
+            "--target: a search needs a machine with a known speed; give one, such as --target 'tpu v5p:4x4x4'"
         )
     fixed = dict(_pin(pin, step) for pin in pins)
     mesh = step.plan.mesh if keep_mesh else None
@@ -95,7 +95,8 @@ def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[st
 
 
 def _pin(text: str, step: LoadedStep) -> tuple[str, Any]:
-    """What must stay: a spec of an argument, the size of a mesh axis, the axes that shard a logical dimension."""
+    """Return what a search keeps fixed: an argument's spec, a mesh axis's size, or the axes that shard a logical
+    dimension."""
     name, sign, value = text.rpartition("=") if "P(" not in text else text.partition("=")
     if not sign:
         raise ShardvizError(f"--pin {text!r}: expected NAME=VALUE, such as \"tokens=P('data')\" or model=8")
@@ -130,7 +131,8 @@ def sweep(
 
 
 def _values(text: str) -> tuple[str, list[Any]]:
-    """`batch=8,16` as a name and its values: literals where they are, else texts."""
+    """Return `batch=8,16` as a name and its values. A value is a Python literal if it can be read as one, otherwise
+    text."""
     name, sign, values = text.partition("=")
     if not sign or not name.strip() or not values.strip():
         raise ShardvizError(f"--over {text!r}: expected NAME=A,B,... such as batch=8,16,32")

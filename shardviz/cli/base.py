@@ -1,7 +1,8 @@
-"""The reports of another revision: checked out in a worktree of its own, and built there by a process of its own.
+"""Reports of another git revision, built by a separate process in a separate worktree.
 
-The process imports what the revision has: whatever of `sys.path` lies in the repository is looked for in the worktree.
-A module that comes from the working tree all the same is an error, since the two reports would be of the same code.
+The process must import the revision's code, so every entry of `sys.path` inside the repository is replaced by the same
+folder of the worktree. A module that still comes from the working tree is an error, because both reports would then
+describe the same code.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from shardviz.judge.report import Report
 
 
 class Broken(str):
-    """Why a revision has no report of a step that it has: importing or tracing it fails, say."""
+    """Why a revision has no report of a step that it has, for example because importing or tracing fails there."""
 
 
 class _Same(ShardvizError):
-    """A step comes from nothing that another revision could have otherwise."""
+    """A step that uses no code of the repository, so another revision cannot change it."""
 
 
 @dataclass
 class Base:
-    """Reports of another revision (`main (1a2b3c4)`), which a process builds and puts into a folder, numbered in the
-    order of `wanted`."""
+    """Reports of another revision (`main (1a2b3c4)`). A process writes them into a folder, numbered in the order of
+    `wanted`."""
 
     name: str
     process: subprocess.Popen[Any]
@@ -49,7 +50,8 @@ class Base:
     wanted: list[str] = field(default_factory=list)
 
     def report(self, step: str) -> Report | str:
-        """The report of a step, or why the revision has none; a `ShardvizError` if the process gave no answer."""
+        """Return the report of a step, or why the revision has none. Raises ShardvizError if the process ended without
+        an answer."""
         code = self.process.wait()
         file = self.folder / f"{self.wanted.index(step)}.json"
         if not file.exists():
@@ -63,17 +65,21 @@ class Base:
 
 @contextlib.contextmanager
 def base_of(revision: str, steps: Mapping[str, Settings], options: Mapping[str, Any]) -> Iterator[Base]:
-    """The reports of steps at a branch, tag or commit (where it has gone on since, at the commit where the working tree
-    left it); worktree and process are gone afterwards. `steps` hold where its own `pyproject.toml` has none of that
-    name, `options` besides. A `ShardvizError` if there is no such revision, or no git."""
-    root = Path(_git("rev-parse", "--show-toplevel", fault="--base wants a repository of git")).resolve()
+    """Build the reports of steps at a branch, tag or commit, while the context is open.
+
+    If the branch has newer commits, the reports are of the commit where the working tree left the branch. A step's
+    settings come from the revision's own `pyproject.toml` if it has the step, otherwise from `steps`; `options`
+    override both. The worktree and the process are removed at the end. Raises ShardvizError if there is no such
+    revision, or no git.
+    """
+    root = Path(_git("rev-parse", "--show-toplevel", fault="--base needs a git repository")).resolve()
     commit = _commit(revision)
     with tempfile.TemporaryDirectory(prefix="shardviz-base-") as folder:
         tree, answers = Path(folder).resolve() / "tree", Path(folder).resolve() / "answers"
         answers.mkdir()
         try:
             _git("worktree", "add", "--quiet", "--detach", str(tree), commit)
-            progress(f"building the reports of {revision} ({commit[:7]}) beside")
+            progress(f"building the reports of {revision} ({commit[:7]}) in a worktree")
             asked = {
                 "root": str(root),
                 "tree": str(tree),
@@ -102,7 +108,7 @@ def base_of(revision: str, steps: Mapping[str, Settings], options: Mapping[str, 
 
 
 def _git(*words: str, fault: str = "") -> str:
-    """What git says; a `ShardvizError` if it refuses, or is not installed."""
+    """Return what git prints. Raises ShardvizError if git fails or is not installed."""
     try:
         done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
     except OSError as error:
@@ -113,7 +119,8 @@ def _git(*words: str, fault: str = "") -> str:
 
 
 def _commit(revision: str) -> str:
-    """The commit at which the working tree left a revision; the revision's own where the two have nothing in common."""
+    """Return the commit where the working tree left a revision; the revision's own commit if they have no common
+    ancestor."""
     for name in (revision, f"origin/{revision}"):
         with contextlib.suppress(ShardvizError):
             commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
@@ -138,7 +145,7 @@ def _environment(root: Path, tree: Path) -> dict[str, str]:
 
 
 def child(asked: str) -> None:
-    """Builds reports in a worktree; a file each, the report or an error."""
+    """Build reports in a worktree; each is written to its own file, as a report or an error."""
     question = json.loads(asked)
     steps = msgspec.convert(question["steps"], dict[str, Settings])
     root, tree, answers = (Path(question[name]) for name in ("root", "tree", "answers"))
@@ -160,7 +167,7 @@ def child(asked: str) -> None:
 
 
 def _report(name: str, here: Settings, of: Project, options: Mapping[str, Any], root: Path, tree: Path) -> Report:
-    """The report of a step as the revision has it, on the target and of the level that are asked for now."""
+    """Return the revision's report of a step, on the target and at the level that are requested now."""
     if name in of.steps:
         _, settings = settings_of(name, options, of)
         settings = msgspec.structs.replace(settings, target=here.target, level=here.level)

@@ -1,7 +1,7 @@
-"""The bounds of a server of tools: which code its calls may run, which files they read, what they tell the compiler.
+"""The bounds of a tool server: the code that its calls may run, the files that they read, and their compiler options.
 
-A tool's arguments come from a program that has read texts of strangers. Whoever starts the server names the steps; a
-call asks about these, about the steps of the gallery, and about arrays, and about nothing else.
+A tool's arguments come from a program that may have read text from strangers. The person who starts the server names
+the steps. A call may only use these steps, the steps of the gallery, and arrays.
 
 >>> served = Bounds(root="/home/me/project", steps=("model:make",))
 >>> served.check_name("MAKE", "model:make")
@@ -26,12 +26,12 @@ from shardviz.records.options import option_sets, options_of
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the calls of a server may use.
+    """The limits of a server's calls.
 
     Attributes:
-        root: the folder of the project; files are read below it alone.
-        steps: names of steps and `module:function`s that the server was started for; all steps of `pyproject.toml` if
-            empty.
+        root: the project's folder; only files inside it are read.
+        steps: the steps and `module:function`s that the server was started for; empty for all steps of
+            `pyproject.toml`.
         written: the names in the settings of these steps, each with its option: `("--args", "model:arguments")`.
     """
 
@@ -40,7 +40,7 @@ class Bounds:
     written: set[tuple[str, str]] = field(default_factory=set)
 
     def check_name(self, option: str, text: str) -> None:
-        """A `ShardvizError` for a `module:name` that no step is written with and the server was not started for."""
+        """Raise ShardvizError for a `module:name` that no step uses and that the server was not started for."""
         if text in self.steps or (option, text) in self.written:
             return
         has = ", ".join(self.steps) or "the steps of pyproject.toml"
@@ -50,7 +50,8 @@ class Bounds:
         )
 
     def check_file(self, option: str, path: str | Path) -> None:
-        """A `ShardvizError` for a file outside the project, by way of links too, and for what is no regular file."""
+        """Raise ShardvizError for a path that is no regular file, or is outside the project after links are
+        resolved."""
         try:
             real = Path(path).resolve()
             inside, regular = real.is_relative_to(self.root), not real.exists() or stat.S_ISREG(real.stat().st_mode)
@@ -63,8 +64,8 @@ class Bounds:
             )
 
     def check_options(self, option: str, value: Any) -> None:
-        """A `ShardvizError` for compiler options other than those of `option_sets`: some of the others name files and
-        programs, which the compiler writes and runs."""
+        """Raise ShardvizError for compiler options that are not in `option_sets`. Some of the others name files and
+        programs, which the compiler would write and run."""
         known = {name for each in option_sets.values() for name in each.options}
         for name, given in options_of(value).items():
             words = {each.options.get(name) for each in option_sets.values()}
@@ -76,6 +77,6 @@ class Bounds:
 
 
 def bounds() -> Bounds | None:
-    """The bounds of the call that is being answered; None for a person's own command."""
+    """Return the bounds of the current call; None for a command that a person typed."""
     context = click.get_current_context(silent=True)
     return getattr(context.obj, "bounds", None) if context else None

@@ -1,13 +1,13 @@
-"""What a check finds: each failure under the name of a rule, with its numbers and its source line.
+"""The failures of a check: each has the name of a rule, numbers and a source line.
 
-| rule | fails where |
+| rule | fails if |
 |---|---|
-| `golden` | the report is not what its golden file says |
+| `golden` | the report differs from its golden file |
 | `forbid:TEXT` | there is such a collective |
-| `max-step-time`, `max-memory` | a budget is passed, or the level cannot tell |
-| `gathered:ARGUMENT` | an argument is gathered, or sent otherwise, that was not at the base, or more of it |
-| `new:FINDING` | there is a warning or error that the base has not |
-| `base` | the base has the step, and it cannot be imported or traced there |
+| `max-step-time`, `max-memory` | a budget is exceeded, or the level cannot decide |
+| `gathered:ARGUMENT` | more of an argument is gathered or sent than at the base |
+| `new:FINDING` | there is a warning or error that the base does not have |
+| `base` | the base has the step, but it cannot be imported or traced there |
 """
 
 from __future__ import annotations
@@ -39,14 +39,20 @@ from shardviz.records.limits import amount_of
 from shardviz.view.document import Block, Document, Section, paragraph, section, words
 
 _MORE = 1.01
-"""By what an argument must be sent more than before to count."""
+"""An argument counts as sent more if its bytes grow by at least this factor."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepCheck:
-    """A step to be checked: its report, and the cost, None on a machine without a speed; the report of another revision
-    (`base`), or why there is none, None where none was asked for; the folder of golden files, and whether to write them
-    anew (`update`); and the rules that may fail (`accept`)."""
+    """A step to check.
+
+    Attributes:
+        cost: the step's cost; None if the machine has no known speed.
+        base: the report of another revision, or why there is none; None if no base was requested.
+        folder: the folder of golden files.
+        update: whether to rewrite the golden files.
+        accept: the rules that may fail.
+    """
 
     step: LoadedStep
     report: Report
@@ -57,7 +63,6 @@ class StepCheck:
     accept: Sequence[str] = ()
 
     def checked(self) -> CheckedStep:
-        """What failed, and the numbers beside it."""
         every = list(self._failures())
         whole = {rule for rule in self.accept if not rule.endswith("*")}
         begins = tuple(rule[:-1] for rule in self.accept if rule.endswith("*"))
@@ -100,7 +105,7 @@ class StepCheck:
         if settings.max_memory:
             yield from self._memory(settings.max_memory)
         if isinstance(self.base, Broken):
-            yield Failure(rule="base", text=f"the base has this step and no report of it: {self.base}")
+            yield Failure(rule="base", text=f"the base has this step, but no report of it can be made: {self.base}")
         if isinstance(self.base, Report):
             yield from self._gathered(self.base)
             yield from self._new(self.base)
@@ -128,7 +133,7 @@ class StepCheck:
     def _time(self, limit: str) -> Iterator[Failure]:
         if self.cost is None:
             raise ShardvizError(
-                "--max-step-time: a step has a time on a machine; give --target, such as 'tpu v5p:4x4x4'"
+                "--max-step-time: a step's time needs a machine; give --target, such as 'tpu v5p:4x4x4'"
             )
         if limit.startswith("+"):
             before = self._of_base("max-step-time", limit)
@@ -144,12 +149,14 @@ class StepCheck:
             yield from self._grown("max-memory", limit, was, now, format_bytes, f", by level {self.report.level}")
         elif limit.endswith("%"):
             if self.cost is None:
-                raise ShardvizError(f"--max-memory {limit}: of which machine? give --target, such as 'tpu v5p:4x4x4'")
+                raise ShardvizError(
+                    f"--max-memory {limit}: this limit is relative to a machine; give --target, such as 'tpu v5p:4x4x4'"
+                )
             needs, share = self.cost.needs, amount_of(limit, "", "--max-memory")
             of = f"{needs.text} of {format_bytes(needs.usable)}"
             text = ""
             if needs.usable is None:
-                text = f"not known what a device of {self.step.target} has"
+                text = f"the memory of a device of {self.step.target} is not known"
             elif needs.total > share * needs.usable:
                 text = f"{of}, {needs.total / needs.usable:.1%}"
             elif not needs.complete:
@@ -162,13 +169,13 @@ class StepCheck:
     def _grown(
         self, rule: str, limit: str, was: float | None, now: float | None, form: Callable[[float], str], more: str = ""
     ) -> Iterator[Failure]:
-        """That a number is beyond the base's by more than a share, `+5%`, or not known."""
+        """Yield a failure if a number exceeds the base's by more than a share such as `+5%`, or is unknown."""
         share = amount_of(limit[1:], "", f"--{rule}")
         if was is None or now is None:
-            why = f"as level {self.report.level} counts no FLOPs"
+            why = f"level {self.report.level} counts no FLOPs"
             if was is None and isinstance(self.base, str):
-                why = f"as the base has no report: {self.base}"
-            yield Failure(rule=rule, text=f"{limit}: not known, {why}")
+                why = f"the base has no report: {self.base}"
+            yield Failure(rule=rule, text=f"{limit}: not known, because {why}")
         elif now > was * (1 + share):
             change = f"{form(was)} → {form(now)} ({format_change(now / was)})"
             yield Failure(rule=rule, text=f"{limit}: {change}{more}")
@@ -183,11 +190,13 @@ class StepCheck:
 
     def _of_base(self, option: str, limit: str) -> StepCost | None:
         if self.base is None:
-            raise ShardvizError(f"--{option} {limit}: more than what? give --base, such as --base main")
+            raise ShardvizError(
+                f"--{option} {limit}: this limit is relative to a base; give --base, such as --base main"
+            )
         return self._base_cost
 
     def _gathered(self, base: Report) -> Iterator[Failure]:
-        """Arguments of which more is sent between devices than before."""
+        """Yield a failure for each argument of which more bytes are sent between devices than at the base."""
         before, now = _sent(base), _sent(self.report)
         for name, sent in sorted(now.items(), key=lambda item: -_bytes(item[1])):
             was, moved = _bytes(before.get(name, ())), _bytes(sent)
@@ -206,7 +215,7 @@ class StepCheck:
             )
 
     def _new(self, base: Report) -> Iterator[Failure]:
-        """Warnings and errors that the base has not."""
+        """Yield a failure for each warning or error that the base does not have."""
         old = {_meaning(f, base) for f in base.findings} | {f.id for f in base.findings}
         for finding in self.report.findings:
             if finding.severity == "note" or {finding.id, _meaning(finding, self.report)} & old:
@@ -219,7 +228,7 @@ class StepCheck:
 
 
 def refuse_unknown_axes(cases: Sequence[StepCheck]) -> None:
-    """A `ShardvizError` for an axis that no step has: a collective that is forbidden over it is a slip, and would never
+    """Raise ShardvizError if `--forbid` names an axis that no step has: such a rule is a typing error and could never
     fail."""
     names = list(dict.fromkeys(axis for case in cases for axis in case.report.mesh.names))
     for case in cases:
@@ -233,7 +242,7 @@ def refuse_unknown_axes(cases: Sequence[StepCheck]) -> None:
 
 
 def _sent(report: Report) -> dict[str, list[Collective]]:
-    """Argument → the collectives that move it; sums of it, which gather nothing, are left out."""
+    """Return argument → the collectives that move it. Sums are omitted, because they gather nothing."""
     names = {v.name for v in report.arguments}
     by_operand: dict[str, list[Collective]] = {}
     for c in report.collectives:
@@ -243,17 +252,17 @@ def _sent(report: Report) -> dict[str, list[Collective]]:
 
 
 def _bytes(sent: Sequence[Collective]) -> float:
-    """The bytes on a device in a step, before or after the collective, whichever is more: a gather ends with more."""
+    """Return the bytes on a device in a step, before or after the collective, whichever is larger."""
     return sum(max(c.operand_bytes, c.result_bytes) * (1 if c.count is None else c.count) for c in sent)
 
 
 def _meaning(finding: Finding, report: Report) -> tuple[object, ...]:
-    """A finding by its rule, axes and place, so that it is the same after an edit above its line."""
+    """Return a finding's rule, axes and place, which stay equal when lines above it are edited."""
     return finding.rule, finding.axes, SourceLine.of(finding.source, report.source) if finding.source else finding.value
 
 
 def check_document(result: CheckData) -> Document:
-    """What a check found, a section a step."""
+    """Return the verdict and a section per step."""
     failed = [step for step in result.steps if not step.ok]
     against = f", against {result.against}" if result.against else ""
     steps = plural(len(result.steps), "step")

@@ -1,7 +1,7 @@
-"""`shardviz comment`: what a change does to the steps of a project, as Markdown for a pull request.
+"""`shardviz comment`: the effect of a change on a project's steps, as Markdown for a pull request.
 
-Only what became worse or better beyond a threshold is told, the largest first; the rest is in a fold. Where nothing
-did, nothing is printed.
+Changes beyond a threshold are listed, largest first; a fold has the complete comparison. The output is empty if no
+change exceeds the threshold.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _BETTER_WORSE = {
     "operand bytes": ("communicates less", "communicates more"),
     "FLOPs": ("computes less", "computes more"),
 }
-"""The amounts of which less is better, as a comparison names them, the gravest first; what to call less and more."""
+"""Amount of a comparison → the words for less of it and for more of it, most important amount first."""
 MARK = "<!-- shardviz -->"
-"""By which a bot finds its comment again."""
+"""The mark by which a bot finds its earlier comment."""
 _MOST_ROWS = 5
 _Pair = tuple[str, Any, Any, str | None]
 """A step's name, its two reports, and the machine that both are timed on."""
@@ -54,7 +54,7 @@ def _share(text: str) -> float:
 
 
 def _pairs(names: Sequence[str], base: str, options: Mapping[str, Any]) -> Iterator[_Pair]:
-    """The steps' names, each with its report of the base, or why there is none, and of the working tree."""
+    """Yield each step's name, its report at the base (or why there is none), its report now, and the machine."""
     of = project()
     steps = wanted(names, options, of)
     with base_of(base, steps, options) as before:
@@ -67,8 +67,8 @@ def _pairs(names: Sequence[str], base: str, options: Mapping[str, Any]) -> Itera
 def changed(
     name: str, before: Any, after: Any, target: str | None = None, *, threshold: float
 ) -> tuple[StepChange, str] | None:
-    """What became worse or better of a step by `threshold` of the base's number, and its Markdown, both timed on
-    `target` or each report's own; None if nothing did. `before` may say why there is no report."""
+    """Return the changes of a step by at least `threshold` of the base's number, and their Markdown; None if there are
+    none. Both reports are timed on `target`, or each on its own. `before` may be the reason why there is no report."""
     if isinstance(before, str):
         text = paragraph(words(before.splitlines()[0]), label="the base has no report to compare with")
         document_of = Document(title=(words("shardviz:"), code(name)), blocks=(text,))
@@ -108,7 +108,7 @@ def changed(
 
 
 def _findings(report: Any, target: str | None) -> Sequence[Any]:
-    """The findings, with seconds where the machine has a speed."""
+    """Return the findings, with seconds if the machine has a known speed."""
     try:
         return report.findings_on(target or report.target)
     except TargetError:
@@ -116,7 +116,7 @@ def _findings(report: Any, target: str | None) -> Sequence[Any]:
 
 
 def _beyond(amount: Any, threshold: float) -> bool:
-    """Whether a number differs by the threshold or more, of the base's; one that only one side knows does."""
+    """Whether a number differs by at least `threshold` of the base's, or is known for one side only."""
     if amount.difference is None:
         return amount.before is not amount.after
     return amount.difference != 0 and abs(amount.difference) >= threshold * amount.before
@@ -124,9 +124,9 @@ def _beyond(amount: Any, threshold: float) -> bool:
 
 def _headline(amounts: Sequence[Any]) -> str:
     """`slower, 5.10 s → 6.00 s; needs less memory, 80.0 GB → 60.0 GB`."""
-    told = [
+    changes = [
         f"{_BETTER_WORSE[a.name][a.difference > 0]}, {amount_text(a.before, a.unit)} → {amount_text(a.after, a.unit)}"
         for a in amounts
         if a.difference is not None
     ]
-    return "; ".join(told[:2]) or "something else is found"
+    return "; ".join(changes[:2]) or "other findings"

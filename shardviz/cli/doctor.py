@@ -1,6 +1,6 @@
-"""`shardviz doctor`: what works on this machine, and what to install for the rest, as text.
+"""`shardviz doctor`: what works on this machine, and how to install the rest.
 
-JAX's devices are looked up in a process of their own: a driver that hangs or dies is then a line of the answer.
+JAX's devices are listed by a separate process, so that a driver that hangs or crashes becomes a line of the answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ print(", ".join(f"{count} x {platform} ({kind})" for (platform, kind), count in 
 
 
 def examine() -> tuple[str, bool]:
-    """What works here, as text in one order, and whether the basics do: all needed packages are there, JAX finds a
+    """Return a text about this machine, and whether the basics work: all required packages are installed, JAX finds a
     device, and programs can be compiled for CPU."""
     needed = {name: _version(name) for name in NEEDED}
     devices, devices_work = _devices()
@@ -62,7 +62,7 @@ def _version(package: str) -> str | None:
 
 
 def _devices() -> tuple[str, bool]:
-    """The devices that JAX finds, and whether it finds any."""
+    """Return the devices that JAX finds, and whether there are any."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _DEVICES], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
@@ -75,7 +75,7 @@ def _devices() -> tuple[str, bool]:
 
 
 def _compilers() -> tuple[list[str], bool]:
-    """What can be compiled for, and whether CPU is among it."""
+    """Return the available compilers, and whether one for CPU is among them."""
     try:
         from shardviz.compiler.targets import targets
     except (ImportError, RuntimeError) as error:  # jax raises either where it and jaxlib do not fit

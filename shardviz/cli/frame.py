@@ -1,17 +1,17 @@
-"""What every verb has: `--json`, `--out`, `--width`, words on standard error, and an exit code.
+"""The frame of every verb: `--json`, `--out`, `--width`, progress on standard error, and an exit code.
 
-A verb is a function that returns an `Answer`. Its result goes to standard output, and nothing else does: what a
-person's code prints meanwhile, from C and other processes too, goes to standard error.
+A verb is a function that returns an `Answer`. Standard output gets the answer only. Everything that user code prints
+meanwhile, also from C and from other processes, goes to standard error.
 
 | exit code | meaning |
 |---|---|
 | 0 | done |
 | 1 | a check failed |
-| 2 | wrong input, or something is missing here; the message says what, and what to do |
-| 3 | the compiler died or took too long, or shardviz has a fault |
+| 2 | wrong input, or something is not installed; the message says what to do |
+| 3 | the compiler crashed or timed out, or shardviz has a bug |
 | 130 | interrupted; nothing is left behind |
-| 141 | who reads standard output has enough; files of `--out` are written all the same |
-| 143 | asked to end by SIGTERM; nothing is left behind |
+| 141 | the reader of standard output closed it; the files of `--out` are complete |
+| 143 | ended by SIGTERM; nothing is left behind |
 """
 
 from __future__ import annotations
@@ -42,16 +42,21 @@ from shardviz.files import write_whole
 
 DONE, FAILED, WRONG, BROKEN, INTERRUPTED, ENOUGH, TERMINATED = 0, 1, 2, 3, 130, 141, 143
 _UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG)
-"""What the system says of a stream that cannot be written."""
+"""The system's errors for a stream that cannot be written."""
 PIPED_WIDTH = 100
-"""Columns of the text where no terminal says how many it has."""
+"""The text's width in columns if there is no terminal."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb found out: what is `shown` (text, a `Displayed`, a `Document`); the `record` that `--json` prints
-    (one with a `to_json`, or a struct of `shardviz.cli.schemas`), where that is another; the exit code; and the
-    `whole` that `--out` writes, where that is more than what is shown."""
+    """The result of a verb.
+
+    Attributes:
+        shown: what is printed: text, a `Displayed` or a `Document`.
+        record: what `--json` prints, if that is another object: one with `to_json`, or a struct of `schemas`.
+        code: the exit code.
+        whole: what `--out` writes, if that is more than what is printed.
+    """
 
     shown: Any
     record: Any = None
@@ -59,14 +64,13 @@ class Answer:
     whole: Any = None
 
     def json(self) -> str:
-        """The record as JSON text."""
         record = self.shown if self.record is None else self.record
         if hasattr(record, "to_json"):
             return record.to_json(indent=1)
         return msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
 
     def text(self, width: int) -> str:
-        """What is printed, at most so many columns wide."""
+        """Return the printed text, at most `width` columns wide."""
         if isinstance(self.shown, str):
             return self.shown
         if hasattr(self.shown, "text"):
@@ -76,7 +80,7 @@ class Answer:
         return text_of(self.shown, width)
 
     def write(self, path: str) -> None:
-        """Writes it to a file of the kind that its name ends in."""
+        """Write the answer to a file, in the format of the file name's ending."""
         whole = self.shown if self.whole is None else self.whole
         if path.endswith(".json") and not path.endswith(".trace.json"):
             write_whole(path, self.json() + "\n")
@@ -91,7 +95,7 @@ class Answer:
 
 
 class _Verbs(click.Group):
-    """All verbs, in the order in which they are made."""
+    """The verbs in the order of their definition."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -110,9 +114,8 @@ Examples:
 \b
 Exit codes: 0 done; 1 a check failed; 2 wrong input, or something is missing
 (the message says what to do); 3 the compiler died, or shardviz has a fault;
-130 interrupted. Results go to standard output, all other words to standard
-error. Every verb prints JSON with --json; `shardviz schema VERB` says what is
-in it.""",
+130 interrupted. Results go to standard output, everything else to standard
+error. Every verb prints JSON with --json; `shardviz schema VERB` describes it.""",
 )
 @click.version_option(package_name="shardviz", prog_name="shardviz", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -120,16 +123,18 @@ def cli() -> None:
 
 
 _OUTPUT = (
-    click.option("--json", "as_json", is_flag=True, help="Print JSON; `shardviz schema VERB` says what is in it."),
-    click.option("--out", multiple=True, metavar="FILE", help="Write it to FILE too: .html, .md, .txt, .json, .svg."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON; `shardviz schema VERB` describes it."),
+    click.option(
+        "--out", multiple=True, metavar="FILE", help="Also write the result to FILE: .html, .md, .txt, .json, .svg."
+    ),
     click.option("--width", type=click.IntRange(min=20), help="Columns of the text; the terminal's if not given."),
     click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
 )
 
 
 def verb(name: str, module: str, *options: Callable[[Any], Any], help: str, examples: str) -> None:
-    """Makes a verb that takes click's `options`, in the help's order. The function of its name in a module of this
-    package is given them by name, and returns an `Answer`; `examples` are command lines."""
+    """Register a verb with click's `options`, in the order of the help. It calls the function of the same name in a
+    module of this package with the options by name; the function returns an `Answer`. `examples` are command lines."""
 
     def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
         context = click.get_current_context()
@@ -167,7 +172,7 @@ def verb(name: str, module: str, *options: Callable[[Any], Any], help: str, exam
 
 @contextlib.contextmanager
 def persons_faults() -> Iterator[None]:
-    """Makes a `ShardvizError` of what a person's own code raises, with its line; of `sys.exit` too."""
+    """Turn errors and `sys.exit` of the user's own code into a ShardvizError that names the user's line."""
     try:
         yield
     except (ShardvizError, click.ClickException, click.Abort):
@@ -180,8 +185,8 @@ def persons_faults() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _set_apart(state: State) -> Iterator[TextIO]:
-    """Standard output for the answer. What else writes there goes to standard error: meanwhile, and to the end of a
-    process that is the command's own, since threads and what stands in `atexit` print late."""
+    """Yield standard output for the answer, and send all other output to standard error. If the process is the
+    command's own, this stays so until it ends, because threads and `atexit` functions print late."""
     stream, number = sys.stdout, None
     with contextlib.suppress(AttributeError, OSError, ValueError):  # standard output may be anything, in a notebook say
         number = stream.fileno()
@@ -203,7 +208,7 @@ def _set_apart(state: State) -> Iterator[TextIO]:
 
 
 def open_error() -> int:
-    """The number of standard error; of a file that forgets what is written where that is closed."""
+    """Return the file descriptor of standard error, or of `os.devnull` if standard error is closed."""
     try:
         os.fstat(2)
         return 2
@@ -224,9 +229,16 @@ class Positive(click.FloatRange):
 
 @dataclass
 class State:
-    """What holds for one run of the command: the words after `--`; whether progress is told; whether Ctrl-C was
-    pressed; whether the process is the command's own; whether it ends without its other threads, which a script has
-    started; the bounds of what it may use, where it answers for a server."""
+    """The state of one run of the command.
+
+    Attributes:
+        extra: the words after `--`.
+        quiet: whether progress is hidden.
+        interrupted: whether Ctrl-C was pressed.
+        own: whether the process belongs to the command.
+        abandons: whether the process ends without waiting for threads that a script started.
+        bounds: the limits of a call that a server answers.
+    """
 
     extra: Sequence[str] = ()
     quiet: bool = False
@@ -237,23 +249,23 @@ class State:
 
 
 def columns() -> int:
-    """Columns of the terminal, or what `COLUMNS` says; 100 where there is neither."""
+    """Return the width of the terminal in columns, or `COLUMNS`; 100 if neither is known."""
     return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns or PIPED_WIDTH
 
 
 def quiet() -> bool:
-    """Whether nothing is to be said of the progress."""
+    """Whether progress is hidden."""
     return click.get_current_context().obj.quiet
 
 
 def progress(text: str) -> None:
-    """Says on standard error what is being done."""
+    """Print progress on standard error."""
     if not quiet():
         _tell(f"shardviz: {text}")
 
 
 def _tell(text: str) -> None:
-    """Says something on standard error, where that can be written."""
+    """Print a line on standard error if it can be written."""
     try:
         click.echo(text, err=True)
     except OSError:
@@ -265,14 +277,14 @@ def _unwritten(error: OSError) -> ShardvizError:
 
 
 def _forget(stream: TextIO) -> None:
-    """Lets a stream that cannot be written forget what it has: Python would try again when it ends."""
+    """Redirect a stream that cannot be written, because Python would try again to write its buffer at exit."""
     with contextlib.suppress(AttributeError, OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def run(argv: Sequence[str] | None = None, *, own: bool | None = None, bounds: Bounds | None = None) -> int:
-    """Runs the command on the words after `shardviz`, the process's own where None; gives the exit code, see above. A
-    process is the command's `own` where it ends with it: by default if the words are."""
+    """Run the command on the words after `shardviz` (None: this process's own words) and return its exit code. `own` is
+    whether the process ends with the command; by default it does if the words are the process's own."""
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
     state = State(extra=words[cut + 1 :], own=argv is None if own is None else own, bounds=bounds)
@@ -343,12 +355,12 @@ def _code(words: list[str], state: State) -> int:
 
 
 class Terminated(BaseException):
-    """The process was asked to end. No SystemExit, which a person's code raises."""
+    """The process got SIGTERM. It is no SystemExit, because user code may raise that."""
 
 
 @contextlib.contextmanager
 def _signals(state: State) -> Iterator[None]:
-    """Notes a Ctrl-C that a verb takes for "enough", and lets what ends the process be cleared away."""
+    """Record a Ctrl-C, which some verbs take as "enough", and turn SIGTERM into an exception, so that cleanup runs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -42,5 +42,4 @@ def skill() -> Answer:
 
 
 def guide() -> str:
-    """The guide, in Markdown."""
     return files("shardviz.cli").joinpath("skill.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The verbs that judge: `compare` two reports, `check` steps against goldens, budgets and another revision."""
+"""The verbs that judge: `compare` compares two reports; `check` tests steps against goldens, budgets and a revision."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardviz.records.runs import RunRecord
 
 
 def read_report(option: str, path: str) -> tuple[Any, str | None]:
-    """Return the report, or the dry run, of a file; and the machine of its step, where `shardviz report` wrote it."""
+    """Return the report or dry run in a file, and the machine of its step if `shardviz report` wrote the file."""
     if (limits := bounds()) is not None:
         limits.check_file(option, path)
     try:
@@ -36,7 +36,7 @@ def read_report(option: str, path: str) -> tuple[Any, str | None]:
 
 
 def run_of(text: str) -> RunRecord | None:
-    """Return the dry run that JSON text is; None for other text. Raises ShardvizError for a damaged run."""
+    """Return the dry run in JSON text; None for other text. Raises ShardvizError for a damaged run."""
     return RunRecord.from_json(text) if '"shardviz_run":' in text[:40] else None
 
 
@@ -59,7 +59,7 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
         if not (base or settings.golden or settings.forbid or settings.max_step_time or settings.max_memory):
             raise ShardvizError(
                 f"{name}: there is nothing to check; give --max-step-time, --max-memory, --forbid, --golden or --base, "
-                "or the same in pyproject.toml"
+                "or set them in pyproject.toml"
             )
     with base_of(base, steps, options) if base else contextlib.nullcontext() as before:
         cases = []

@@ -1,6 +1,6 @@
-"""`shardviz lab`: JupyterLab on a copy of the notebooks, which belongs to the person who asked for it.
+"""`shardviz lab`: JupyterLab on the user's own copy of the notebooks.
 
-A notebook is copied where it is not there. From then on it is the person's, and is left alone.
+A notebook is copied if it does not exist yet. Existing notebooks are never overwritten.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LabError(ShardvizError):
 
 
 def shipped_notebooks() -> Path:
-    """The folder of the notebooks that came with this installation; a `LabError` if there is none."""
+    """Return the folder of this installation's notebooks. Raises LabError if there is none."""
     package = Path(__file__).resolve().parent.parent
     for folder in (package / "notebooks", package.parent / "notebooks"):  # in a wheel; in a checkout
         if any(folder.glob("*.ipynb")):
@@ -35,8 +35,8 @@ def shipped_notebooks() -> Path:
 
 
 def copy_notebooks(source: Path, folder: Path) -> list[str]:
-    """Copies the shipped notebooks of `source` that a person's folder does not have; a line of text about each that was
-    copied, or kept although the shipped one is another. A `LabError` if the folder cannot be written."""
+    """Copy the notebooks of `source` that `folder` lacks. Return a line of text for each copied notebook, and for each
+    that was kept although it differs. Raises LabError if the folder cannot be written."""
     lines = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def copy_notebooks(source: Path, folder: Path) -> list[str]:
                 write_whole(mine, content)
                 lines.append(f"copied   {mine}")
             elif mine.read_bytes() != content:
-                lines.append(f"kept     {mine} (the shipped one is another; rename yours to get it)")
+                lines.append(f"kept     {mine} (it differs from the shipped one; rename yours to get that)")
     except (OSError, ShardvizError) as error:
         trouble = f"cannot keep the notebooks in {folder}: {getattr(error, 'strerror', None) or error}"
         raise LabError(f"{trouble}; give another folder: shardviz lab FOLDER") from error
@@ -61,9 +61,9 @@ def run_lab(
     extra: Sequence[str] = (),
     notebook: tuple[str, Sequence[str]] | None = None,
 ) -> int:
-    """Copies the notebooks and runs JupyterLab, with further arguments, on the first, or on a new `notebook` (its name
-    and cells of code), on a port (None: the first free one from 8888). Gives its exit code; on POSIX this process
-    becomes JupyterLab. A `LabError` if JupyterLab is not installed, or the notebooks cannot be written."""
+    """Copy the notebooks and run JupyterLab on the first one, or on a new `notebook` (its name and code cells). Return
+    its exit code; on POSIX JupyterLab replaces this process. `port` None takes the first free port from 8888; `extra`
+    are further arguments. Raises LabError if JupyterLab is not installed or the notebooks cannot be written."""
     if importlib.util.find_spec("jupyterlab") is None:
         raise LabError("JupyterLab is not installed; install it with: pip install 'shardviz[lab]'")
     folder = folder.expanduser()
@@ -80,8 +80,8 @@ def run_lab(
 
 
 def write_notebook(folder: Path, name: str, cells: Sequence[str]) -> str:
-    """Write a notebook with these cells of code under a name with a number, unless there is one already, by the last
-    line of the first cell; return its file's name. A `LabError` if it cannot be written."""
+    """Write a notebook with these code cells under a numbered name, and return the file's name. A notebook whose first
+    cell ends with the same line is reused. Raises LabError if the file cannot be written."""
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     code = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     content = {"cells": [code | {"source": cell} for cell in cells], "metadata": {"kernelspec": kernel}}
@@ -97,7 +97,7 @@ def write_notebook(folder: Path, name: str, cells: Sequence[str]) -> str:
 
 
 def lab_command(folder: Path, *, first: str, port: int | None, browser: bool, extra: Sequence[str]) -> list[str]:
-    """The command line that opens JupyterLab on the notebook `first` in `folder`."""
+    """Return the command line that opens JupyterLab on the notebook `first` in `folder`."""
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
     if (folder / first).exists():
         command.append(f"--LabApp.default_url=/lab/tree/{first}")

@@ -1,13 +1,13 @@
-"""`%load_ext shardviz`, and then `%%shard` on a cell of a notebook: its last call is explored instead of run. A cell
-that begins with `%%dryrun` is run dry as a whole; `%dryrun -- python train.py` does that with a script.
+"""The notebook magics of `%load_ext shardviz`. `%%shard` explores the last call of a cell instead of running it.
+`%%dryrun` runs a cell dry, and `%dryrun -- python train.py` a script.
 
     %%shard --mesh data=2,model=4 --in-specs specs
     params, tokens = abstract_arguments()
     train_step(params, tokens)
 
-All that stands before the last expression is run as in any cell. If that expression is a call, its function and its
-arguments are evaluated and given to `sv.explore`; the function is traced and never run. Any other expression, such as
-the name of a traced program or of an example of the gallery, is explored as it is.
+The code before the last expression is run as in any cell. If that expression is a call, its function and its arguments
+are evaluated and passed to `sv.explore`, which traces the function and never runs it. Any other expression, such as
+the name of a traced program or an example of the gallery, is explored as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CALL = "__shardviz_call__"
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Makes `%%shard`, `%%dryrun` and `%dryrun` known; `%load_ext shardviz` calls it.
+    """Register `%%shard`, `%%dryrun` and `%dryrun`; `%load_ext shardviz` calls it.
 
     Args:
         ipython: the running IPython.
@@ -29,17 +29,17 @@ def load_ipython_extension(ipython: Any) -> None:
 
     @magic_arguments()
     @argument("--mesh", help="the mesh, data=2,model=4, or the name of one")
-    @argument("--in-specs", help="an expression for the specs of the arguments, such as a variable's name")
+    @argument("--in-specs", help="an expression for the arguments' specs, such as a variable's name")
     @argument("--out-specs", help="the same for the result")
     @argument("--target", default="cpu", help="the machine, such as 'tpu v5p:2x2x2'")
     @argument("--level", default="compiled", help="propagated, partitioned or compiled")
     @argument("--donate", default="()", help="an expression for donate_argnums, such as 0 or (0,1)")
     @argument("--static", default="()", help="an expression for static_argnums")
     def shard(line: str, cell: str) -> Any:
-        """Explore the last call of a cell: what is communicated, what it costs, which device holds what.
+        """Explore the last call of a cell: its communication, its cost, and which device holds which slice.
 
-        What stands before the last expression is run. If that is a call, `train_step(params, tokens)`, its function is
-        not run but explored with these arguments; else what it gives is explored.
+        The code before the last expression is run. If that expression is a call, `train_step(params, tokens)`, its
+        function is explored with these arguments instead of run. Any other expression's value is explored.
         """
         from shardviz.page import explore
 
@@ -67,13 +67,13 @@ def load_ipython_extension(ipython: Any) -> None:
         )
 
     @magic_arguments()
-    @argument("--target", help="the machine, such as 'tpu v5p:2x2x2'; else the devices that JAX has")
-    @argument("--devices", type=int, help="of a script: how many devices to simulate, without a machine")
-    @argument("--steps", type=int, default=3, help="of a script: as of `shardviz run`")
+    @argument("--target", help="the machine, such as 'tpu v5p:2x2x2'; by default the devices that JAX has")
+    @argument("--devices", type=int, help="for a script: how many devices to simulate, without a machine")
+    @argument("--steps", type=int, default=3, help="for a script: as in `shardviz run`")
     @argument("--name", default="run", help="the variable that the run is kept in")
     def dryrun(line: str, cell: str | None = None) -> Any:
-        """Run a cell, or the script behind `--`, dry: what it compiles, moves and keeps is recorded, and nothing large
-        is computed."""
+        """Run a cell, or the script after `--`, dry: record what it compiles, moves and keeps, without computing
+        anything large."""
         from shardviz.cli.dry import recorded
         from shardviz.runs import dry_run
 
@@ -93,14 +93,14 @@ def load_ipython_extension(ipython: Any) -> None:
 
 
 def split(code: str) -> tuple[str, ast.expr]:
-    """A cell's code before its last expression, and that expression.
+    """Return a cell's code before its last expression, and that expression.
 
     >>> head, last = split("x = 1\\nf(x)")
     >>> head, ast.unparse(last)
     ('x = 1\\n', 'f(x)')
 
     Raises:
-        UsageError: if the last statement is no expression.
+        UsageError: if the last statement is not an expression.
     """
     from IPython.core.error import UsageError
 
@@ -118,7 +118,8 @@ def split(code: str) -> tuple[str, ast.expr]:
 def call_of(
     last: ast.expr, global_names: dict[str, Any], names: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Function, arguments and keywords of a call, each evaluated, the call itself not; else the value and no arguments.
+    """Return the function, arguments and keywords of a call, evaluated without calling it; for other expressions the
+    value without arguments.
 
     >>> call_of(ast.parse("max(1 + 1, key=2)", mode="eval").body, {}, {})[1:]
     ((2,), {'key': 2})

@@ -1,8 +1,8 @@
-"""`shardviz mcp`: the verbs as tools for a coding agent, by the Model Context Protocol; the package `mcp` speaks it.
+"""`shardviz mcp`: the verbs as tools for a coding agent, through the Model Context Protocol (the package `mcp`).
 
-A tool takes what its verb takes and gives what `shardviz VERB --json` prints. Each call is a process of its own, in the
-server's `Bounds`: it imports the code of the steps that the server was started for, as the files are then, and traces
-it. shardviz writes no file there (`--out`, `--update` and their like are not offered); that code may do anything.
+A tool takes the options of its verb and returns the output of `shardviz VERB --json`. Each call is a separate process
+within the server's `Bounds`. It imports and traces the current code of the steps that the server was started for. That
+code may do anything; shardviz itself writes no files, so `--out`, `--update` and similar options are not offered.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ VERBS = (
     *("report", "why", "fixes", "search", "sweep", "timeline", "compare", "check", "show", "reshard"),
     *("targets", "doctor"),
 )
-"""The verbs that are offered."""
+"""The verbs that are offered as tools."""
 _READ_ONLY = ("compare", "show", "targets", "doctor")
-"""Those that run no code of the project."""
+"""The verbs that run no code of the project."""
 _NOT_OFFERED = ("as_json", "out", "width", "quiet", "update", "exit_code", "help")
-"""What writes files, or changes the form of the answer."""
+"""Options that write files or change the form of the answer."""
 _AT_ONCE, _LONGEST, _ENDING = 2, 1800.0, 5.0
-"""Calls that are answered at once, the others wait; seconds that a call may take, and that it has to end then."""
+"""The number of parallel calls, a call's time limit in seconds, and the seconds that it then has to end."""
 _CALL = """
 import sys
 sys.path.append(sys.argv[1])
@@ -45,12 +45,12 @@ words, bounds = question()
 sys.exit(run(words, own=True, bounds=bounds))
 """
 _MOST_WORDS = 4000
-"""Characters of standard error that are passed on: what is wrong stands at its end."""
+"""The number of last characters of standard error that are returned."""
 
 
 def bounds_for(steps: Sequence[str]) -> Bounds:
-    """The bounds of a server in this folder for steps, all of `pyproject.toml` where none are named. A `ShardvizError`
-    for a name that is neither a step's nor `module:function`."""
+    """Return the bounds of a server in this folder for these steps; for all steps of `pyproject.toml` if none are
+    given. Raises ShardvizError for a name that is neither a step nor `module:function`."""
     of = project()
     limits = Bounds(root=str(Path(of.folder).resolve()), steps=tuple(steps))
     for name in steps:
@@ -63,7 +63,7 @@ def bounds_for(steps: Sequence[str]) -> Bounds:
 
 
 def serve(steps: Sequence[str]) -> None:
-    """Serves on standard input and output until the input ends. Raises as `bounds_for` and `server`."""
+    """Serve on standard input and output until the input ends. Raises as `bounds_for` and `server`."""
     asyncio.run(_serve(bounds_for(steps)))
 
 
@@ -77,15 +77,15 @@ async def _serve(limits: Bounds) -> None:
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report what a task raised, but a Ctrl-C that met it: the command says that itself."""
+    """Report a task's exception, except Ctrl-C, which the command itself reports."""
     error = context.get("exception")
     if not (isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt)):
         loop.default_exception_handler(context)
 
 
 def server(limits: Bounds) -> Any:
-    """A server of the protocol that has the verbs as its tools, in these bounds; a `ShardvizError` if the package `mcp`
-    is not installed, or too old."""
+    """Return a protocol server with the verbs as tools within these bounds. Raises ShardvizError if the package `mcp`
+    is not installed or too old."""
     try:
         from mcp.server import Server  # pyright: ignore[reportMissingImports]
         from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations  # pyright: ignore[reportMissingImports]
@@ -129,9 +129,9 @@ def server(limits: Bounds) -> Any:
 
 
 async def answer(verb: str, arguments: Mapping[str, Any], limits: Bounds | None = None) -> tuple[str, bool]:
-    """What a verb of `VERBS` prints with `--json`, or what it says on standard error, and that it failed; in the bounds
-    of all steps of this folder's `pyproject.toml` if none are given. A `ShardvizError` if there is no such verb or
-    option, or no answer in time."""
+    """Return a verb's `--json` output, or its error output and True if it failed. Without `limits`, all steps of this
+    folder's `pyproject.toml` are allowed. Raises ShardvizError for an unknown verb or option, and after the time
+    limit."""
     limits = limits or bounds_for(())
     if verb not in VERBS:
         raise ShardvizError(f"there is no tool {verb!r}; there are {', '.join(VERBS)}")
@@ -163,15 +163,15 @@ def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 def question() -> tuple[list[str], Bounds]:
-    """The words and the bounds of a call, from this process's standard input, which is empty from then on."""
+    """Return the words and the bounds of a call from standard input, which is empty afterwards."""
     asked = json.loads(sys.stdin.buffer.read())
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     return asked["words"], Bounds(root=asked["root"], steps=tuple(asked["steps"]))
 
 
 def words(command: click.Command, arguments: Mapping[str, Any]) -> Iterator[str]:
-    """A verb's options as words of a command line; a `ShardvizError` for an option that there is not, or a positional
-    one that begins with a dash."""
+    """Yield a verb's options as words of a command line. Raises ShardvizError for an unknown option, and for a
+    positional argument that begins with a dash."""
     parameters = {parameter.name: parameter for parameter in _parameters(command)}
     if unknown := [name for name in arguments if name not in parameters]:
         raise ShardvizError(f"{command.name}: there is no {unknown[0]!r}; there are {', '.join(map(str, parameters))}")
@@ -189,7 +189,7 @@ def words(command: click.Command, arguments: Mapping[str, Any]) -> Iterator[str]
 
 
 def input_schema(command: click.Command) -> dict[str, Any]:
-    """The JSON Schema of a tool's arguments: the verb's options, with the words of its help."""
+    """Return the JSON Schema of a tool's arguments: the verb's options with their help texts."""
     parameters = _parameters(command)
     return {
         "type": "object",

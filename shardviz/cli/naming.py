@@ -1,5 +1,5 @@
-"""What words on the command line mean: a name (`module:function`, `file.py:function`, a step of the gallery), an array,
-or collectives.
+"""The meaning of words on the command line: a name (`module:function`, `file.py:function`, a step of the gallery), an
+array, or collectives.
 
 >>> array_of("bf16[8192, 4096]")
 ('bf16', (8192, 4096))
@@ -27,12 +27,12 @@ from shardviz.records.collectives import KINDS
 
 
 class NotThere(ShardvizError):
-    """There is no module, file or attribute of that name."""
+    """There is no module, file or attribute with this name."""
 
 
 def resolve(option: str, text: str, mesh: Any = None, *, call: bool = True) -> Any:
-    """What `module:name` or `file.py:name` is; or a step of the gallery, made on a mesh unless `call` is false. A
-    `ShardvizError`, which names the option, if there is none, or it raises."""
+    """Return the object named `module:name` or `file.py:name`, or a step of the gallery, built on a mesh unless `call`
+    is false. Raises ShardvizError, which names the option, if there is none or importing it fails."""
     module, colon, wanted = text.partition(":")
     if not colon or module == "gallery":
         return _of_gallery(option, wanted if colon else text, mesh, call)
@@ -68,7 +68,7 @@ def _module(option: str, text: str, name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise ShardvizError(
-                f"{option} {text!r}: importing {name} wants {error.name!r}, which is not installed"
+                f"{option} {text!r}: importing {name} needs {error.name!r}, which is not installed"
             ) from error
         raise NotThere(
             f"{option} {text!r}: there is no module {error.name!r} here or installed; run this in its folder, "
@@ -79,18 +79,18 @@ def _module(option: str, text: str, name: str) -> Any:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text where specs may stand is `module:name` and not a spec."""
+    """Whether a text that may be a spec is `module:name` instead."""
     return re.fullmatch(r"[\w./\\-]+:\w.*", text) is not None
 
 
 def value_of(option: str, text: str) -> Any:
-    """What `module:name` is; of a function, what it gives. Raises as `resolve`."""
+    """Return the object named `module:name`; if it is a function, its result. Raises as `resolve`."""
     named = resolve(option, text)
     return called(option, text, named) if inspect.isroutine(named) else named
 
 
 def called(option: str, text: str, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a person's function gives."""
+    """Return the result of a user's function."""
     try:
         return function(*args, **kwargs)
     except ShardvizError:
@@ -100,12 +100,13 @@ def called(option: str, text: str, function: Any, *args: Any, **kwargs: Any) -> 
 
 
 def _raised(option: str, text: str, error: BaseException) -> ShardvizError:
-    """What a person's own code raised, and at which line of it."""
+    """Return an error for an exception of the user's own code, with the user's line."""
     return ShardvizError(f"{option} {text!r}: {raised(error)}")
 
 
 def raised(error: BaseException) -> str:
-    """An error in words, with the innermost line of a person's code that it came through: `KeyError: 'w' at a.py:8`."""
+    """Return an exception in words, with the innermost line of the user's code on its way: `KeyError: 'w' at
+    a.py:8`."""
     what = f"{type(error).__name__}: {message_of(error)}"
     if isinstance(error, SystemExit):
         what = f"sys.exit({error.code!r}) is called"
@@ -116,19 +117,20 @@ def raised(error: BaseException) -> str:
 
 
 def is_persons(error: BaseException) -> bool:
-    """Whether a person's line raised an error itself, or called `sys.exit`: then it is no fault of ours."""
+    """Whether a line of the user's code raised an exception itself or called `sys.exit`; then it is no bug of
+    shardviz."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, SystemExit) or (bool(frames) and _is_persons(frames[-1]))
 
 
 def _is_persons(frame: traceback.FrameSummary) -> bool:
-    """Whether a line is neither ours nor of Python and what is installed."""
+    """Whether a line is outside shardviz, Python's library and installed packages."""
     others = (str(Path(__file__).parents[1]), "<frozen", *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
     return not frame.filename.startswith(others)
 
 
 def gallery_names() -> Sequence[str]:
-    """What can be given in place of a function, to try a verb without code."""
+    """Return names that can replace a function, to try a verb without own code."""
     return ("mlp", "llama-8b", "llama-70b", "moe", "decoder", "resnet", "ring", "pipeline", "gpt_2021")
 
 
@@ -162,12 +164,12 @@ _NEXT = re.compile(rf"\s+({'|'.join(_WORDS)})\s+")
 
 
 def array_like(text: str) -> bool:
-    """Whether a text is an array, or is meant to be one, and no `module:name`."""
+    """Whether a text is an array, or meant to be one, rather than `module:name`."""
     return "[" in text or ":" not in text
 
 
 def array_of(text: str) -> tuple[str, tuple[int, ...]]:
-    """Element type and shape of `bf16[8192,4096]`; a `ShardvizError` if it is no array."""
+    """Return element type and shape of `bf16[8192,4096]`. Raises ShardvizError for other text."""
     from shardviz.layouts import itemsize
 
     match = _ARRAY.fullmatch(text)
@@ -184,8 +186,9 @@ def array_of(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def collectives_of(text: str, *, argument: str) -> dict[str, str]:
-    """What `report.collectives.where` takes, of `all-gather over data inside loop at model.py:* larger than 100 MB`. A
-    `ShardvizError`, which names `argument`, if the text names no kind of collective."""
+    """Return the arguments of `report.collectives.where` for a text such as `all-gather over data inside loop at
+    model.py:* larger than 100 MB`. Raises ShardvizError, which names `argument`, if the text names no kind of
+    collective."""
     kind, *rest = _NEXT.split(" " + text.strip())
     kind = kind.strip()
     where = {} if kind in ("", "any") else {"kind": kind}

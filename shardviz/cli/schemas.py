@@ -1,8 +1,8 @@
-"""The JSON of the verbs, and the JSON Schema of each.
+"""The JSON that verbs print, and the JSON Schema of each.
 
-Where the API has a JSON of its own (`Report.to_json`, `Comparison.to_json`, ...) a verb prints that; the structs below
-say what else there is. Each begins with `shardviz_...`, its version, which goes with the report's. A schema names every
-field of an answer, and of its rows where they are the command line's own.
+A verb prints the API's own JSON if there is one (`Report.to_json`, `Comparison.to_json`, ...). The structs below
+describe everything else. Each JSON begins with its version, `shardviz_...`. A schema names every field of an answer,
+and the fields of its rows if the rows are the command line's own.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ from shardviz.records.runs import RUN_VERSION, RunRecord
 from shardviz.records.why import CollectiveWhy, Why
 
 Specs = dict[str, str | None]
-"""Tree path → spec as it is written, `P('data', None)`; None for the compiler's choice."""
+"""Tree path → spec as text, such as `P('data', None)`; None for the compiler's choice."""
 Rows = list[dict[str, Any]]
-"""Records of the API as its own `to_json` writes them."""
+"""Records of the API as their own `to_json` writes them."""
 
 
 class StepData(msgspec.Struct, kw_only=True):
-    """What a step takes on its machine (`target`); what is not known is None.
-
-    Its seconds, and between which they would be if they are off as far as measured steps were (`low`, `high`); `bound`
-    is `compute`, `memory` or `communication`, of each its own seconds. Memory is of one device, by a compiler's plan
-    where it `is_whole`, else an estimate; `usable_bytes` is what a device has; tokens are of the whole machine.
-    """
+    """A step's cost on its machine (`target`); unknown numbers are None. `low` and `high` bound the seconds by the
+    error of measured steps. `bound` is `compute`, `memory` or `communication`, whose seconds follow. Memory is per
+    device: a compiler's plan if `memory_is_whole`, otherwise an estimate; a device has `usable_bytes`. Tokens are of
+    the whole machine."""
 
     target: str
     seconds: float | None
@@ -51,7 +49,7 @@ class StepData(msgspec.Struct, kw_only=True):
 
 
 class ReportMore(msgspec.Struct, kw_only=True):
-    """What `shardviz report --json` has besides the report's own fields."""
+    """The fields of `shardviz report --json` besides the report's own."""
 
     shardviz_report: int = SCHEMA_VERSION
     findings: tuple[Finding, ...]
@@ -71,7 +69,7 @@ class TimelineMore(msgspec.Struct, kw_only=True):
 
 
 class ComparisonData(msgspec.Struct, kw_only=True):
-    """`shardviz compare --json`: `Comparison.to_json`; bytes, seconds and FLOPs on one device."""
+    """`shardviz compare --json`, as `Comparison.to_json`; bytes, seconds and FLOPs per device."""
 
     shardviz_comparison: int
     program: str
@@ -84,8 +82,8 @@ class ComparisonData(msgspec.Struct, kw_only=True):
 
 
 class RunComparisonData(msgspec.Struct, kw_only=True):
-    """`shardviz compare --json` of two dry runs: `RunComparison.to_json`, and the programs that differ; `peak_bytes`
-    of a device, None where nothing was recorded."""
+    """`shardviz compare --json` of two dry runs, as `RunComparison.to_json`; `peak_bytes` per device, None if nothing
+    was recorded."""
 
     shardviz_run_comparison: int
     names: tuple[str, str]
@@ -94,8 +92,8 @@ class RunComparisonData(msgspec.Struct, kw_only=True):
 
 
 class Failure(msgspec.Struct, kw_only=True):
-    """What a check found to be otherwise than it must be: the rule, such as `golden` or `max-memory`, it in words, and
-    the source line that it is about, `model.py:64`, if any."""
+    """A failure of a check: the rule, such as `golden` or `max-memory`, its text, and its source line, such as
+    `model.py:64`."""
 
     rule: str
     text: str
@@ -103,8 +101,8 @@ class Failure(msgspec.Struct, kw_only=True):
 
 
 class CheckedStep(msgspec.Struct, kw_only=True):
-    """A step that was checked: what failed, and what would have failed and is `accepted`; what it takes (`step`), took
-    at the `base`, and what differs from it; `note` is why there is no base, where one was asked for."""
+    """A checked step: its failures, the failures that were `accepted`, its cost now (`step`) and at the `base`, and
+    their comparison. `note` is why there is no base although one was requested."""
 
     name: str
     program: str
@@ -129,7 +127,7 @@ class CheckData(msgspec.Struct, kw_only=True):
 
 
 class Changed(msgspec.Struct, kw_only=True):
-    """A number beyond the threshold: on one device, in a step."""
+    """A number that changed by more than the threshold, per device and step."""
 
     name: str
     unit: str
@@ -138,8 +136,8 @@ class Changed(msgspec.Struct, kw_only=True):
 
 
 class StepChange(msgspec.Struct, kw_only=True):
-    """What became worse or better of a step beyond the threshold: numbers, findings that only the head (`new`) or only
-    the base has (`gone`), how many collectives; or the `problem` that the base cannot be compared with."""
+    """The changes of a step beyond the threshold: numbers, findings that only the head (`new`) or only the base has
+    (`gone`), and the number of collectives. `problem` is why the base cannot be compared."""
 
     step: str
     amounts: tuple[Changed, ...] = ()
@@ -150,7 +148,7 @@ class StepChange(msgspec.Struct, kw_only=True):
 
 
 class CommentData(msgspec.Struct, kw_only=True):
-    """`shardviz comment --json`: the steps that became worse or better, and the Markdown; both empty if none did."""
+    """`shardviz comment --json`: the changed steps and the Markdown, both empty if nothing changed."""
 
     shardviz_comment: int = SCHEMA_VERSION
     steps: tuple[StepChange, ...]
@@ -158,7 +156,7 @@ class CommentData(msgspec.Struct, kw_only=True):
 
 
 class FixesData(msgspec.Struct, kw_only=True):
-    """`shardviz fixes --json`: `Fixes.to_json`, the change that saves most first; bytes and seconds on one device."""
+    """`shardviz fixes --json`, as `Fixes.to_json`, largest saving first; bytes and seconds per device."""
 
     shardviz_fixes: int
     program: str
@@ -172,15 +170,15 @@ class FixesData(msgspec.Struct, kw_only=True):
 
 
 def _record(kind: type, key: str = "shardviz_why") -> type:
-    """A record of `shardviz.records` as plain data, with the version that its `to_json` writes under `key`."""
+    """Return the struct of a record of `shardviz.records`, with the version that its `to_json` writes under `key`."""
     names = [field.name for field in dataclasses.fields(kind) if field.name not in ("mesh", "source", "ask")]
     mesh: list[Any] = [("mesh", dict[str, int])] if key == "shardviz_why" else []
     return msgspec.defstruct(kind.__name__, [(key, int), *mesh, *((name, Any) for name in names)])
 
 
 class OfferData(msgspec.Struct, kw_only=True):
-    """A plan that a search offers: what it shards along what, in words and as specs, its step and the bytes of a
-    device; whether the target's compiler has `accepted` it (None: it was not asked), and its `verdict` in words."""
+    """A plan that a search found: its shardings in words and as specs, seconds of a step, bytes per device. `accepted`
+    is whether the target's compiler accepted it (None: not asked), and `verdict` its answer in words."""
 
     text: str
     mesh: dict[str, int]
@@ -193,8 +191,8 @@ class OfferData(msgspec.Struct, kw_only=True):
 
 
 class Other(msgspec.Struct, kw_only=True):
-    """A decision of the best plan, and the nearest alternative: how much longer it takes, how much more it needs, both
-    as they were scored at level propagated."""
+    """A decision of the best plan and its nearest alternative: the additional seconds and bytes, scored at level
+    propagated."""
 
     decision: str
     chosen: str
@@ -205,7 +203,7 @@ class Other(msgspec.Struct, kw_only=True):
 
 
 class SearchData(msgspec.Struct, kw_only=True):
-    """`shardviz search --json`: the plans that are offered, the best first, and why not otherwise."""
+    """`shardviz search --json`: the best plans, best first, and why the alternatives are worse."""
 
     shardviz_search: int = SCHEMA_VERSION
     program: str
@@ -221,7 +219,7 @@ class SearchData(msgspec.Struct, kw_only=True):
 
 
 class Point(msgspec.Struct, kw_only=True):
-    """A point of a sweep; `pareto`: none is both faster and smaller."""
+    """A point of a sweep; `pareto` if no other point is both faster and smaller."""
 
     point: dict[str, str]
     seconds: float | None
@@ -234,7 +232,7 @@ class Point(msgspec.Struct, kw_only=True):
 
 
 class SweepData(msgspec.Struct, kw_only=True):
-    """`shardviz sweep --json`: `left` is how many points were not answered, where it was interrupted."""
+    """`shardviz sweep --json`; `left` is the number of points without an answer after an interrupt."""
 
     shardviz_sweep: int = SCHEMA_VERSION
     level: str
@@ -245,7 +243,7 @@ class SweepData(msgspec.Struct, kw_only=True):
 
 
 class Device(msgspec.Struct, kw_only=True):
-    """What lies on a device: from `start` to `stop` along each dimension; `replica` is -1 where it holds nothing."""
+    """The slice on a device: `start` and `stop` along each dimension; `replica` is -1 if it holds nothing."""
 
     device: int
     start: list[int]
@@ -254,7 +252,7 @@ class Device(msgspec.Struct, kw_only=True):
 
 
 class ShowData(msgspec.Struct, kw_only=True):
-    """`shardviz show --json`: where every slice lies."""
+    """`shardviz show --json`: the slice on every device."""
 
     shardviz_show: int = SCHEMA_VERSION
     shape: list[int]
@@ -274,7 +272,7 @@ class TargetsData(msgspec.Struct, kw_only=True):
 
 
 class DoctorData(msgspec.Struct, kw_only=True):
-    """`shardviz doctor --json`: whether the basics work, and what `shardviz doctor` prints."""
+    """`shardviz doctor --json`: whether the basics work, and the printed text."""
 
     shardviz_doctor: int = SCHEMA_VERSION
     works: bool
@@ -297,11 +295,12 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "targets": (TargetsData,),
     "doctor": (DoctorData,),
 }
-"""Verb → what its JSON holds; of several, all their fields, and for `why` and `compare` one of the two."""
+"""Verb → the types of its JSON. A verb with several types has all their fields; `why` and `compare` have one type each
+time."""
 
 
 def schema_of(verb: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of what a verb prints with `--json`."""
+    """Return the JSON Schema (2020-12) of a verb's `--json`."""
     tops, definitions = msgspec.json.schema_components(SCHEMAS[verb], ref_template="#/$defs/{name}")
     together = len(tops) > 1 and verb not in ("why", "compare")
     whole = {top["$ref"].rpartition("/")[2] for top in tops} if together else {}

@@ -1,6 +1,6 @@
-"""The step that a verb is asked about: a function, its arguments, mesh, specs and machine.
+"""The step that a verb is about: a function with its arguments, mesh, specs and machine.
 
-It is named on the command line, `model:train_step --args model:arguments`, or in `pyproject.toml`:
+It is given on the command line, `model:train_step --args model:arguments`, or in `pyproject.toml`:
 
     [tool.shardviz.steps.train]
     function = "model:train_step"
@@ -11,8 +11,7 @@ It is named on the command line, `model:train_step --args model:arguments`, or i
     max_memory = "90%"
     forbid = ["all-gather inside loop"]
 
-What the command line says goes before what the file says. `llama-70b` is a step of
-`sv.gallery`.
+The command line overrides the file. `llama-70b` is a step of `sv.gallery`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from shardviz.records.report import ASKED
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """How a field of `Settings` is said on the command line, in click's words; `check`: to `shardviz check` alone."""
+    """The command-line option of a field of `Settings`, in click's words; `check`: for `shardviz check` only."""
 
     help: str
     metavar: str | None = None
@@ -49,15 +48,14 @@ class Flag:
     check: bool = False
 
     def option(self, field: str) -> Callable[[Any], Any]:
-        """The option of a verb."""
         words = (f"--{self.name or field.replace('_', '-')}", field)
         return click.option(*words, metavar=self.metavar, help=self.help, type=self.type, multiple=self.multiple)
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A step as it is written in `pyproject.toml`: `function` is `module:function`, `file.py:function`, or a name of
-    the gallery. What the command line can say too has a `Flag`, which tells what it is; `tolerance` is how far a report
-    may differ from its golden file, as `Report.check_golden` takes it."""
+    """A step's settings in `pyproject.toml`. `function` is `module:function`, `file.py:function`, or a name of the
+    gallery. A field with a `Flag` is a command-line option too, and the flag explains it. `tolerance` is as for
+    `Report.check_golden`."""
 
     function: str = ""
     run: Annotated[str, Flag(metavar="COMMAND", help='A script to run dry, "python train.py", in place of STEP.')] = ""
@@ -98,8 +96,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 
 
 class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """`[tool.shardviz]` of a project: folders that modules are imported from, beside its `pyproject.toml`; its steps by
-    name; and the folder of that file, the working folder where there is none."""
+    """`[tool.shardviz]` of a project: the folders to import modules from, relative to its `pyproject.toml`; its steps
+    by name; and the folder of that file (without a file, the working folder)."""
 
     path: tuple[str, ...] = (".",)
     steps: dict[str, Settings] = {}
@@ -108,8 +106,8 @@ class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedStep:
-    """A step, traced, with the plan that is asked about, its target (`cpu` where none is named), and the FLOPs that the
-    model needs, if said."""
+    """A traced step with its plan, its target (`cpu` if none is given), and the FLOPs that its model needs, if
+    known."""
 
     name: str
     settings: Settings
@@ -119,7 +117,7 @@ class LoadedStep:
     model_flops: float | None = None
 
     def report(self) -> Any:
-        """Its report, of the level that is asked for."""
+        """Return its report at the requested level."""
         settings = self.settings
         progress({
             "propagated": f"propagating {self.program.name}",
@@ -129,7 +127,7 @@ class LoadedStep:
         return getattr(self.program, LEVEL_VERBS[settings.level])(self.plan, self.target)
 
     def cost(self, report: Any) -> Any:
-        """What its step costs; None where the machine has no speed."""
+        """Return the cost of a report; None if the machine has no known speed."""
         from shardviz.costs.machine import machine_of
         from shardviz.costs.step_cost import cost_of
 
@@ -148,11 +146,11 @@ _FLAGS = {
 }
 OPTIONS = tuple(flag.option(field) for field, flag in _FLAGS.items() if not flag.check)
 BUDGETS = tuple(flag.option(field) for field, flag in _FLAGS.items() if flag.check)
-"""What `check` demands of a step besides."""
+"""The requirements that `check` takes besides."""
 
 
 def step_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The steps of `pyproject.toml` and of the gallery that begin so, for a shell's completion."""
+    """Return the steps of `pyproject.toml` and of the gallery that begin with a text, for shell completion."""
     try:
         own = tuple(project().steps)
     except ShardvizError:
@@ -161,14 +159,14 @@ def step_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 
 
 STEP = (click.argument("function", required=False, metavar="[STEP]", shell_complete=step_names), *OPTIONS)
-"""What a verb about a step takes: STEP is `module:function`, a step of `pyproject.toml`, or a name of the gallery."""
+"""The arguments of a verb about one step: `module:function`, a step of `pyproject.toml`, or a name of the gallery."""
 STEPS = click.argument("names", nargs=-1, metavar="[STEP]...", shell_complete=step_names)
-"""The same of a verb about several."""
+"""The argument of a verb about several steps."""
 
 
 def project() -> Project:
-    """What the nearest `pyproject.toml` says, in the working folder or above it; a `ShardvizError` if that cannot be
-    read."""
+    """Return the settings of the nearest `pyproject.toml`, in the working folder or above it. Raises ShardvizError if
+    it cannot be read."""
     here = Path.cwd()
     file = next(
         (folder / "pyproject.toml" for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), None
@@ -181,7 +179,7 @@ def project() -> Project:
     except (OSError, ValueError, RecursionError) as error:  # a number of thousands of digits, lists without end
         raise ShardvizError(f"{file}: [tool.shardviz] cannot be read: {error}") from error
     if not isinstance(table, dict):
-        raise ShardvizError(f"{file}: [tool.shardviz] is to be a table, not {excerpt(repr(table))}")
+        raise ShardvizError(f"{file}: [tool.shardviz] must be a table, not {excerpt(repr(table))}")
     try:
         found = msgspec.convert(table | {"folder": str(file.parent)}, Project)
     except msgspec.ValidationError as error:
@@ -196,7 +194,7 @@ def project() -> Project:
 
 
 def _given(table: Mapping[str, Any]) -> str:
-    """The setting of a step that cannot be read, as it is written; where a list is wanted, how to write it."""
+    """Return the invalid setting of a step as it is written, and how to write it if a list is expected."""
     for name, step in table.get("steps", {}).items() if isinstance(table.get("steps", {}), dict) else ():
         for key, value in step.items() if isinstance(step, dict) else ():
             try:
@@ -213,17 +211,17 @@ _PLACES = ("static", "donate")
 
 
 def places(text: str) -> tuple[int | str, ...]:
-    """Arguments by their numbers and names, `0,opt_state`."""
+    """Return arguments by number or name, from text such as `0,opt_state`."""
     return tuple(map(number_or_name, re.split(r"[,\s]+", text.strip())))
 
 
 def number_or_name(word: str) -> int | str:
-    """A word as a whole number, where it is one; of thousands of digits, which Python does not read, it is none."""
+    """Return a word as an integer if it is one. Python does not read thousands of digits, so these stay text."""
     return int(word) if word.isdecimal() and len(word) < 19 else word
 
 
 def importable(of: Project) -> None:
-    """Lets modules be imported from a project's folders."""
+    """Make modules in a project's folders importable."""
     for folder in reversed(of.path):
         place = str((Path(of.folder) / folder).resolve())
         if place not in sys.path:
@@ -231,8 +229,8 @@ def importable(of: Project) -> None:
 
 
 def settings_of(function: str | None, options: Mapping[str, Any], of: Project) -> tuple[str, Settings]:
-    """The step's name, and what is said of it: on the command line, else in `pyproject.toml`. A `ShardvizError` if no
-    step is named and there is not just one, or a value cannot be."""
+    """Return the step's name and its settings, from the command line, else from `pyproject.toml`. Raises ShardvizError
+    if no step is named and the project does not have exactly one, and for an invalid value."""
     if function is None and options.get("run"):
         function = options.get("program") or "run"
     if function is None and len(of.steps) != 1:
@@ -260,20 +258,20 @@ def _rule(text: str) -> tuple[str, str]:
 
 
 def wanted(names: Sequence[str], options: Mapping[str, Any], of: Project) -> dict[str, Settings]:
-    """Name → settings of the steps that are named, else of all of the project. Raises as `settings_of`."""
+    """Return name → settings of the named steps, or of all steps of the project. Raises as `settings_of`."""
     return dict(settings_of(name, options, of) for name in names or tuple(of.steps) or (None,))
 
 
 def load(function: str | None, **options: Any) -> LoadedStep:
-    """The step that STEP means (None: the only one of `pyproject.toml`), traced. A `ShardvizError`, which names the
-    option, for whatever cannot be found, read or traced."""
+    """Return a traced step by its name (None: the only step of `pyproject.toml`). Raises ShardvizError, which names the
+    option, for anything that cannot be found, read or traced."""
     of = project()
     name, settings = settings_of(function, options, of)
     return step_of(name, settings, of)
 
 
 def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
-    """A step of a project, traced. Raises as `load`."""
+    """Return a step of a project, traced. Raises as `load`."""
     import jax
 
     from shardviz.ask.calls import program_and_plan
@@ -328,7 +326,7 @@ def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
 
 
 def _subject(name: str, settings: Settings, mesh: Any) -> Any:
-    """Return what a step is named by: a function, what brings its own arguments, or a program of a dry run."""
+    """Return the step's function, an object that has its own arguments, or a program of a dry run."""
     if not settings.run:
         if settings.program:
             raise ShardvizError(
@@ -347,7 +345,7 @@ def _subject(name: str, settings: Settings, mesh: Any) -> Any:
 
 
 def _with_hint(settings: Settings, make: Callable[[], Any]) -> Any:
-    """A program and its plan; where arguments or a mesh are missing, the message says which option gives them."""
+    """Return a program and its plan. If arguments or a mesh are missing, the error names the option that gives them."""
     try:
         return make()
     except ShardvizError as error:
@@ -362,7 +360,7 @@ def _with_hint(settings: Settings, make: Callable[[], Any]) -> Any:
 
 
 def arguments_of(settings: Settings) -> tuple[Any, ...]:
-    """The arguments: those in a tuple or list, or what is neither as the only one."""
+    """Return the arguments: the items of a tuple or list, or any other object as the only argument."""
     if not settings.args:
         return ()
     value = value_of("--args", settings.args)
@@ -370,7 +368,7 @@ def arguments_of(settings: Settings) -> tuple[Any, ...]:
 
 
 def specs_of(option: str, text: str, mesh: Any) -> Any:
-    """Specs by `module:name`, or as they are written, one an argument."""
+    """Return specs from `module:name`, or from text with one spec per argument."""
     if not text:
         return None
     if is_name(text):
@@ -383,7 +381,7 @@ def _spec(option: str, text: str, mesh: Any) -> Any:
     from shardviz.notation.read import sharding
 
     if mesh is None:
-        raise ShardvizError(f"--{option} {text!r}: a spec wants a mesh; give --mesh data=8,model=8")
+        raise ShardvizError(f"--{option} {text!r}: a spec needs a mesh; give --mesh data=8,model=8")
     return _option(option, lambda: sharding(text.strip(), mesh).to("pspec"))
 
 

@@ -1,4 +1,4 @@
-"""All verbs: what can be typed, and in which module each is answered, which is imported only then."""
+"""The definitions of all verbs. The module that answers a verb is imported when the verb runs."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ verb(
         type=click.IntRange(min=0),
         default=3,
         show_default=True,
-        help="End once a program was called so often with nothing new in between; 0: run the script to its end.",
+        help="End after this many calls of one program without a new program; 0: run the script to its end.",
     ),
     click.option("--open", "opens", is_flag=True, help="Run it in a notebook of JupyterLab, and explore it there."),
     help="""
 Run a script dry and say what it compiles, moves and keeps.
 
-Nothing large is computed: programs on several devices, and those with large
-arrays, are recorded, and give arrays of zeros. The script follows `--`.
+Nothing large is computed: programs on several devices, or with large arrays,
+are recorded and return arrays of zeros. The script follows `--`.
 """,
     examples="""
 shardviz run --target "tpu v5p:4x4x4" -- python -m package.train config.yml
@@ -68,13 +68,13 @@ verb(
         "--base", metavar="REVISION", help="Compare with the report of another revision of git, such as main."
     ),
     click.option(
-        "--accept", multiple=True, metavar="RULE", help="What may fail, as the output calls it; * at the end."
+        "--accept", multiple=True, metavar="RULE", help="A rule that may fail, by its name in the output; may end in *."
     ),
     *OPTIONS,
     help="""
 Check steps against goldens, budgets and another revision.
 
-It exits with 1 if one fails. With --base, a weight that is gathered now and was not, and a new warning, fail too.
+The exit code is 1 if a check fails. With --base, a newly gathered weight or a new warning is a failure too.
 """,
     examples="""
 shardviz check                                # all steps of pyproject.toml
@@ -89,12 +89,12 @@ verb(
     "comment",
     STEPS,
     click.option("--base", required=True, metavar="REVISION", help="What to compare with, such as main."),
-    click.option("--threshold", default="1%", metavar="SHARE", help="The least change that is told: 1%."),
+    click.option("--threshold", default="1%", metavar="SHARE", help="The smallest change to report: 1%."),
     *OPTIONS,
     help="""
-Write for a pull request what it makes worse or better.
+Write a pull request's comment: what became worse or better.
 
-It is Markdown. Nothing is printed where nothing changes by the threshold.
+The output is Markdown. It is empty if no change reaches the threshold.
 """,
     examples="""
 shardviz comment --base main                    # all steps of pyproject.toml
@@ -128,10 +128,10 @@ verb(
     click.option("--axis", help="The mesh axis to explain; all if not given."),
     *OPTIONS,
     help="""
-Say why a value is sharded so, or why a collective is there.
+Explain a value's sharding, or why a collective exists.
 
 VALUE is a tree path, a variable or a line of the program, or a kind of collective with words that say which:
-"all-gather over data inside loop at model.py:20". What is said was tried, by propagating with something changed.
+"all-gather over data inside loop at model.py:20". Each cause was tested by propagating with something changed.
 """,
     examples="""
 shardviz why mlp "params[0]['w']" --axis data
@@ -144,13 +144,15 @@ verb(
     "fixes",
     "asking",
     *STEP,
-    click.option("--findings", type=click.IntRange(min=1), help="Of how many findings fixes are tried."),
-    click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="When to stop; 300 if not given."),
+    click.option("--findings", type=click.IntRange(min=1), help="How many findings to try fixes for."),
+    click.option(
+        "--seconds", type=click.FloatRange(min=0, min_open=True), help="Time limit in seconds; 300 if not given."
+    ),
     help="""
-Try what would make a step shorter or smaller.
+Try changes that may make a step faster or smaller.
 
-The best comes first. Each change is propagated and the best are partitioned; what makes the step worse is not
-offered.
+The best fix is first. Each change is propagated and the best are partitioned; changes that make the step worse are
+not listed.
 """,
     examples="""
 shardviz fixes llama-70b --target "tpu v5p:4x4x4"
@@ -161,14 +163,16 @@ verb(
     "search",
     "asking",
     *STEP,
-    click.option("--seconds", type=Positive(), default=30.0, help="How long; 30 s."),
-    click.option("--keep-mesh", is_flag=True, help="Only plans on the mesh as it is."),
-    click.option("--pin", "pins", multiple=True, metavar="NAME=VALUE", help="What must stay: an argument's spec, say."),
+    click.option("--seconds", type=Positive(), default=30.0, help="Time limit in seconds; 30."),
+    click.option("--keep-mesh", is_flag=True, help="Only plans on the step's own mesh."),
+    click.option(
+        "--pin", "pins", multiple=True, metavar="NAME=VALUE", help="What must not change, such as an argument's spec."
+    ),
     help="""
 Search for the best plan on a machine.
 
-It says why not otherwise. It begins with the plan that the step has; Ctrl-C ends it with what is known by then.
-The best are compiled by the machine's own compiler where that is installed; --level partitioned is quicker.
+It starts from the step's plan, and says why alternatives are worse. Ctrl-C ends it with the results so far.
+The best plans are compiled by the machine's own compiler if that is installed; --level partitioned is faster.
 """,
     examples="""
 shardviz search llama-70b --target "tpu v5p:4x4x4" --seconds 20
@@ -182,15 +186,15 @@ verb(
     click.option(
         "--over", multiple=True, required=True, metavar="NAME=A,B,...", help="Values; between | if they have commas."
     ),
-    click.option("--mesh", metavar="AXES", help="The mesh where the points name none."),
-    click.option("--target", metavar="MACHINE", help="The machine where the points name none."),
+    click.option("--mesh", metavar="AXES", help="The mesh of points that have none."),
+    click.option("--target", metavar="MACHINE", help="The machine of points that have none."),
     click.option("--level", type=click.Choice(ASKED), default="propagated", help="How exact; propagated if not given."),
     click.option("--tokens", type=Positive(), help="Tokens of a step."),
     help="""
-Ask the same at every point of a grid.
+Evaluate a step at every point of a grid.
 
-MAKE is module:function, called with a point's values by name; it gives a step of the gallery, a program with its
-plan, or (function, arguments, keywords). Points named mesh, target and options are the sweep's own.
+MAKE is module:function, called with a point's values by name; it returns a step of the gallery, a program with its
+plan, or (function, arguments, keywords). The names mesh, target and options are reserved for the sweep itself.
 """,
     examples="""
 shardviz sweep gallery:llama --over size=8b --over batch=32,64,128 --target "tpu v5p:4x4x4"
@@ -202,9 +206,9 @@ verb(
     "asking",
     *STEP,
     help="""
-Lay out a step as it would run.
+Show a step's schedule over time.
 
-It says what waits for what, and what would make the step shorter. A file that ends in .trace.json is for Perfetto
+It says what waits for what, and what would make the step faster. A file that ends in .trace.json is for Perfetto
 and Chrome.
 """,
     examples="""
@@ -269,15 +273,15 @@ verb(
     "targets",
     "here",
     help="""
-List the machines that can be compiled for here.
+List the machines that programs can be compiled for here.
 
-What is missing for the others is said with the command that installs it.
+For the others it says what is missing, and the command that installs it.
 """,
     examples="shardviz targets\nshardviz targets --json | jq '.targets[] | select(.ready) | .name'",
 )
 
 
-@cli.command("lab", epilog="What stands after `--` goes to JupyterLab: shardviz lab -- --ServerApp.ip=0.0.0.0")
+@cli.command("lab", epilog="Words after `--` go to JupyterLab: shardviz lab -- --ServerApp.ip=0.0.0.0")
 @click.argument("folder", default=DEFAULT_FOLDER, type=click.Path(path_type=Path))
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="The server's port; the first free one from 8888 if not given."
@@ -287,7 +291,7 @@ What is missing for the others is said with the command that installs it.
 def lab(state: State, folder: Path, port: int | None, browser: bool) -> int:
     """Open JupyterLab on a copy of the notebooks in FOLDER.
 
-    What is there is never overwritten: rename or delete a notebook to get the shipped one.
+    Existing notebooks are never overwritten: rename or delete one to get the shipped version.
     """
     return run_lab(folder, port=port, browser=browser, extra=state.extra)
 
@@ -312,14 +316,14 @@ verb(
 
 @cli.command("mcp", epilog="Claude, say: claude mcp add shardviz -- shardviz mcp")
 @click.option(
-    "--steps", multiple=True, metavar="STEP", help="What may be asked about; all of pyproject.toml if not given."
+    "--steps", multiple=True, metavar="STEP", help="A step that the tools may use; all of pyproject.toml if not given."
 )
 def mcp(steps: tuple[str, ...]) -> None:
     """Offer the verbs to a coding agent as tools.
 
-    They ask about steps of this project. STEP is a step of pyproject.toml, or module:function. A call imports and
-    traces the code of these steps, as its files are then, and no other code; it reads files of this project alone. The
-    tools speak on standard input and output until that ends. The package mcp is wanted: pip install 'shardviz[mcp]'.
+    The tools answer questions about steps of this project. STEP is a step of pyproject.toml, or module:function. A call
+    imports and traces the current code of these steps and no other code, and reads only files of this project. The
+    server uses standard input and output until they end. It needs the package mcp: pip install 'shardviz[mcp]'.
     """
     from shardviz.cli.mcp import serve
 
@@ -331,9 +335,9 @@ verb(
     "here",
     click.argument("name", metavar="VERB", required=False),
     help="""
-Print the JSON Schema of what a verb prints with --json.
+Print the JSON Schema of a verb's --json output.
 
-Without VERB, those of all verbs, by name.
+Without VERB, it prints the schemas of all verbs by name.
 """,
     examples="shardviz schema report\nshardviz schema > schemas.json",
 )
@@ -341,7 +345,7 @@ verb(
     "completion",
     "here",
     click.argument("shell", type=click.Choice(["bash", "zsh", "fish"])),
-    help="Print what completes verbs and options in a shell.",
+    help="Print a script that completes verbs and options in a shell.",
     examples="""
 shardviz completion bash >> ~/.bashrc
 shardviz completion zsh >> ~/.zshrc

@@ -1,9 +1,9 @@
-"""How far the walked step was off where somebody measured it: the factors around `step.seconds`.
+"""The error of predicted step times against measured ones: the factors around `step.seconds`.
 
-`accuracy.toml` has, for each kind of chip and each schedule, by which factor published step times were shorter and
-longer than what was predicted for them (`docs/predicted_and_measured.md`, whose script writes both). These were train
-steps of decoders. GPUs of one host and of several are apart: what grows with the hosts is not in the prediction. How
-far a level is from a TPU's compiler on programs of other kinds is in `COMPILED`.
+For each kind of chip and each schedule, `accuracy.toml` has the factors between published step times of decoders and
+their predictions; the script of `docs/predicted_and_measured.md` writes both. GPUs of one host and of several have
+separate factors, because the prediction lacks costs that grow with the number of hosts. `COMPILED` has the error of a
+level against a TPU's compiler on other kinds of programs.
 
 >>> accuracy_of("tpu", "compiled").low < 1 < accuracy_of("tpu", "compiled").high
 True
@@ -75,13 +75,13 @@ HOSTS = "what grows with the hosts is not in the prediction: the wait for the sl
 
 
 def accuracy_of(kind: str, level: str, hosts: int = 1) -> Accuracy | None:
-    """The accuracy on a kind of chip (`tpu`, `gpu`) at a level, on so many hosts; None where no published step was
-    compared."""
+    """Return the accuracy for a kind of chip (`tpu`, `gpu`), a level and a number of hosts; None if no published step
+    was compared."""
     return _accuracies().get((kind, level, hosts_of(kind, hosts)))
 
 
 def hosts_of(kind: str, hosts: int) -> str:
-    """Which `Accuracy.hosts` a machine is judged by."""
+    """Return the `Accuracy.hosts` that applies to a machine."""
     return "" if kind != "gpu" else ONE if hosts == 1 else SEVERAL
 
 

@@ -1,8 +1,7 @@
-"""How many tokens or samples a step takes in, guessed from the program's arguments, with what the guess rests on.
+"""The number of tokens or samples in a step, guessed from the program's arguments, and the basis of the guess.
 
-No program says what a batch is. But what a step gets anew each time is mostly an array of whole numbers: token ids
-(batch x sequence) or labels (one a sample); or, beside a model's parameters, arrays of floats whose first dimension is
-the batch.
+No program names its batch. But a step's new input is usually an array of integers: token ids (batch x sequence) or
+labels (one per sample). Otherwise it is an array of floats outside the model whose first dimension is the batch.
 """
 
 from __future__ import annotations
@@ -33,18 +32,17 @@ class Batch:
 
 
 def batch_of(report: ReportRecord) -> Batch | None:
-    """Tokens or samples of a step, from its arguments.
+    """Return the tokens or samples of a step, guessed from its arguments; None without a basis for a guess.
 
-    Tokens are the product of the dimensions of the largest array of whole numbers (16 bits or more) with two dimensions
-    or more, if it is not donated; of those with `token`, `input_ids` or `inputs` in their names where there are such.
-    Labels of images (an array that has three dimensions more than they) and arrays of one dimension are one a sample;
-    of one dimension only if the floats beside the model begin with it too, so that the group sizes of a ragged product
-    are none.
-    Scalars, PRNG keys, and what lies in the model (the argument of most arrays) never count.
+    Tokens are the product of the dimensions of the largest integer array (16 bits or more) that has two dimensions or
+    more and is not donated. Arrays with `token`, `input_ids` or `inputs` in their names are preferred. Integers count
+    as one per sample if they are labels of images (some array has three more dimensions), or if they have one
+    dimension. The latter needs floats outside the model with the same first dimension, because group sizes of a ragged
+    product have one dimension too. Scalars, PRNG keys and arrays of the model (the argument with most arrays) never
+    count.
 
-    Where there are none, floats beside the model are samples by their first dimension, if all have two or four
-    dimensions (or one) and agree. Arrays of a shape that the model has too, such as moments, are none. None where there
-    is nothing to rest a guess on.
+    Without such integers, the first dimension of the floats outside the model counts samples, if all of them have two
+    or four dimensions (or one) and agree. Arrays with a shape of the model's, such as moments, do not count.
     """
     if inputs := inputs_of(report):
         return _counted(inputs, _beside_model(report))
@@ -55,7 +53,7 @@ def batch_of(report: ReportRecord) -> Batch | None:
 
 
 def samples_of(report: ReportRecord) -> tuple[Value, ...]:
-    """The arrays of floats beside a model that begin with a dimension of one size, the batch; empty where none are."""
+    """Return the float arrays outside a model whose first dimension is the batch."""
     model = _model(report.arguments)
     if model is None:
         return ()
@@ -67,7 +65,7 @@ def samples_of(report: ReportRecord) -> tuple[Value, ...]:
 
 
 def inputs_of(report: ReportRecord) -> tuple[Value, ...]:
-    """The arrays of whole numbers that a step takes in anew: token ids or labels; empty where none are known."""
+    """Return the integer arrays that are a step's new input: token ids or labels."""
     if not any(v.dtype in _INTEGERS for v in report.arguments):
         return ()
     others = _beside_model(report)
@@ -78,7 +76,7 @@ def inputs_of(report: ReportRecord) -> tuple[Value, ...]:
 
 
 def _beside_model(report: ReportRecord) -> list[Value]:
-    """The arrays among the arguments that a step takes in anew: neither the model's nor donated."""
+    """Return the arguments that are a step's new input: neither the model's nor donated."""
     model = _model(report.arguments)
     return [v for v in report.arguments if not v.donated and v.shape and _root(v) != model]
 
@@ -95,7 +93,8 @@ def _counted(found: Sequence[Value], others: Sequence[Value]) -> Batch:
 
 
 def _model(arguments: Sequence[Value]) -> str | None:
-    """The argument of most arrays; of single ones, one that is donated. None where there is none or nothing else."""
+    """Return the argument with most arrays; among single arrays, a donated one. None if there is none, or nothing
+    else."""
     roots = grouped((_root(v), v) for v in arguments)
     if len(roots) < 2:
         return None

@@ -1,4 +1,4 @@
-"""The chips: how much memory, how many FLOPs a second, how fast each link. The numbers stand in `chips.toml`.
+"""Chips: memory, FLOPs per second, and the speed of each link. The numbers are in `chips.toml`.
 
 >>> v5p = chip("v5p")
 >>> v5p.ici_axes, v5p.ici_link_bytes_per_s, v5p.flops("bfloat16")
@@ -6,7 +6,7 @@
 >>> v5p.source("ici_axes")
 'Google Cloud, TPU v5p, https://docs.cloud.google.com/tpu/docs/v5p, read 2026-11-20'
 
-A chip of one's own is a changed one, or a new one:
+A user-defined chip is a changed one, or a new one:
 
 >>> import dataclasses
 >>> faster = dataclasses.replace(v5p, name="v5p at the data sheet's rate", ici_link_bytes_per_s=1.0e11)
@@ -85,46 +85,46 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class Chip:
-    """A chip's numbers. Those of bytes, bandwidth and FLOPs are of one chip, also where it is two JAX devices.
+    """A chip's numbers. Bytes, bandwidths and FLOPs are per chip, also if a chip is two JAX devices. None if unknown.
 
     Attributes:
-        name: what targets call it (`v5p`, `h100`).
+        name: its name in targets (`v5p`, `h100`).
         kind: `tpu`, `gpu` or `cpu`.
-        device_kind: what JAX calls its devices (`TPU v5 lite`); may be empty.
-        hbm_bytes: its memory.
-        hbm_bytes_per_s: how fast that is read or written.
-        flops_per_s: element type → FLOPs a second, dense products; `float32 highest` are those in full precision.
-        hbm_usable_bytes: what of its memory a compiled program may take; None where not known.
-        vmem_bytes: of its units' own memory, what the compiler gives a program's values at most (TPU); None where it
-            gives them none, or that is not known.
-        matrix_unit: what fills the matrix unit: rows, columns and what is summed over of an MXU (TPU), the rows or
-            columns of one instruction of a tensor core (GPU); None where not known.
-        matrix_share: of the rate of `flops_per_s`, what large products reach, where that is known from measurements.
-        attention_share: the same of the kernels of fused attention, which has a softmax between its products; None
-            where it is that of other products.
-        convolution_share: the same of convolutions; None where it is that of other products.
-        hbm_share: of `hbm_bytes_per_s`, what long reads and writes reach; None where it is not known.
-        launch_seconds: what a kernel takes besides its work, where many are launched together; None where not known.
-        devices_per_chip: the number of JAX devices that it is.
-        core_link_bytes_per_s: between these, one direction; None where not known.
+        device_kind: JAX's name for its devices (`TPU v5 lite`); may be empty.
+        hbm_bytes: the size of its main memory.
+        hbm_bytes_per_s: the bandwidth of its main memory.
+        flops_per_s: element type → FLOPs per second of dense products; `float32 highest` is in full precision.
+        hbm_usable_bytes: the main memory that a compiled program may use.
+        vmem_bytes: the most on-chip memory that the compiler gives a program's values (TPU); None also if it gives
+            none.
+        matrix_unit: the size of the matrix unit: rows, columns and contracted dimension of an MXU (TPU), rows or
+            columns of a tensor core's instruction (GPU).
+        matrix_share: the share of `flops_per_s` that large products reach, if measured.
+        attention_share: the same for kernels of fused attention, which has a softmax between its products; None if
+            equal.
+        convolution_share: the same for convolutions; None if equal.
+        hbm_share: the share of `hbm_bytes_per_s` that long reads and writes reach.
+        launch_seconds: the overhead of a kernel if many are launched together.
+        devices_per_chip: the number of JAX devices of a chip.
+        core_link_bytes_per_s: the bandwidth between these, one direction.
         ici_axes: the number of axes of its torus (TPU).
         ici_link_bytes_per_s: one link of the torus, one direction (TPU).
-        cube: the torus is made of cubes of this size, and wraps around where all sizes are multiples of it; or
-        wraps_at: an axis wraps around where it has this size.
+        cube: the torus consists of cubes of this size, and wraps around if all sizes are multiples of it; or
+        wraps_at: an axis wraps around if it has this size.
         host_bounds: the chips of one host, along x, y, z (TPU).
         max_chips: the most chips of one slice (TPU).
-        shapes: the slices that there are, each as text with sizes in rising order; empty for no list.
+        shapes: the existing slices, each as text with sizes in rising order; empty for no list.
         dcn_bytes_per_s: into the network between slices, one direction (TPU).
-        slice_wait: the share of a step by which each doubling of slices makes it longer, as all wait for the slowest;
-            None where it was not measured (TPU).
-        host_bytes_per_s: to the host's memory or from there, one direction; None where not known.
+        slice_wait: the share of a step by which each doubling of slices lengthens it, because all wait for the slowest
+            (TPU).
+        host_bytes_per_s: to or from the host's memory, one direction.
         nvlink_bytes_per_s: into the NVLink domain, one direction (GPU).
         domain_size: the GPUs of one NVLink domain.
         domain_spans_hosts: whether several hosts can be one NVLink domain (NVL72).
         node_egress_bytes_per_s: out of one NVLink domain into the network, one direction.
         hop_seconds: the least time of one hop over a link.
         network_hop_seconds: the least time of one hop over the network between NVLink domains.
-        sources: attribute → where the number is from.
+        sources: attribute → the number's source.
 
     Examples:
         >>> import shardviz as sv
@@ -202,15 +202,15 @@ class Chip:
 
     @classmethod
     def like(cls, known: str, **changes: Any) -> Chip:
-        """A known chip with some numbers of one's own, which have no source: `Chip.like("v5e", hbm_bytes=32e9)`.
+        """Return a known chip with some numbers changed, which then have no source: `Chip.like("v5e", hbm_bytes=32e9)`.
 
         Args:
             known: its name.
-            changes: attributes of `Chip`. Rates in `flops_per_s` are put beside the chip's own; a `name` is what
-                the chip is called from now on, the known one's with a star if not given.
+            changes: attributes of `Chip`. Rates in `flops_per_s` are added to the chip's own. `name` is the new chip's
+                name; the known name with a star if not given.
 
         Raises:
-            TargetError: if there is no such chip, no such attribute, or a number is none that a chip can have.
+            TargetError: for an unknown chip or attribute, or an impossible number.
         """
         base = chip(known)
         changes = {"name": f"{base.name}*"} | changes
@@ -224,16 +224,16 @@ class Chip:
         return replace(base, **changes | {"flops_per_s": {**base.flops_per_s, **rates}, "sources": kept})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles with plain dictionaries, as read-only ones do not pickle."""
+        """Pickle with plain dictionaries, because read-only ones cannot be pickled."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values |= {"flops_per_s": dict(self.flops_per_s), "sources": dict(self.sources)}
         return partial(Chip, **values), ()
 
     def flops(self, dtype: str) -> float:
-        """FLOPs a second of one chip for products of an element type.
+        """Return the FLOPs per second of one chip for products of an element type.
 
         Raises:
-            TargetError: if the chip has no rate for it, nor for one that it would be counted as.
+            TargetError: if the chip has no rate for it, nor for a type that replaces it.
         """
         if name := self.rate_of(dtype):
             return self.flops_per_s[name]
@@ -244,15 +244,15 @@ class Chip:
         )
 
     def rate_of(self, dtype: str) -> str | None:
-        """The element type at whose rate products of `dtype` are counted; None where the chip has none for it."""
+        """Return the element type whose rate applies to products of `dtype`; None if there is none."""
         name = family(dtype)
         return next((each for each in (name, *_COUNTED_AS.get(name, ())) if each in self.flops_per_s), None)
 
     def needs(self, attribute: str) -> float:
-        """A number that has to be there.
+        """Return a number that must be known.
 
         Raises:
-            TargetError: if the chip has it not.
+            TargetError: if it is unknown.
         """
         value = getattr(self, attribute)
         if not value:
@@ -262,7 +262,7 @@ class Chip:
         return value
 
     def source(self, attribute: str) -> str:
-        """Where a number is from; `flops_per_s.bfloat16` for a rate. Says so where that is not known."""
+        """Return the source of a number, or that it is unknown; `flops_per_s.bfloat16` names a rate."""
         return self.sources.get(attribute, "no source given")
 
 
@@ -275,7 +275,7 @@ def family(dtype: str) -> str:
 
 @cache
 def chips() -> Mapping[str, Chip]:
-    """Every chip of `chips.toml`, by name."""
+    """Return every chip of `chips.toml`, by name."""
     table = tomllib.loads((files("shardviz.costs") / "chips.toml").read_text(encoding="utf-8"))
     sources = table.pop("sources").items()
     where = {key: f"{source['title']}, {source['url']}, read {source['date']}" for key, source in sources}
@@ -299,8 +299,7 @@ def _read(name: str, entry: Mapping[str, Any], where: Mapping[str, str]) -> Chip
 
 
 def chip(name: str) -> Chip:
-    """The chip of that name, upper or lower case. Raises TargetError if there is none; the message has those that there
-    are."""
+    """Return the chip with a name, in any case. Raises TargetError, which lists the known names, if there is none."""
     named = chips().get(str(name).strip().lower())
     if named is None:
         raise TargetError(

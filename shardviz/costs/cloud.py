@@ -1,19 +1,19 @@
-"""What clouds call machines: `v5p-64` is a slice with 64 TensorCores, `a3-highgpu-8g` a host with eight H100s.
+"""Names of machines in clouds: `v5p-64` is a slice with 64 TensorCores, `a3-highgpu-8g` a host with eight H100s.
 
 >>> cloud_machine("TPU v5p-64*2")
 CloudMachine(chip='v5p', chips=32, several=2, cores_per_chip=2)
 >>> cloud_machine("a3-highgpu-8g x 4"), cloud_machine("tpu v5p:4x4x4")
 (CloudMachine(chip='h100', chips=8, several=4, cores_per_chip=1), None)
 
-The number in a TPU's name counts TensorCores for v2, v3, v4 and v5p, which have two on each chip, and chips for v5e
+The number in a TPU's name counts TensorCores for v2, v3, v4 and v5p, which have two per chip, and chips for v5e
 (`v5litepod-N`, `v5e-N`) and v6e, which have one: Google Cloud, "TPU types and topologies"
 (https://cloud.google.com/tpu/docs/types-topologies) and the pages of v5p ("2x4x4: 64 cores, 32 chips") and v5e
-("v$VERSION_NUMBER-$CHIP_COUNT"). Of tpu7x it counts TensorCores too, two on each chip: Google's xpk,
+("v$VERSION_NUMBER-$CHIP_COUNT"). For tpu7x it counts TensorCores too, two per chip: Google's xpk,
 `core/system_characteristics.py` (https://github.com/AI-Hypercomputer/xpk). Google Cloud's machine types of GPUs are in
 "Accelerator-optimized machine family" (https://cloud.google.com/compute/docs/accelerator-optimized-machines);
-a2-highgpu has A100s of 40 GB, of which no numbers are known here. All read 2026-11-22.
+a2-highgpu has A100s of 40 GB, whose numbers are not known here. All read 2026-11-22.
 
-`*4` or ` x 4` after a name is as many slices, or hosts.
+`*4` or ` x 4` after a name means four slices or hosts.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class CloudMachine:
-    """A machine by its name in a cloud: the chip's name here, the chips of a slice (or GPUs of a host), how many slices
-    (or hosts), and how many of what the name's number counts are on one chip."""
+    """A machine by its name in a cloud: its chip, the chips of a slice (or GPUs of a host), the number of slices (or
+    hosts), and the number of cores per chip that the name counts."""
 
     chip: str
     chips: int
@@ -53,8 +53,8 @@ class CloudMachine:
 
 
 def cloud_machine(text: str) -> CloudMachine | None:
-    """The machine of a cloud's name, upper or lower case; None for text that is none. Raises TargetError for a number
-    of TensorCores that makes no whole chips."""
+    """Return the machine with a cloud's name, in any case; None for other text. Raises TargetError if the number of
+    TensorCores is not a whole number of chips."""
     match = _NAME.fullmatch(text.strip())
     if match is None:
         return None

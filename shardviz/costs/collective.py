@@ -1,4 +1,4 @@
-"""How long a collective takes on a machine, and why: the formula with its numbers.
+"""The time of a collective on a machine, and its formula with numbers.
 
 >>> time = collective_seconds("all-gather", 2048 * 8192 * 2, "Y", "X=8,Y=4", "tpu v5e:4x8", exact=False)
 >>> print(time)
@@ -6,7 +6,7 @@ all-gather over Y of 33.6 MB: 559 µs, bound by the ICI link
   ICI link   559 µs  V x 3/4 / W = 33.6 MB x 3/4 / (1 x 45.0 GB/s); line of 4 along x
   latency   3.00 µs  3 hops x 1.00 µs
 
-That is `Pop Quiz 2` of *How to Scale Your Model*, part 3. `stages` says where each formula is from.
+This is `Pop Quiz 2` of *How to Scale Your Model*, part 3. `stages` names the source of each formula.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from shardviz.records.amounts import format_bytes, format_rate, format_seconds, 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveTime:
-    """How long one run of a collective takes.
+    """The time of one run of a collective.
 
     Attributes:
         kind: the collective.
-        nbytes: V, the bytes of the whole array that a group gathers, reduces or exchanges.
-        axes: the mesh axes of its groups; None where they are no product of axes.
-        inputs: what went in: `V`, `N`, and of the machine what it used.
-        stages: its stages, one after the other; each is as long as the largest of its terms.
-        route: the links that its groups are joined by.
+        nbytes: V, the bytes of the full array that a group gathers, reduces or exchanges.
+        axes: the mesh axes of its groups; None if no axes express them.
+        inputs: the numbers used: `V`, `N`, and the machine's.
+        stages: its stages, one after the other; each takes as long as its largest term.
+        route: the links between the members of its groups.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class CollectiveTime:
 
     @cached_property
     def formula(self) -> str:
-        """The arithmetic that bounds it, with its numbers and, in brackets, where it is from."""
+        """The formula of the bounding term with its numbers, and its source in brackets."""
         if not self.stages:
             return f"{'no bytes' if self.inputs['N'] > 1 else 'one device'}: nothing moves"
         largest = [stage.largest for stage in self.stages]
@@ -121,27 +121,27 @@ def collective_seconds(
     exact: bool = True,
     in_network: bool = False,
 ) -> CollectiveTime:
-    """How long a collective takes.
+    """Return the time of a collective.
 
     Args:
-        kind: `all-gather`, `reduce-scatter`, `all-reduce`, `all-to-all`, `ragged-all-to-all` (as an all-to-all: the
-            most it can be), `collective-permute` (each device to the next along the axes) or `collective-broadcast`.
-        nbytes: V, the bytes of the whole array that is gathered, reduced or exchanged in one group: the global array
-            divided by the axes that are not part of the collective. Of a permute what all devices of a group send.
+        kind: `all-gather`, `reduce-scatter`, `all-reduce`, `all-to-all`, `ragged-all-to-all` (as an all-to-all, its
+            upper bound), `collective-permute` (each device to the next along the axes) or `collective-broadcast`.
+        nbytes: V, the bytes of the full array that one group gathers, reduces or exchanges: the global array divided by
+            the axes outside the collective. For a permute, the bytes that all devices of a group send.
         axes: the mesh axis or axes that it runs over; a part of an axis as (name, sizes before it, size).
-        mesh: the mesh: a JAX mesh, a dict, text such as `"data=8,model=4"`, or a `Placement`. If it says the order of
-            its devices, that is kept; else it is what JAX's `mesh_utils` would choose.
-        target: the machine, such as `tpu v5p:4x4x4`, `v5p` or `v5p-64`: see `costs.machine.machine_of`.
+        mesh: the mesh: a JAX mesh, a dict, text such as `"data=8,model=4"`, or a `Placement`. A mesh without its own
+            device order gets the order that JAX's `mesh_utils` would choose.
+        target: the machine, such as `tpu v5p:4x4x4`, `v5p` or `v5p-64`; see `costs.machine.machine_of`.
         exact: False drops the factor (N-1)/N on rings and switches, as *How to Scale Your Model* does.
-        in_network: GPUs whose switches add up themselves (SHARP): an all-reduce sends the array once.
+        in_network: whether GPUs' switches do the sums (SHARP), so that an all-reduce sends the array once.
 
     Returns:
         The time, with its formula.
 
     Raises:
-        TargetError: if there is no such machine, it has another number of devices, or (`cpu`) no links.
+        TargetError: for an unknown machine, a machine of another size, or one without links (`cpu`).
         MeshError: if the mesh has no such axis.
-        ShardvizError: for another kind, or bytes below 0.
+        ShardvizError: for an unknown kind, or bytes below 0.
 
     Examples:
         >>> import shardviz as sv
@@ -167,7 +167,8 @@ def collective_seconds(
 def group_seconds(
     kind: str, nbytes: float, groups: np.ndarray, mesh: Any, target: str | Machine, *, exact: bool = True
 ) -> CollectiveTime:
-    """As `collective_seconds`, for groups that are given as places of the mesh: integers, groups x members."""
+    """Return the time as `collective_seconds`, for groups given as positions in the mesh: integers, groups x
+    members."""
     _check(kind, nbytes)
     place = _linked(mesh, target)
     members = np.asarray(place.order)[groups]
@@ -175,7 +176,7 @@ def group_seconds(
 
 
 def _linked(mesh: Any, target: str | Machine) -> Placement:
-    """A mesh on a machine. Raises TargetError for `cpu`, which has no links."""
+    """Return a mesh on a machine. Raises TargetError for `cpu`, which has no links."""
     place = Placement.of(mesh, target)
     if place.machine.chip.kind == "cpu":
         place.machine.chip.needs("ici_link_bytes_per_s")
@@ -214,7 +215,7 @@ def _time(
 
 
 def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Machine) -> CollectiveStage:
-    """Messages of `each` bytes, all at once: what the busiest link, chip or domain has to pass on."""
+    """Return the stage of simultaneous messages of `each` bytes, by the load of the busiest link, chip or domain."""
     chip, terms = machine.chip, []
 
     def passes(bound: str, width: float, most: int, what: str, source: str) -> None:
@@ -260,14 +261,14 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
 
 
 def _most(sources: np.ndarray, targets: np.ndarray) -> int:
-    """The most messages that one sends, or gets."""
+    """Return the most messages that one member sends or receives."""
     if not len(sources):
         return 0
     return int(max(np.bincount(sources).max(), np.bincount(targets).max()))
 
 
 def whole_bytes(collective: Collective, group_size: int | None = None) -> float | None:
-    """V of a program's collective: from the bytes that go in and come out on one device. None where not known."""
+    """Return V of a program's collective, from its operand and result on one device; None if unknown."""
     kind, size = collective.kind, collective.group_size if group_size is None else group_size
     if kind == "all-gather":
         return collective.result_bytes
@@ -279,7 +280,7 @@ def whole_bytes(collective: Collective, group_size: int | None = None) -> float 
 
 
 def with_seconds(collective: Collective, mesh: Any, target: str | Machine) -> Collective:
-    """A program's collective with `seconds` and `formula` of one run on a machine; where the time cannot be told,
+    """Return a program's collective with `seconds` and `formula` of one run on a machine. If the time is unknown,
     `seconds` is None and `formula` says why."""
     try:
         timed = time_of(collective, mesh, target)
@@ -289,8 +290,7 @@ def with_seconds(collective: Collective, mesh: Any, target: str | Machine) -> Co
 
 
 def time_of(collective: Collective, mesh: Any, target: str | Machine) -> CollectiveTime:
-    """How long one run of a program's collective takes, with all that was computed for it. Raises ShardvizError if the
-    time cannot be told."""
+    """Return the time of one run of a program's collective. Raises ShardvizError if it is unknown."""
     place = _linked(mesh, target)
     kind, axes, text = collective.kind, collective.axes, collective.groups
     if kind == "collective-permute" and text.startswith("{{"):
@@ -306,7 +306,7 @@ def time_of(collective: Collective, mesh: Any, target: str | Machine) -> Collect
 
 
 def _of_groups(collective: Collective, place: Placement) -> CollectiveTime:
-    """Of a collective whose groups are no product of mesh axes."""
+    """Return the time of a collective whose groups no mesh axes express."""
     groups = parse_groups(collective.groups, place.mesh.size)
     if (groups < 0).any():  # of unequal sizes: the longest
         sizes = (groups >= 0).sum(axis=1)
@@ -317,7 +317,7 @@ def _of_groups(collective: Collective, place: Placement) -> CollectiveTime:
 
 
 def _pairs(collective: Collective, place: Placement) -> CollectiveTime:
-    """A permute by its own pairs: which device sends to which."""
+    """Return the time of a permute from its own (sender, receiver) pairs."""
     pairs = np.asarray(place.order)[parse_pairs(collective.groups)]
     stage = _messages(collective.operand_bytes, pairs[:, 0], pairs[:, 1], place.machine)
     inputs = {"pairs": len(pairs), "bytes of a pair": collective.operand_bytes}

@@ -1,4 +1,4 @@
-"""A machine: so many of a chip, and how they are joined. `tpu v5p:8x8x8`, `tpu v5e:4x4*2`, `gpu h100:32x8`, `cpu`.
+"""A machine: a number of chips and their links. `tpu v5p:8x8x8`, `tpu v5e:4x4*2`, `gpu h100:32x8`, `cpu`.
 
 >>> machine = Machine.of("tpu v5e:8x16*2")
 >>> machine
@@ -12,10 +12,10 @@ tpu v5e:8x16*2: 256 chips in 2 slices of 8x16 (y wraps around), 64 hosts
 >>> Machine.of("gpu gb200:2x72").domains, Machine.of("gpu h100:32x8").domains
 (2, 32)
 
-Devices stand in the order in which JAX lists them: slice by slice, host by host, on a host x before y before z, and
-last the devices of one chip (`jax.experimental.topologies` on libtpu 0.0.50).
+Devices are in JAX's order: slice by slice, host by host, on a host x before y before z, then the devices of one chip
+(`jax.experimental.topologies` on libtpu 0.0.50).
 
-The machines of one chip with a number of devices, and the one to go to from another:
+All machines of one chip with a number of devices, and the same chip with another number:
 
 >>> [machine.text for machine in topologies("v5p", 64)]
 ['tpu v5p:4x4x4', 'tpu v5p:2x4x4*2', 'tpu v5p:2x2x4*4', 'tpu v5p:2x2x2*8', 'tpu v5p:2x2x1*16']
@@ -110,15 +110,16 @@ class Machine:
 
     @classmethod
     def of(cls, target: str | Machine, chip: Chip | None = None) -> Machine:
-        """Reads a machine from a target's text; a `Machine` is returned as it is.
+        """Read a machine from a target's text; a `Machine` is returned unchanged.
 
         Args:
-            target: such as `tpu v5p:8x8x8`; the kind may be left out, and with `chip` the chip's name too. Or a cloud's
-                name, such as `v5p-64` or `a3-highgpu-8g`: see `costs.cloud`.
-            chip: a chip to use in place of the one that the text names.
+            target: such as `tpu v5p:8x8x8`. The kind may be omitted, and with `chip` the chip's name too. Or a cloud's
+                name, such as `v5p-64` or `a3-highgpu-8g`; see `costs.cloud`.
+            chip: a chip to use instead of the one that the text names.
 
         Raises:
-            TargetError: if there is no such chip or the chip has no such topology; the message has what there is.
+            TargetError: for an unknown chip, or a topology that the chip does not have; the message lists those that
+                exist.
         """
         if isinstance(target, Machine):
             return target
@@ -190,8 +191,8 @@ class Machine:
 
     @property
     def default_mesh(self) -> dict[str, int]:
-        """Mesh axes for a plan that has none: `model` over the last axis of the torus, or the GPUs of a host, and
-        `data` over the rest; `data` alone where there is no rest. Empty for `cpu`.
+        """Mesh axes for a plan without a mesh: `model` over the last axis of the torus or the GPUs of a host, and
+        `data` over the rest; only `data` if there is no rest. Empty for `cpu`.
 
         >>> Machine.of("tpu v5e:4x8").default_mesh, Machine.of("gpu h100:1x8").default_mesh
         ({'data': 4, 'model': 8}, {'data': 8})
@@ -229,23 +230,24 @@ class Machine:
         return x, y, z
 
     def coords(self) -> np.ndarray:
-        """Where each device is: integers, device x (x, y, z, device on its chip) (read only). TPU only."""
+        """Return the coordinates of each device: integers, device x (x, y, z, device on its chip), read only. TPU
+        only."""
         return self._table[0]
 
     def slices(self) -> np.ndarray:
-        """The slice of each device."""
+        """Return the slice of each device."""
         return self._table[1]
 
     def processes(self) -> np.ndarray:
-        """The process (host) of each device."""
+        """Return the process (host) of each device."""
         return self._table[2]
 
     def ids(self) -> np.ndarray:
-        """JAX's id of each device: counted x first through a slice; several slices begin at 100000, 200000, ..."""
+        """Return JAX's id of each device: x first within a slice; several slices begin at 100000, 200000, ..."""
         return self._table[3]
 
     def nvlink_domains(self) -> np.ndarray:
-        """The NVLink domain of each device; all 0 for TPUs."""
+        """Return the NVLink domain of each device; all 0 for TPUs."""
         return np.arange(self.size) // max(1, self.domain_size) if self.chip.kind == "gpu" else np.zeros(self.size, int)
 
     @cached_property
@@ -278,8 +280,8 @@ def _tpu_table(
 
 
 def _wrap(machine: Machine) -> tuple[bool, ...]:
-    """Which axes wrap around: of optically joined cubes every axis once the slice is whole cubes, of v5e and v6e one of
-    16 (How to Scale Your Model, part 2; MaxText's `accelerator_to_spec_map.py`)."""
+    """Return which axes wrap around: every axis if the slice consists of full cubes; for v5e and v6e an axis of 16 (How
+    to Scale Your Model, part 2; MaxText's `accelerator_to_spec_map.py`)."""
     sizes, of = machine.topology, machine.chip
     if of.cube:
         return (all(n % of.cube == 0 for n in sizes),) * len(sizes)
@@ -320,12 +322,12 @@ def _check_tpu(machine: Machine) -> None:
 
 
 def _is_of_cubes(sizes: tuple[int, ...], of: Chip) -> bool:
-    """Whether a box is of whole cubes or a part of one, where a chip's slices are."""
+    """Whether a box consists of full cubes or is a part of one, if the chip's slices consist of cubes."""
     return not of.cube or all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)
 
 
 def _nearest(sizes: tuple[int, ...], options: list[tuple[int, ...]]) -> str:
-    """The three options whose sizes differ least, as ratios."""
+    """Return the three options whose sizes differ least, as ratios."""
 
     far = lambda box: sum(abs(math.log(a / b)) for a, b in zip(sorted(box), sorted(sizes), strict=True))  # noqa: E731
     return ", ".join("x".join(map(str, each)) for each in sorted(options, key=far)[:3])
@@ -361,10 +363,10 @@ def _check_cpu(machine: Machine) -> None:
 
 
 def topologies(of: str | Chip, size: int) -> tuple[Machine, ...]:
-    """Every machine of a chip with so many JAX devices, those of one slice first, the most cube-like before the rest.
+    """Return every machine of a chip with so many JAX devices: one slice first, and the most cube-like first.
 
-    Of TPUs in several slices, each of one host or more, there is one for each number of slices. GPUs come in whole
-    NVLink domains first. Raises TargetError if there is no such chip.
+    There is one machine for each number of TPU slices of at least one host. GPUs in full NVLink domains come first.
+    Raises TargetError for an unknown chip.
     """
     return _topologies(named(of) if isinstance(of, str) else of, size)
 
@@ -390,24 +392,23 @@ def _topologies(of: Chip, size: int) -> tuple[Machine, ...]:
 
 
 def natural(of: str | Chip, size: int) -> Machine | None:
-    """The most cube-like machine of a chip with so many JAX devices, in several slices only where one cannot be so
-    large; None where there is none."""
+    """Return the most cube-like machine of a chip with so many JAX devices, in several slices only if one cannot be as
+    large; None if there is none."""
     of = named(of) if isinstance(of, str) else of
     first = next(iter(topologies(of, size)), None)
     return first if first is not None and (first.num_slices == 1 or size > _largest(of)) else None
 
 
 def grown(machine: Machine, size: int) -> Machine | None:
-    """The machine of the same chip with another number of JAX devices, as cube-like as it can be, with as many slices,
-    or GPUs on a host, where it can; None where there is none."""
+    """Return the machine of the same chip with another number of JAX devices, as cube-like as possible, if possible
+    with equally many slices or GPUs per host; None if there is none."""
     keeps = lambda m: m.topology[1] if machine.chip.kind == "gpu" else m.num_slices  # noqa: E731
     alike = (m for m in topologies(machine.chip, size) if keeps(m) == keeps(machine))
     return next(alike, None) or natural(machine.chip, size)
 
 
 def sizes_near(of: str | Chip, size: int) -> tuple[int, ...]:
-    """The next numbers of JAX devices below and above one for which there is a `natural` machine; fewer if there is
-    none."""
+    """Return the next numbers of JAX devices below and above a number that have a `natural` machine."""
     of = named(of) if isinstance(of, str) else of
     there = lambda n: (of.kind == "gpu" or n % _HOST == 0 or n < _HOST) and natural(of, n) is not None  # noqa: E731
     below = next((n for n in range(min(size - 1, _MOST_DEVICES), 0, -1) if there(n)), None)
@@ -417,7 +418,7 @@ def sizes_near(of: str | Chip, size: int) -> tuple[int, ...]:
 
 
 def _largest(of: Chip) -> int:
-    """The devices of the largest slice that is known of."""
+    """Return the number of devices of the largest known slice."""
     listed = (math.prod(map(int, shape.split("x"))) for shape in of.shapes)
     chips = max(listed, default=of.max_chips or _MOST_DEVICES)
     return chips * of.devices_per_chip
@@ -433,7 +434,8 @@ def _machine_or_none(of: Chip, sizes: tuple[int, ...], slices: int = 1) -> Machi
 
 
 def _boxes(chips: int, axes: int) -> list[tuple[int, ...]]:
-    """Every box of so many chips, the most cube-like first: sizes rise, but 1 comes last, as a plane has x and y."""
+    """Yield every box of so many chips, most cube-like first. Sizes rise, but 1 is last, because a plane has x and
+    y."""
     firsts = itertools.combinations_with_replacement(_divisors(chips), axes - 1)
     boxes = ((*first, chips // math.prod(first)) for first in firsts)
     whole = sorted((b for b in boxes if math.prod(b) == chips and b[-2] <= b[-1]), key=lambda box: (sum(box), box))
@@ -446,18 +448,17 @@ def _divisors(size: int) -> list[int]:
 
 
 def attached() -> str:
-    """The target that JAX's devices are; this starts JAX's backend, as nothing else here does. Raises TargetError if
-    they are of a kind that is not known."""
+    """Return the target of JAX's devices. This starts JAX's backend; nothing else here does. Raises TargetError for an
+    unknown kind of device."""
     import jax
 
     return target_of(jax.devices())
 
 
 def machine_of(target: str | Machine, size: int | None = None) -> Machine:
-    """The machine that a target means, as whatever takes a target reads it: a machine; its text, such as `tpu
-    v5p:4x4x4`; a cloud's name, such as `v5p-64`; `attached`, the devices that JAX sees here; or a chip alone, such as
-    `v5p`, for its most cube-like topology of `size` devices, those of the mesh that it is for. Raises TargetError as
-    `Machine.of` and `attached`, or if the chip has no topology of that size."""
+    """Return the machine of a target: a machine; its text, such as `tpu v5p:4x4x4`; a cloud's name, such as `v5p-64`;
+    `attached` for JAX's devices; or a chip alone, such as `v5p`, for its most cube-like topology of `size` devices.
+    Raises TargetError as `Machine.of` and `attached`, or if the chip has no topology of that size."""
     if size is not None and isinstance(target, str) and (alone := _CHIP_ALONE.fullmatch(target.strip())):
         of = chips().get(alone["name"].lower())
         if of is not None and of.kind != "cpu" and of.kind == (alone["kind"] or of.kind).lower():
@@ -468,7 +469,7 @@ def machine_of(target: str | Machine, size: int | None = None) -> Machine:
 
 
 def none_of(of: Chip, size: int) -> str:
-    """The error for a chip that has no topology of so many devices, with sizes that would do."""
+    """Return the error for a chip without a topology of so many devices; it names sizes that exist."""
     near = " or ".join(map(str, sizes_near(of, size)))
     return f"{of.name} has no topology of {size} device{'s' * (size != 1)}" + (
         f"; make the mesh {near}" if near else ""
@@ -476,7 +477,7 @@ def none_of(of: Chip, size: int) -> str:
 
 
 def _of_cloud(text: str, known: CloudMachine) -> Machine:
-    """The machine of a cloud's name: of a TPU the slice that is most like a cube, as the clouds have it."""
+    """Return the machine with a cloud's name; for a TPU the most cube-like slice, as in the clouds."""
     of = named(known.chip)
     if of.kind == "gpu":
         return Machine(of, (known.several, known.chips))
@@ -489,8 +490,7 @@ def _of_cloud(text: str, known: CloudMachine) -> Machine:
 
 
 def target_of(devices: Sequence[Any]) -> str:
-    """The target's text of some JAX devices, all of a machine. Raises TargetError if they are of a kind that is not
-    known."""
+    """Return the target's text for all of a machine's JAX devices. Raises TargetError for an unknown kind of device."""
     first = devices[0]
     if first.platform == "cpu":
         return "cpu"

@@ -1,4 +1,4 @@
-"""Other orders of a mesh's devices on a machine: as JAX's mesh_utils would choose, counted through, axes exchanged.
+"""Other orders of a mesh's devices on a machine, and the time of a step's collectives with each.
 
 >>> from shardviz.costs.machine import Machine
 >>> from shardviz.costs.placement import placement
@@ -12,8 +12,6 @@
 ['4 NVLink domains over the network', '8 in an NVLink domain']
 >>> [str(path.route) for path in placement(exchanged(mesh, machine, "data", "model"), machine).paths]
 ['4 in an NVLink domain', '2 in an NVLink domain, 4 NVLink domains over the network']
-
-What a step's collectives would take with the mesh's devices in another order on the same machine.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ MESH_UTILS, ROW_MAJOR = "mesh_utils", "row-major"
 
 
 def reordered(mesh: DeviceMesh, order: str | Iterable[int]) -> DeviceMesh:
-    """The mesh with its devices in another order: `mesh_utils` (none is said, so that JAX's `mesh_utils` chooses),
-    `row-major` (device i at place i), or the ids, as numbers or as a mesh's text has them: `0,1,3,2`, `[0,1,3,2]` or
-    `[2,4]T(1,0)`. Raises MeshError if the text is no order of as many devices."""
+    """Return the mesh with another device order: `mesh_utils` (no order, so that JAX's `mesh_utils` chooses),
+    `row-major` (device i at position i), or the ids, as numbers or as text: `0,1,3,2`, `[0,1,3,2]` or `[2,4]T(1,0)`.
+    Raises MeshError if the text is not an order of this many devices."""
     text = order.strip() if isinstance(order, str) else ",".join(map(str, order))
     if text in ("", MESH_UTILS):
         return replace(mesh, device_ids=(), in_order=False)
@@ -54,11 +52,11 @@ def reordered(mesh: DeviceMesh, order: str | Iterable[int]) -> DeviceMesh:
 
 
 def exchanged(mesh: DeviceMesh, machine: Machine, one: str, other: str) -> DeviceMesh:
-    """The mesh in the order that mesh_utils would choose if two of its axes stood in each other's place.
+    """Return the mesh in the order that mesh_utils would choose if two of its axes were swapped.
 
-    mesh_utils serves the last axis first, so the place decides which axis gets the better part of the machine. Slices
-    are where the exchanged axes have them. Raises MeshError if the mesh has no such axis; TargetError if the machine
-    has another number of devices, or has no links (`cpu`).
+    mesh_utils places the last axis first, so the position decides which axis gets the better links. Each swapped axis
+    keeps its slices. Raises MeshError if the mesh has no such axis; TargetError if the machine has another number of
+    devices, or no links (`cpu`).
     """
     if machine.chip.kind == "cpu":
         raise TargetError("target 'cpu': simulated devices have no links, so no order of theirs is better than another")
@@ -82,9 +80,9 @@ def exchanged(mesh: DeviceMesh, machine: Machine, one: str, other: str) -> Devic
 
 @dataclass(frozen=True)
 class Order:
-    """An order of the devices: `mesh_utils`, `row-major`, `own` (the mesh's, where it is none of the others), or the
-    two axes that stand in each other's place; the mesh in that order; seconds of all collectives whose time and count
-    are known, in a step; whether it is the mesh's order as it is; and the keys of others that come to the same."""
+    """A device order: `mesh_utils`, `row-major`, `own` (the mesh's, if it is no other), or the two swapped axes; the
+    mesh in this order; the seconds of all collectives with known time and count, per step; whether the mesh has this
+    order now; and the keys of equal orders."""
 
     key: str | tuple[str, str]
     mesh: DeviceMesh
@@ -94,7 +92,7 @@ class Order:
 
 
 def orders(cost: StepCost) -> tuple[Order, ...]:
-    """The orders that may be chosen for a cost's mesh, those that come to the same as one."""
+    """Return the possible orders for a cost's mesh; equal orders are merged."""
     mesh, machine = cost.mesh, cost.machine
     several = [name for name, size in mesh.shape.items() if size > 1]
     options: list[tuple[str | tuple[str, str], DeviceMesh]] = [
@@ -119,6 +117,6 @@ def orders(cost: StepCost) -> tuple[Order, ...]:
 
 
 def _communication(cost: StepCost, place: Placement) -> float:
-    """Seconds of what moves in a step with its mesh placed otherwise; what takes an unknown time is left out."""
+    """Return the seconds of a step's collectives with its mesh placed differently, without those of unknown time."""
     timed = (timed_in(cost.timed, c, place) for c in cost.collectives)
     return sum((c.total_seconds or 0.0 for c in timed), 0.0)

@@ -1,4 +1,4 @@
-"""A mesh on a machine: which device stands where, and which links each mesh axis rides on.
+"""A mesh on a machine: the position of each device, and the links that each mesh axis uses.
 
 >>> placed = placement(DeviceMesh.of("data=4,model=8"), Machine.of("tpu v5e:8x4"))
 >>> [str(path) for path in placed.paths]
@@ -12,9 +12,9 @@ axis   group
 data   5,13,…,29: line of 4 along y
 model  0-7: line of 8 along x
 
-A mesh that says nothing of its devices' order gets that of JAX's own `mesh_utils`. `create_device_mesh` gives the last
-(most talkative) mesh axis the most axes of the torus, splits an axis of the torus only where it must, and has an order
-of its own for some small slices, which differ between versions of JAX. Several slices are laid out as by
+A mesh without a device order gets the order of JAX's own `mesh_utils`. `create_device_mesh` gives the last mesh axis,
+which communicates most, the most axes of the torus. It splits an axis of the torus only if it must, and has special
+orders for some small slices, which differ between versions of JAX. Several slices are ordered as by
 `create_hybrid_device_mesh`.
 
 >>> device_order(Machine.of("tpu v4:4x4x4"), (16, 4))[:2, :].tolist()       # the last axis goes along x
@@ -67,19 +67,19 @@ class Placement(Memo, Displayed):
     chosen: bool
 
     def groups(self, axes: Sequence[Axis]) -> np.ndarray:
-        """The groups of devices along mesh axes: integers, groups x members, places in the machine's list (read only).
-        Raises MeshError if the mesh has no such axis, or the part is none of it."""
+        """Return the groups of devices along mesh axes: integers, groups x members, positions in the machine's list,
+        read only. Raises MeshError if the mesh has no such axis or part of an axis."""
         return self.once(("groups", *axes), lambda: _frozen(np.asarray(self.order)[groups_along(axes, self.mesh)]))
 
     def route(self, axes: Sequence[Axis]) -> Route:
-        """What the groups along mesh axes are joined by, the axes taken together."""
+        """Return the links of the groups along mesh axes taken together."""
         return self.once(("route", *axes), lambda: route(self.machine, self.groups(axes)))
 
     @classmethod
     def of(cls, mesh: Any, target: str | Machine) -> Placement:
-        """The placement of whatever describes a mesh, on a target; a `Placement` is returned as it is, a
+        """Return the placement of a mesh in any form on a target. A `Placement` is returned unchanged; a
         `jax.sharding.Mesh` of the machine's own kind of devices keeps their order. Raises TargetError as `placement`,
-        or if a placement is on another machine; MeshError if it describes no mesh."""
+        or for a placement on another machine; MeshError if `mesh` does not describe a mesh."""
         if isinstance(mesh, Placement):
             machine = machine_of(target, mesh.mesh.size)
             if mesh.machine != machine:
@@ -101,16 +101,16 @@ class Placement(Memo, Displayed):
         return tuple(AxisPath(n, s, self.route((n,))) for n, s in zip(self.mesh.names, self.mesh.sizes, strict=True))
 
     def device_ids(self) -> tuple[int, ...]:
-        """JAX's id of the device at each place of the mesh."""
+        """Return JAX's id of the device at each position of the mesh."""
         return tuple(self.machine.ids()[list(self.order)].tolist())
 
     def processes(self) -> tuple[int, ...]:
-        """The process (host) of the device at each place of the mesh."""
+        """Return the process (host) of the device at each position of the mesh."""
         return tuple(self.machine.processes()[list(self.order)].tolist())
 
     def device(self, place: int) -> PlacedDevice:
-        """The device at a place of the mesh, row-major: where in the machine it is, and its company along each mesh
-        axis. Raises MeshError if the mesh has no such place."""
+        """Return the device at a row-major position of the mesh: its place in the machine, and its group along each
+        mesh axis. Raises MeshError if there is no such position."""
         if not 0 <= place < self.mesh.size:
             raise MeshError(f"place {place}: the mesh {self.mesh} has {self.mesh.size}; give 0 to {self.mesh.size - 1}")
         return PlacedDevice(self, place)
@@ -135,13 +135,13 @@ class PlacedDevice(Displayed):
 
 @lru_cache(maxsize=256)
 def placement(mesh: DeviceMesh, machine: Machine, keep_order: bool = False) -> Placement:
-    """Puts a mesh on a machine.
+    """Place a mesh on a machine.
 
-    A mesh that says its devices' order (`device_ids`, JAX's ids or 0, 1, ... in the machine's list) keeps it; one that
-    does not gets the order that `jax.experimental.mesh_utils` would choose. Slices are where the mesh says
-    (`data=2*4`), or else run through its first axes. With `keep_order`, as with a mesh's own `in_order`, a mesh that
-    lists no ids has that of the ids, 0, 1, 2, ... Raises TargetError if the machine has another number of devices, or
-    its slices cannot lie as the mesh says.
+    A mesh with a device order (`device_ids`, JAX's ids or 0, 1, ... in the machine's list) keeps it; any other mesh
+    gets the order that `jax.experimental.mesh_utils` would choose. The mesh's text says which axes span slices
+    (`data=2*4`); otherwise its first axes do. With `keep_order`, or if the mesh is `in_order`, a mesh without ids has
+    the order 0, 1, 2, ... Raises TargetError if the machine has another number of devices, or its slices cannot be used
+    as the mesh says.
     """
     if machine.chip.kind == "cpu":
         return Placement(mesh, machine, tuple(mesh.ids().tolist()), bool(mesh.device_ids or mesh.in_order))
@@ -169,7 +169,7 @@ def _own_order(mesh: DeviceMesh, machine: Machine) -> tuple[int, ...]:
 
 
 def _slices(mesh: DeviceMesh, machine: Machine) -> tuple[int, ...]:
-    """The number of slices along each mesh axis."""
+    """Return the number of slices along each mesh axis."""
     factors = mesh.dcn
     if machine.chip.kind == "gpu":
         return factors if factors is not None and mesh.slice_ids else (1,) * len(mesh.sizes)
@@ -193,8 +193,8 @@ def _frozen(table: np.ndarray) -> np.ndarray:
 
 
 def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:
-    """The groups along mesh axes, which may be parts of axes: integers, groups x members, places of the mesh. Raises
-    MeshError if the mesh has no such axis, or the part is none of it.
+    """Return the groups along mesh axes or parts of axes: integers, groups x members, positions of the mesh. Raises
+    MeshError if the mesh has no such axis or part.
 
     >>> groups_along(("b",), DeviceMesh.of("a=2,b=2")).tolist()
     [[0, 1], [2, 3]]
@@ -215,10 +215,10 @@ def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:
 
 
 def placed(report: ReportRecord, target: str | Machine | None, asked: str) -> Placement:
-    """A report's mesh on a machine that has a speed, the report's own if None; `asked` names the function for its
-    errors. Raises MeshError if the machine has another number of devices than the report's mesh; the message has what
-    would fit; TargetError if there is no such machine, or it has no speed (`cpu`); ShardvizError if `report` is no
-    report."""
+    """Return a report's mesh on a machine with a known speed; None stands for the report's own machine. `asked` names
+    the function in errors. Raises MeshError, which names what would fit, if the machine has another number of
+    devices; TargetError for an unknown machine or one without a known speed (`cpu`); ShardvizError if `report` is not
+    a report."""
     if not isinstance(report, ReportRecord):
         raise ShardvizError(
             f"{asked}(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
@@ -233,7 +233,7 @@ def placed(report: ReportRecord, target: str | Machine | None, asked: str) -> Pl
 
 
 def other_size(mesh: DeviceMesh, machine: Machine) -> str:
-    """The error for a mesh that has another number of devices than the machine, with meshes that would fit."""
+    """Return the error for a mesh and a machine of different sizes, with meshes that would fit."""
     fitting = []
     for name, size in mesh.shape.items():
         rest = mesh.size // size
@@ -248,9 +248,9 @@ def other_size(mesh: DeviceMesh, machine: Machine) -> str:
 
 
 def device_order(machine: Machine, sizes: Sequence[int], slices: Sequence[int] = ()) -> np.ndarray:
-    """The devices in the order that JAX's `mesh_utils` would choose: integers of shape `sizes`, places in the machine's
-    list. `slices` is the number of slices (of NVLink domains) along each mesh axis; empty for 1 each. Raises
-    TargetError if the machine has another number of devices, or of slices."""
+    """Return the devices in the order that JAX's `mesh_utils` would choose: integers of shape `sizes`, positions in the
+    machine's list. `slices` is the number of slices (or NVLink domains) along each mesh axis; empty for 1 each. Raises
+    TargetError if the machine has another number of devices or slices."""
     sizes, slices = tuple(sizes), tuple(slices) or (1,) * len(sizes)
     if math.prod(sizes) != machine.size:
         raise TargetError(
@@ -270,7 +270,8 @@ def device_order(machine: Machine, sizes: Sequence[int], slices: Sequence[int] =
 
 
 def _slice_order(machine: Machine, sizes: tuple[int, ...]) -> np.ndarray:
-    """Within one slice: JAX's `mesh_utils` is shown devices that have what it asks for."""
+    """Return the order within one slice, from JAX's `mesh_utils` called with objects that have the attributes it
+    reads."""
     from jax.experimental import mesh_utils
 
     chip = machine.chip

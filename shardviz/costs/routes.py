@@ -31,16 +31,15 @@ _MOST_PAIRS = 1 << 22
 
 @dataclass(frozen=True)
 class Leg:
-    """The part of a group that lies along one axis of the torus.
+    """The part of a group along one axis of the torus.
 
     Attributes:
         axis: `x`, `y` or `z`.
         size: the group's chips along it.
-        stride: links between two that are next to each other (the most, if they differ); above 1 the links are shared
-            with as many groups.
-        ring: it closes to a ring, so that both directions are of use; else it is a line.
-        load: of chips that are not evenly spaced the most transfers on a link, one direction, when all groups pass
-            data along both ways; else 0.
+        stride: links between neighbours (the most, if they differ); above 1, as many groups share the links.
+        ring: whether it closes to a ring, so that both directions are useful; otherwise it is a line.
+        load: for chips that are not evenly spaced, the most transfers on a link in one direction when all groups pass
+            data in both directions; otherwise 0.
     """
 
     axis: str
@@ -66,21 +65,21 @@ class Leg:
 
 @dataclass(frozen=True)
 class Route:
-    """What a group of devices is joined by.
+    """The links between the devices of a group.
 
     Attributes:
         size: devices in a group.
-        legs: the axes of the torus that it lies along, within one slice (TPU).
-        on_chip: devices of one chip in it.
-        slices: TPU slices that it runs through.
-        domains: NVLink domains that it runs through.
-        hosts: the most hosts that a group runs through.
-        regular: its chips within a slice are a block of the torus (some places along each axis, in all combinations),
-            the same in each slice; else `legs` is empty and `load` and `hops` are of a ring through its members in
-            order.
-        load: the most transfers that share a link, one direction, when all groups pass data round their rings both
-            ways at once.
-        hops: the most links between two that are neighbours in the group's order.
+        legs: the axes of the torus that it uses within one slice (TPU).
+        on_chip: its devices on one chip.
+        slices: the TPU slices that it spans.
+        domains: the NVLink domains that it spans.
+        hosts: the most hosts that a group spans.
+        regular: whether its chips within a slice are a block of the torus (some positions along each axis, in all
+            combinations), the same in each slice. Otherwise `legs` is empty, and `load` and `hops` are for a ring
+            through its members in order.
+        load: the most transfers that share a link in one direction when all groups pass data around their rings in both
+            directions.
+        hops: the most links between neighbours in the group's order.
     """
 
     size: int
@@ -144,7 +143,7 @@ class Route:
 
 
 def route(machine: Machine, groups: Sequence[Sequence[int]] | np.ndarray) -> Route:
-    """What groups of devices (groups x members, places in the machine's list) are joined by; of groups that differ, the
+    """Return the links of groups of devices (groups x members, positions in the machine's list); if they differ, the
     worst."""
     table = np.asarray(groups)
     count, size = table.shape
@@ -166,7 +165,7 @@ def route(machine: Machine, groups: Sequence[Sequence[int]] | np.ndarray) -> Rou
 
 
 def _of_group(machine: Machine, groups: np.ndarray, group: int, hosts: int) -> Route | None:
-    """The route of one group; None where it is no block of the torus."""
+    """Return the route of one group; None if it is no block of the torus."""
     coords, slices = machine.coords()[groups[group]], machine.slices()[groups[group]]
     which, counts = np.unique(slices, return_counts=True)
     inside = [coords[slices == s] for s in which]
@@ -185,7 +184,7 @@ def _of_group(machine: Machine, groups: np.ndarray, group: int, hosts: int) -> R
 
 
 def _leg(axis: str, values: np.ndarray, size: int, wraps: bool) -> Leg | None:
-    """Evenly spaced places along an axis, across its end too where it wraps around; None where they are not."""
+    """Return a leg of evenly spaced positions along an axis, across its end too if it wraps around; None if uneven."""
     gaps = np.diff(values)
     if wraps:
         around = np.append(gaps, values[0] + size - values[-1])
@@ -196,7 +195,7 @@ def _leg(axis: str, values: np.ndarray, size: int, wraps: bool) -> Leg | None:
 
 
 def _uneven_leg(machine: Machine, groups: np.ndarray, axis: int, values: np.ndarray) -> Leg:
-    """Places along an axis that are not evenly spaced: the messages of all groups, counted on its links."""
+    """Return a leg of unevenly spaced positions along an axis, with the messages of all groups counted on its links."""
     devices = groups.ravel()
     coords = machine.coords()[devices]
     group = np.repeat(np.arange(len(groups)), groups.shape[1])
@@ -207,18 +206,20 @@ def _uneven_leg(machine: Machine, groups: np.ndarray, axis: int, values: np.ndar
 
 
 def _distinct(values: np.ndarray) -> int:
-    """The most different values in a row."""
+    """Return the most different values in a row."""
     return 1 + int((np.diff(np.sort(values, axis=1), axis=1) != 0).sum(axis=1).max())
 
 
 def ring_load(machine: Machine, groups: np.ndarray) -> tuple[int, int]:
-    """A ring through each group's members in order, both ways: the most transfers on a link, the most hops of one."""
+    """Return the most transfers on a link, and the most hops of one, for rings through each group's members in both
+    directions."""
     here, following = groups.ravel(), np.roll(groups, -1, axis=1).ravel()
     return link_load(machine, np.concatenate([here, following]), np.concatenate([following, here]))
 
 
 def exchange_load(machine: Machine, groups: np.ndarray) -> tuple[int, int] | None:
-    """Each member to each other: the most messages on a link, the most hops of one; None for too many to count."""
+    """Return the most messages on a link, and the most hops of one, if each member sends to each other; None for too
+    many to count."""
     count, size = groups.shape
     if count * size * size > _MOST_PAIRS:
         return None
@@ -229,11 +230,11 @@ def exchange_load(machine: Machine, groups: np.ndarray) -> tuple[int, int] | Non
 def link_load(
     machine: Machine, sources: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[int, int]:
-    """The most messages from sources to targets that pass one link in one direction, and the most links that one
-    passes. With `weights`, whole bytes of each message, the most bytes in place of messages.
+    """Return the most messages from sources to targets that use one link in one direction, and the most links of one
+    message. With `weights`, whole bytes of each message, the most bytes in place of messages.
 
-    Messages go along x, then y, then z, the shorter way round (where both are as long, every other chip the other way).
-    Those between slices are left out.
+    Messages go along x, then y, then z, in the shorter direction (for equal lengths, alternating chips alternate).
+    Messages between slices are omitted.
     """
     coords, slices = machine.coords(), machine.slices()
     same = slices[sources] == slices[targets]
@@ -263,8 +264,8 @@ Chip = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Link:
-    """A link between two chips of a slice, by their x, y, z: `other` is the next along the axis (0, 1 or 2), or the
-    first after the last, where it wraps around."""
+    """A link between two chips of a slice, by their x, y, z; `other` is the next along the axis (0, 1 or 2), or the
+    first after the last if the axis wraps around."""
 
     one: Chip
     other: Chip
@@ -274,8 +275,8 @@ class Link:
 
 
 def torus_links(machine: Machine) -> list[Link]:
-    """Every link of every slice, none for GPUs. Of an axis of two chips that wraps around the second link is the one
-    that wraps."""
+    """Return every link of every slice; none for GPUs. On an axis of two chips that wraps around, the second link is
+    the one that wraps."""
     if machine.chip.kind != "tpu":
         return []
     return [

@@ -1,9 +1,8 @@
-"""Where a step's seconds go: one ranked list of what it would lose, against another plan's where there is one.
+"""The spendings of a step's seconds: one list, ranked by what the step would lose, compared with another plan's.
 
-An entry is all that moves for one source line, by one kind of collective over the same axes; the matrix products
-together; or the memory's traffic where it takes longest of all. What the step would lose most of if it took no time
-comes first, by walking its schedule again: what other work hides sinks. What only the other plan has stands where it
-stood there.
+An entry is all collectives of one kind, source line and axes; all matrix products; or the memory traffic, if it takes
+longest. Its rank is the time that the step would lose if the entry took no time, found by walking the schedule again.
+So communication that compute hides ranks low. Entries of the other plan only keep their rank there.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """What a step spends time on.
+    """Something that a step spends time on.
 
     Attributes:
         what: `collective`, `compute` or `memory`.
-        seconds: that it takes in a step, on one device, whatever goes on beside it; those of unknown time are left out.
-        loss: what the step would lose without it; None where no schedule tells, or it is next to nothing.
+        seconds: its seconds in a step on one device, overlap ignored, without collectives of unknown time.
+        loss: the seconds that the step would lose without it; None without a schedule, or if negligible.
         loss_before: the same in the other plan.
-        before: the same in the other plan; None where there is no other.
-        bytes: what a device sends in collectives, or reads and writes; 0 for compute.
-        source: the line; None where it has none, or there are several.
+        before: its seconds in the other plan; None without another plan.
+        bytes: the bytes that a device sends in collectives, or reads and writes; 0 for compute.
+        source: the line; None if there is none or several.
         kind, axes: of collectives.
-        collectives: they, in the program's order.
-        lines: of compute, (file, line) → seconds, the longest first.
+        collectives: the collectives, in the program's order.
+        lines: for compute, (file, line) → seconds, longest first.
         lines_before: the same in the other plan.
     """
 
@@ -73,19 +72,19 @@ class Spending:
     lines_before: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
     def of_line(self, line: tuple[str, int]) -> Spending:
-        """The compute of one line, by what it takes."""
+        """Return the compute of one line, ranked by its seconds."""
         seconds, before = (lines.get(line, 0.0) for lines in (self.lines, self.lines_before))
         before = None if self.before is None else before
         return replace(self, seconds=seconds, before=before, loss=None, loss_before=None)
 
     @property
     def difference(self) -> float:
-        """Seconds more than in the other plan; 0 where there is no other."""
+        """Seconds more than in the other plan; 0 without another plan."""
         return 0.0 if self.before is None else self.seconds - self.before
 
     @property
     def weight(self) -> float:
-        """Seconds by which it is ranked: what the step would lose, or where nobody knows that, what it takes."""
+        """The seconds that rank it: its loss, or its own seconds if the loss is unknown."""
         return self.seconds if self.loss is None else self.loss.lost
 
     @property
@@ -100,8 +99,8 @@ class Spending:
 
 
 def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, ...]:
-    """What a step spends time on, what it would lose most of first; `other` is the cost of the same program under
-    another plan, at the same level, on the same machine."""
+    """Return a step's spendings, largest loss first; `other` is the cost of the same program under another plan, at the
+    same level, on the same machine."""
     losses, losses_before = _Losses.of_cost(cost), None if other is None else _Losses.of_cost(other)
     here, there = _alike_collectives(cost), {} if other is None else _alike_collectives(other)
     rows = []
@@ -147,11 +146,11 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
 
 
 class _Losses(Memo):
-    """What a step would lose without some of what it does: its schedule is walked again, once for each."""
+    """The seconds that a step would lose without some of its work; its schedule is walked again for each."""
 
     @classmethod
     def of_cost(cls, cost: StepCost) -> _Losses:
-        """Those of a cost, which keeps them: verdict, rows and comparisons ask for the same."""
+        """Return the losses of a cost, which caches them for the verdict, the rows and comparisons."""
         return cost.once("losses", lambda: cls(cost))
 
     def __init__(self, cost: StepCost):
@@ -160,12 +159,13 @@ class _Losses(Memo):
         self.parts |= shares(cost.report)
 
     def of(self, collectives: Sequence[Collective]) -> Loss | None:
-        """Of collectives: of one that stands for others too in the schedule, their share."""
+        """Return the loss without collectives; a collective that the schedule merges with others counts with its
+        share."""
         names = frozenset(c.name for c in collectives)
         return self.once(names, lambda: self._of(names))
 
     def by(self, change: Change) -> Loss | None:
-        """Of a change of times, `no_products` say; a step cannot lose more than these come to."""
+        """Return the loss with other times, such as `no_products`; at most the seconds that these take."""
         return self.once(change, lambda: self._by(change))
 
     def _of(self, names: frozenset[str]) -> Loss | None:
@@ -190,7 +190,7 @@ class _Losses(Memo):
 
 
 def _alike_collectives(cost: StepCost) -> dict[Key, tuple[Collective, ...]]:
-    """The partitioner's collectives that are alike in kind, axes and source line."""
+    """Group the partitioner's collectives by kind, axes and source line."""
 
     def key(c: Collective) -> Key:
         named = ("irregular",) if c.axes is None else tuple(sorted({axis_name(a) for a in c.axes}))

@@ -1,22 +1,23 @@
-"""The stages of a collective on a machine: what passes which links, and for how long.
+"""The stages of a collective on a machine: the bytes on each link, and their seconds.
 
-V is the bytes of the whole array that a group gathers, reduces or exchanges, N the devices of a group, W1 one link in
-one direction. Where they are from:
+V is the bytes of the full array that a group gathers, reduces or exchanges, N the devices of a group, W1 one link in
+one direction. Sources:
 
-- *How to Scale Your Model*, part 3 ("Sharded Matrices"): on a ring both directions are used, so all-gather and
-  reduce-scatter take V (N-1)/N / (2 W1), over several axes of the torus at once the sum of their bandwidths; an
-  all-reduce is both; an all-to-all a quarter. At least one hop's time for each hop.
-- A line (no wraparound): the chip at its end gets all over one link, so W1 for 2 W1 (the book's Pop Quiz 2).
-- An all-to-all is bound by the cut through the middle: half the devices send half of what they have to the other half,
-  V/4 each way, over 2 links of a ring, 1 of a line, times the chips across. Derived; on one ring it is the book's
+- *How to Scale Your Model*, part 3 ("Sharded Matrices"): a ring uses both directions, so all-gather and reduce-scatter
+  take V (N-1)/N / (2 W1); several axes of the torus add their bandwidths. An all-reduce is both; an all-to-all takes a
+  quarter. Each hop takes at least one hop's time.
+- A line (no wraparound): the chip at its end receives everything over one link, so W1 instead of 2 W1 (the book's Pop
+  Quiz 2).
+- An all-to-all is bound by the bisection: half the devices send half of their data to the other half, V/4 in each
+  direction, over 2 links of a ring or 1 of a line, times the chips across. Derived; on one ring it is the book's
   V/(4 x 2 W1).
-- Places s links apart share each link with s - 1 other groups. Derived; tests count the messages on each link.
-- Between slices (DCN) each chip has its own share of its host's bandwidth (part 5, "Scaling Between Pods"). Within and
-  between slices run one after the other, as XLA makes separate operations of them, so their times add up.
+- Neighbours s links apart share each link with s - 1 other groups. Derived; tests count the messages on each link.
+- Between slices (DCN) each chip has its share of its host's bandwidth (part 5, "Scaling Between Pods"). XLA uses
+  separate operations within and between slices, one after the other, so their times add up.
 - GPUs (part 12): an NVLink domain is a switch, V (N-1)/(N W_gpu), all-to-all V (N-1)/(N^2 W_gpu). Between domains the
-  groups of one domain share what leaves it, W_node. Both go on at once, in pieces, so the slower of the two counts.
+  groups of one domain share its egress bandwidth, W_node. Both overlap in pieces, so the slower one counts.
 
-Twisted tori are taken for plain ones, and the latency of DCN is left out, as no number for it is published.
+Twisted tori are treated as plain ones. DCN's latency is omitted, because no number for it is published.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class CollectiveStage:
 def stages(
     kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool, in_network: bool
 ) -> tuple[CollectiveStage, ...]:
-    """The stages of a collective (not of a collective-permute), one after the other."""
+    """Return the stages of a collective (not of a collective-permute), in order."""
     if machine.chip.kind == "gpu":
         return (_gpu(kind, nbytes, route, machine, exact, in_network),)
     timed = []
@@ -84,12 +85,12 @@ def _exchange(kind: str) -> bool:
 
 
 def _passes(kind: str) -> int:
-    """An all-reduce is a reduce-scatter and an all-gather."""
+    """Return the number of passes: an all-reduce is a reduce-scatter and an all-gather."""
     return 2 if kind == "all-reduce" else 1
 
 
 def _share(kind: str, n: int, exact: bool) -> tuple[float, str]:
-    """The factor of V that a device has to get, and its text."""
+    """Return the factor of V that a device receives, and its text."""
     times = "2 x " if _passes(kind) == 2 else ""
     if kind == "collective-broadcast" or not exact:
         return float(_passes(kind)), f"{times}V"
@@ -130,7 +131,7 @@ def _hops(kind: str, route: Route) -> int:
 
 
 def _bisection(nbytes: float, route: Route, link: float, exact: bool) -> Term:
-    """An all-to-all: the axis of the torus whose middle has the most to carry over each link."""
+    """Return an all-to-all's term: the axis of the torus whose bisection carries the most per link."""
     worst, text, moved = 0.0, "", 0.0
     for leg in route.legs:
         across = (leg.size // 2) * (leg.size - leg.size // 2) / leg.size**2 if exact else 0.25
@@ -144,7 +145,7 @@ def _bisection(nbytes: float, route: Route, link: float, exact: bool) -> Term:
 
 
 def _uneven(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool) -> Term:
-    """Groups that are no block of the torus: messages counted on each link, whatever group they are of."""
+    """Return the term of groups that are no block of the torus, from the messages of all groups on each link."""
     link, n = machine.chip.needs("ici_link_bytes_per_s"), route.per_slice
     if _exchange(kind):
         load = exchange_load(machine, groups)
@@ -166,7 +167,7 @@ def _uneven(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine:
 
 
 def _on_chip(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) -> Term:
-    """Between the devices of one chip; where the link is not known, as fast as their memory."""
+    """Return the term between the devices of one chip; an unknown link is taken as fast as their memory."""
     chip, n = machine.chip, route.on_chip
     width = chip.core_link_bytes_per_s or chip.needs("hbm_bytes_per_s")
     what = "between the devices of a chip" if chip.core_link_bytes_per_s else "through the chip's memory"
@@ -178,7 +179,7 @@ def _on_chip(kind: str, nbytes: float, route: Route, machine: Machine, exact: bo
 
 
 def _dcn(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) -> CollectiveStage:
-    """Between slices: every chip of the group sends its part over its share of its host's bandwidth."""
+    """Return the term between slices: every chip of the group sends over its share of its host's bandwidth."""
     chip = machine.chip
     each = chip.needs("dcn_bytes_per_s") / chip.devices_per_chip
     many, inside = route.slices, route.per_slice

@@ -45,19 +45,19 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """How long a step takes.
+    """The time of a step.
 
     Attributes:
         computing: one entry for each element type, at the chip's peak rate.
         moving: memory traffic, at the memory's peak rate.
-        communication: seconds of collectives; those whose time or count is not known are left out.
-        peak_flops_per_s: of the whole machine, for the first element type.
-        model_flops: FLOPs of the whole step that the model needs; None where not given.
-        tokens: tokens (or samples) of the whole step; None where not given.
-        walked: seconds of the step as it would run (`costs.timeline`); None where there is no schedule.
-        products, traffic: seconds that the schedule's matrix products and its reading and writing of memory take, at
-            the rates that they reach; None where there is no schedule.
-        accuracy: how far walked steps were off where they were measured; None where nobody compared.
+        communication: seconds of collectives with known time and count.
+        peak_flops_per_s: the full machine's, for the first element type.
+        model_flops: FLOPs per step that the model needs; None if not given.
+        tokens: tokens (or samples) per step; None if not given.
+        walked: seconds of the walked schedule (`costs.timeline`); None without a schedule.
+        products, traffic: seconds of the schedule's matrix products and memory traffic at the rates that they reach;
+            None without a schedule.
+        accuracy: the error of walked steps against measured ones; None if there are no measurements.
     """
 
     computing: tuple[Share, ...]
@@ -73,7 +73,7 @@ class StepTime:
 
     @property
     def seconds(self) -> float:
-        """The step's time: as it would run where there is a schedule to walk, else as if no communication overlaps."""
+        """The step's seconds: walked if there is a schedule, otherwise without any overlap of communication."""
         return self.upper if self.walked is None else self.walked
 
     @property
@@ -121,7 +121,7 @@ class StepTime:
         return max(times, key=lambda name: times[name]) if self.lower else "nothing"
 
     def utilisation(self, seconds: float) -> float | None:
-        """Model FLOPs utilisation of a step of so many seconds; None where the model's FLOPs were not given."""
+        """Return the model FLOPs utilisation of a step of so many seconds; None if the model's FLOPs are not given."""
         if self.model_flops is None or not seconds:
             return None
         return self.model_flops / (seconds * self.peak_flops_per_s)
@@ -151,10 +151,10 @@ def step_time(
     traffic: float | None = None,
     accuracy: Accuracy | None = None,
 ) -> StepTime:
-    """How long a step takes on a machine, from FLOPs of one device, loops counted (of `dtype`, or element type →
-    FLOPs), bytes that it reads and writes, and the program's collectives with their `seconds` (see `with_seconds`) and
-    `count`; `model_flops` and `tokens` as `cost_of` takes them. Raises TargetError if there is no such machine, or its
-    chip has no rate for an element type; ShardvizError for a number below 0."""
+    """Return the time of a step on a machine. `flops` are one device's (of `dtype`, or element type → FLOPs) with loops
+    counted, `hbm_bytes` its memory traffic. The collectives have `seconds` (see `with_seconds`) and `count`;
+    `model_flops` and `tokens` are as for `cost_of`. Raises TargetError for an unknown machine or an element type
+    without a rate; ShardvizError for a number below 0."""
     machine = machine_of(target)
     chip, per_chip = machine.chip, machine.chip.devices_per_chip
     each = dict(flops) if isinstance(flops, Mapping) else {dtype: float(flops)}
@@ -183,7 +183,7 @@ def step_time(
 
 
 def _as_other(chip: Chip, dtype: str) -> str:
-    """That products of a type are counted at the rate of another, as a float32's are on a TPU; empty where not."""
+    """Return that products of a type are counted at another type's rate, as for float32 on a TPU; empty if not."""
     rate = chip.rate_of(dtype)
     if rate == family(dtype):
         return ""
@@ -204,7 +204,7 @@ class Knee:
 
 
 def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tuple[Knee, ...]:
-    """The knees of the roofline: of memory, and of the links that each mesh axis of more than one device rides on.
+    """Return the knees of the roofline: of memory, and of the links of each mesh axis with more than one device.
 
     The bandwidth of an axis is the W of a large all-gather along it, as in *How to Scale Your Model*, part 5 (C / W_ICI
     = 2550 for one axis of v5p). Raises TargetError as `collective_seconds`.
@@ -224,7 +224,7 @@ def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tu
 
 
 def gather_rate(axes: Sequence[Axis], place: Placement, machine: Machine) -> float:
-    """Bytes a second that a device gets in an all-gather along mesh axes, large enough that no latency counts."""
+    """Return the bytes per second that a device receives in a large all-gather along mesh axes, without latency."""
     rate = collective_seconds("all-gather", _LARGE, tuple(axes), place, machine).bytes_per_s
     assert rate is not None  # of more than one device, bytes bound the time
     return rate
@@ -253,7 +253,7 @@ class Fit:
 
     @property
     def share(self) -> str:
-        """How much of it a program gets unless someone says otherwise; empty where that is all."""
+        """The share of memory that a program may use by default; empty if that is all."""
         if self.machine.chip.kind != "gpu":
             return ""
         part = format_bytes(_GPU_FRACTION * self.usable)
@@ -264,13 +264,13 @@ class Fit:
 
     @property
     def over_share(self) -> bool:
-        """Whether it fits only if JAX is told to take more than it does by itself."""
+        """Whether it fits only if JAX is configured to use more than its default share."""
         return bool(self.share) and _GPU_FRACTION * self.usable < self.needed <= self.usable
 
 
 def fits(needed: float, target: str | Machine) -> Fit:
-    """Whether so many bytes, what a compiler's plan takes at its peak, fit a device of a machine. Raises TargetError if
-    there is no such machine, or its memory is not known (`cpu`); ShardvizError for bytes below 0."""
+    """Whether the peak bytes of a compiler's plan fit a device of a machine. Raises TargetError for an unknown machine
+    or unknown memory (`cpu`); ShardvizError for bytes below 0."""
     machine = machine_of(target)
     if not needed >= 0:
         raise ShardvizError(f"needed {needed!r}: expected 0 bytes or more")

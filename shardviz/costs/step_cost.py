@@ -1,11 +1,10 @@
-"""What a report's step costs on a machine, whichever machine it was compiled for, or none: times, memory, sources.
+"""The cost of a report's step on a machine, whatever machine it was compiled for: times, memory, sources.
 
     cost_of(report, "tpu v5p:8x8x8", model_flops=6 * 70e9 * 512 * 4096)
 
-Collectives, FLOPs and memory are the report's, seconds are the cost model's. Where no compiler counted them, memory and
-its traffic are estimated from the schedule that is listed of the program, as the step's seconds are. A number that the
-report's level does not have is left out of the sums and said to be not known; what is estimated or only a lower bound
-says so.
+Collectives, FLOPs and memory are the report's, seconds the cost model's. If no compiler counted them, memory and its
+traffic are estimated from the program's listed schedule, as are the step's seconds. A number that the report's level
+does not have is left out of the sums and shown as not known. Estimates and lower bounds are marked as such.
 """
 
 from __future__ import annotations
@@ -44,20 +43,21 @@ _SENDS = "between slices the TPU's compiler sends and receives, which none of it
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """The memory that a program takes on one device, as far as the report's level tells.
+    """The memory that a program needs on one device, as far as the report's level knows it.
 
     Attributes:
-        parts: what → bytes, in the order in which they are drawn.
-        complete: it is a compiler's plan; else an estimate, or of arguments and outputs, of which it takes more.
-        margin: of an estimate: the shares of it by which a compiler's plan may be less, and more; None of others.
-        plan_of: the target whose compiler planned it; empty where none did.
-        usable: bytes that one device of the machine gives a program; None where not known.
-        fits: whether it fits; None where that cannot be told, which is within an estimate's margin too.
-        sure: `fits` rests on no estimate: a compiler's plan says it, or arguments and outputs alone are too much.
-        verdict: who says so, in words.
-        source: where `usable` is from.
-        host: bytes that it takes of the host's memory for one device; in none of the parts.
-        unused: tree path → bytes of the arguments that no result needs, which lie beside it; in none of the parts.
+        parts: name → bytes, in display order.
+        complete: whether it is a compiler's plan; otherwise an estimate, or only arguments and outputs.
+        margin: for an estimate, the shares by which a compiler's plan may be below and above it; otherwise None.
+        plan_of: the target whose compiler planned it; empty without a plan.
+        usable: bytes of one device that a program may use; None if unknown.
+        fits: whether it fits; None if unknown, or within an estimate's margin.
+        sure: whether `fits` does not rest on an estimate: a plan decides it, or arguments and outputs alone are too
+            much.
+        verdict: the source of the verdict, in words.
+        source: the source of `usable`.
+        host: bytes of the host's memory for one device; in none of the parts.
+        unused: tree path → bytes of the arguments that no result needs; in none of the parts.
     """
 
     parts: Mapping[str, float]
@@ -79,7 +79,7 @@ class Needs:
 
     @property
     def may_fit(self) -> bool:
-        """Whether it fits as far as that can be told; as the estimate stands where its margin leaves both open."""
+        """Whether it fits as far as is known; within an estimate's margin, whether the estimate fits."""
         if self.fits is None:
             return self.usable is None or self.total <= self.usable
         return self.fits
@@ -92,30 +92,28 @@ class Needs:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class StepCost(Memo, Displayed):
-    """What a step costs on a machine.
-
-    It shows itself: `print(cost)`, `cost.text(width)`, `cost.html()`, `cost.plot()`.
+    """The cost of a step on a machine. It displays itself: `print(cost)`, `cost.text(width)`, `cost.html()`,
+    `cost.plot()`.
 
     Attributes:
-        report: whose step it is.
-        placement: the mesh on the machine: what each mesh axis rides on.
+        report: the step's report.
+        placement: the mesh on the machine: the links of each mesh axis.
         collectives: the report's, each with `seconds` and `formula` as the step's schedule has them: the partitioner's,
             or with `as_run` those of the target's optimised program.
         step: the step's seconds, and those of compute, memory traffic and communication on one device.
-        flops: of one device; None where the level does not count them.
-        dtype: the element type at whose rate they, or most of them, are counted.
-        hbm_bytes: what one device reads and writes of its memory.
-        hbm_exact: those bytes are counted; else they are an estimate, or where nothing is `timed` a lower bound.
-        hbm_formula: how they were found.
-        needs: the memory that it takes.
+        flops: one device's; None if the level does not count them.
+        dtype: the element type whose rate applies to all or most of them.
+        hbm_bytes: one device's memory traffic.
+        hbm_exact: whether these bytes are counted; otherwise they are an estimate, or a lower bound if not `timed`.
+        hbm_formula: how they were computed.
+        needs: the memory that it needs.
         as_run: whether `collectives` are as the target's compiler runs them.
-        partitioned: the partitioner's collectives: `collectives`, unless `as_run`; then each has its share of the
-            seconds of what runs in its place.
-        levels: which number → where it is from.
-        timed: the program with its times, as the step's seconds are walked; None where it has no schedule.
-        tokens_are: what is counted in a step: `tokens` or `samples`.
-        tokens_from: how their number was found: `512 x 4096, from argument tokens`, or `given`; empty where there is
-            none.
+        partitioned: the partitioner's collectives. With `as_run`, each has its share of the seconds of the collectives
+            that run in its place; otherwise they are `collectives`.
+        levels: number → its source.
+        timed: the program with its times, as used for the step's seconds; None without a schedule.
+        tokens_are: the unit of the batch: `tokens` or `samples`.
+        tokens_from: the source of their number: `512 x 4096, from argument tokens`, or `given`; empty if unknown.
     """
 
     _width: ClassVar[int | None] = 100
@@ -154,12 +152,12 @@ class StepCost(Memo, Displayed):
 
     @property
     def rests_on(self) -> str:
-        """Whose schedule the step's seconds are walked in; empty where there is none."""
+        """The maker of the schedule that the step's seconds are walked in; empty without a schedule."""
         return "" if self.timed is None else self.timed.rests_on
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the walk does not know, and what it takes in its place."""
+        """What the walk does not know, and its assumptions."""
         return () if self.timed is None else self.timed.notes
 
     @property
@@ -197,7 +195,7 @@ class StepCost(Memo, Displayed):
 
     @property
     def bound(self) -> str:
-        """What takes longest of what is known: `compute`, `memory`, `communication`, or `nothing`."""
+        """The longest known part: `compute`, `memory`, `communication`, or `nothing`."""
         return self.step.bound
 
     @property
@@ -238,7 +236,7 @@ class StepCost(Memo, Displayed):
         return total_of(self.collectives)
 
     def by(self, key: str) -> tuple[CollectiveTotal, ...]:
-        """The collectives summed, the longest first.
+        """Return the collectives summed, longest first.
 
         Args:
             key: `axes`, `source` (the line), `kind` or another key of `sum_collectives`.
@@ -249,7 +247,8 @@ class StepCost(Memo, Displayed):
         return sum_collectives(self.collectives, key, order="seconds")
 
     def compute_by_line(self) -> dict[tuple[str, int], float]:
-        """(File, line) → seconds of its matrix products on one device in a step; empty where they are not counted."""
+        """Return (file, line) → seconds of its matrix products on one device in a step; empty if they are not
+        counted."""
         if self.timed is not None and self.timed.products:
             done = ((t.entry and t.entry.source, n * t.products) for t, n in each_task(self.timed.tasks) if t.products)
             return summed(((source.file, source.line), seconds) for source, seconds in done if source is not None)
@@ -262,7 +261,7 @@ class StepCost(Memo, Displayed):
         )
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
-        """The mesh on its machine as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
+        """Draw the mesh on its machine on the Axes `ax`, or on a new matplotlib figure's, and return the Axes."""
         return paint("plot", self, ax, dark=dark)
 
 
@@ -273,29 +272,30 @@ def cost_of(
     tokens: float | bool | None = None,
     model_flops: float | None = None,
 ) -> StepCost:
-    """What a report's step costs on a machine.
+    """Return the cost of a report's step on a machine.
 
-    Where the report was compiled for this machine, the collectives are those of its optimised program (combined, in
-    other element types, turned into reduce-scatters); between TPU slices that sends and receives instead, and with
-    traffic there the partitioner's count.
+    If the report was compiled for this machine, the collectives are those of its optimised program (combined, in other
+    element types, turned into reduce-scatters). Between TPU slices that program sends and receives instead; the
+    partitioner's collectives then count.
 
     Args:
         report: of any level, compiled for this machine, for another, or for none.
         target: the machine, such as `tpu v5p:8x8x8`, `gpu h100:32x8`, `v5p` (as many as the mesh has devices), `v5p-64`
             (a cloud's name) or `attached` (the devices that JAX sees here); the report's own if not given.
-        tokens: tokens (or samples) of the whole step, for tokens a second. If not given, they are guessed from the
-            arguments: the dimensions of the array of token ids, or the first of the samples; `tokens_from` of the cost
-            says which. False: none.
-        model_flops: FLOPs of the whole step that the model needs (6 x parameters x tokens, say), for its utilisation.
+        tokens: tokens (or samples) per step, for tokens per second; False for none. If not given, they are guessed from
+            the arguments: the dimensions of the array of token ids, or the first one of the samples; see `tokens_from`.
+        model_flops: FLOPs per step that the model needs (6 x parameters x tokens, say), for its utilisation.
 
     Returns:
-        The cost. Its `step.seconds` are walked in the report's schedule, as `sv.timeline` does. Without FLOPs in the
-        report (level `notation`) `seconds` is None, and `lower` is what communication and memory alone take.
+        The cost. Its `step.seconds` are walked in the report's schedule, as in `sv.timeline`. Without FLOPs in the
+            report
+        (level `notation`) `seconds` is None, and `lower` is the bound by communication and memory.
 
     Raises:
-        MeshError: if the machine has another number of devices than the report's mesh; the message has what would fit.
-        TargetError: if there is no such machine, or it has no speed (`cpu`).
-        ShardvizError: if `report` is no report, or a number is below 0.
+        MeshError: if the machine has another number of devices than the report's mesh; the message names what would
+            fit.
+        TargetError: for an unknown machine, or one without a known speed (`cpu`).
+        ShardvizError: if `report` is not a report, or a number is below 0.
 
     Examples:
         >>> import shardviz as sv
@@ -351,7 +351,7 @@ def cost_of(
 
 
 def timed(report: _Report) -> _Report:
-    """The report with the seconds of its collectives on its own target; as it is where that has no speed."""
+    """Return the report with the seconds of its collectives on its own target; unchanged if that has no known speed."""
     try:
         place = placed(report, None, "cost")
     except (TargetError, MeshError):
@@ -363,7 +363,7 @@ def timed(report: _Report) -> _Report:
 
 
 def untimed(report: _Report) -> _Report:
-    """The report without seconds of its collectives."""
+    """Return the report without seconds of its collectives."""
     if all(c.seconds is None and c.formula is None for c in report.collectives):
         return report
     return replace(report, collectives=Collectives(replace(c, seconds=None, formula=None) for c in report.collectives))
@@ -383,14 +383,14 @@ def _whose(report: ReportRecord, place: Placement) -> tuple[bool, bool]:
 def _timed(
     report: ReportRecord, place: Placement, program: TimedProgram | None, as_run: bool
 ) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
-    """The step's collectives and the report's own, with their seconds."""
+    """Return the step's collectives and the report's own, with their seconds."""
     of_target = tuple(t.collective for t in report.target_collectives)
     runs = tuple(timed_in(program, c, place) for c in (of_target if as_run else report.collectives))
     return runs, _as_they_run(report, runs) if as_run else runs
 
 
 def timed_in(program: TimedProgram | None, one: Collective, place: Placement) -> Collective:
-    """A collective with its seconds on a machine, as the program's schedule has it run."""
+    """Return a collective with its seconds on a machine, as the program's schedule runs it."""
     runs = {} if program is None else program.timing.runs
     if program is not None and program.schedule == "listed" and one.name not in runs and not one.conditional:
         return replace(one, seconds=0.0, formula=COMBINED)
@@ -401,7 +401,7 @@ def timed_in(program: TimedProgram | None, one: Collective, place: Placement) ->
 
 
 def shares(report: ReportRecord) -> dict[str, dict[str, float]]:
-    """A collective of the target's program → those of the report that it carries out → their shares of it, by bytes."""
+    """Return target collective → the report's collectives that it carries out → their shares of it, by bytes."""
     sizes = {c.name: c.assumed_bytes or 1.0 for c in report.collectives}
     parts = {}
     for run in report.target_collectives:
@@ -411,7 +411,7 @@ def shares(report: ReportRecord) -> dict[str, dict[str, float]]:
 
 
 def _as_they_run(report: ReportRecord, timed: Iterable[Collective]) -> tuple[Collective, ...]:
-    """The report's collectives, each with its share of the seconds of what the target runs in its place."""
+    """Return the report's collectives, each with its share of the seconds of the target's collectives."""
     parts, by_name = shares(report), {run.name: run for run in timed}
     carried: dict[str, list[tuple[Collective, float]]] = {}
     for run, own in parts.items():
@@ -432,7 +432,7 @@ def _as_they_run(report: ReportRecord, timed: Iterable[Collective]) -> tuple[Col
 
 
 def _batch(report: ReportRecord, tokens: float | bool | None) -> Batch | None:
-    """What a step takes in: as given (False: nothing), or guessed."""
+    """Return a step's tokens or samples: as given (False: none), or guessed."""
     if tokens is None:
         return batch_of(report)
     if tokens is True:
@@ -441,8 +441,8 @@ def _batch(report: ReportRecord, tokens: float | bool | None) -> Batch | None:
 
 
 def flops_by_dtype(report: ReportRecord, machine: Machine) -> dict[str, float]:
-    """Element type → FLOPs of matrix products, the most first; those of a type that the chip has no rate for count as
-    most of the others do."""
+    """Return element type → FLOPs of matrix products, most first. Types without a rate on the chip are added to the
+    most frequent other type."""
     total = 0.0 if report.cost is None else report.cost.dot_flops
     work = [row for row in report.cost.work if row.dot_flops] if report.cost is not None else []
     by_dtype = summed((row.dtype, row.dot_flops) for row in work if machine.chip.rate_of(row.dtype))
@@ -456,7 +456,7 @@ def flops_by_dtype(report: ReportRecord, machine: Machine) -> dict[str, float]:
 
 
 def _without_rate(report: ReportRecord, machine: Machine, counted: dict[str, float]) -> dict[str, str]:
-    """Which element types of products are counted as another because the chip has no rate for them."""
+    """Return which element types of products count as another because the chip has no rate for them."""
     work = report.cost.work if report.cost is not None else ()
     without = sorted({row.dtype for row in work if row.dot_flops and machine.chip.rate_of(row.dtype) is None})
     if not without:
@@ -465,7 +465,7 @@ def _without_rate(report: ReportRecord, machine: Machine, counted: dict[str, flo
 
 
 def _held(report: ReportRecord) -> tuple[float, float]:
-    """Bytes on one device of arguments and of outputs, those that are known."""
+    """Return the known bytes of arguments and outputs on one device."""
     if report.memory is not None:
         return float(report.memory.arguments), float(report.memory.outputs)
     kept = [v for v in report.outputs if not v.on_host]
@@ -474,7 +474,7 @@ def _held(report: ReportRecord) -> tuple[float, float]:
 
 
 def _traffic(report: ReportRecord, machine: Machine, program: TimedProgram | None) -> tuple[float, str, bool]:
-    """Bytes that one device reads and writes, how they were found, and whether they were counted."""
+    """Return the memory traffic of one device in bytes, its formula, and whether it was counted."""
     if report.cost is not None and report.cost.hbm_bytes is not None and report.target == machine.text:
         return report.cost.hbm_bytes, f"optimised program of the compiler for {report.target}", True
     if program is not None:
@@ -524,8 +524,8 @@ def _needs(report: ReportRecord, machine: Machine) -> Needs:
 
 
 def _parts(report: ReportRecord, machine: Machine) -> tuple[dict[str, float], tuple[float, float] | None]:
-    """The parts of the memory, and an estimate's margin: by the schedule that is listed where no compiler has planned
-    it."""
+    """Return the parts of the memory, and an estimate's margin. Without a compiler's plan the listed schedule is
+    used."""
     if report.memory is not None or not report.schedule or report.scheduled:
         return memory_parts(report), None
     estimate = footprint(report, machine)
@@ -535,7 +535,7 @@ def _parts(report: ReportRecord, machine: Machine) -> tuple[dict[str, float], tu
 
 
 def _too_much_alone(report: ReportRecord, machine: Machine) -> str:
-    """What alone is more than a device has, whatever a compiler does; empty where that fits or is not known."""
+    """Return what alone exceeds a device's memory, whatever a compiler does; empty if it fits or is unknown."""
     ins = _held(report)[0]
     for what, size in (("arguments", ins), ("arguments and outputs", ins + _new_outputs(report))):
         fit = _fit(size, machine)
@@ -545,9 +545,9 @@ def _too_much_alone(report: ReportRecord, machine: Machine) -> str:
 
 
 def memory_parts(report: ReportRecord) -> dict[str, float]:
-    """What → bytes that one device must hold: by a compiler's plan, else arguments and what the backward pass needs, in
-    whose place the outputs may be written after it; the outputs that take no donated argument's place are counted as
-    far as they are more than that."""
+    """Return name → bytes that one device must hold, from a compiler's plan. Without a plan, they are the arguments and
+    what the backward pass needs. Outputs may later reuse the latter's memory, so outputs without a donated argument
+    count only as far as they exceed it."""
     plan = report.memory
     if plan is None:
         ins, kept = _held(report)[0], report.residual_bytes
@@ -563,7 +563,7 @@ def memory_parts(report: ReportRecord) -> dict[str, float]:
 
 
 def _new_outputs(report: ReportRecord) -> float:
-    """Bytes on one device of the outputs that take no donated argument's place."""
+    """Return the bytes on one device of the outputs that reuse no donated argument's memory."""
     donated = donated_bytes(report.arguments)
     sizes = (value.bytes_per_device or 0.0 for value in report.outputs if not value.on_host)
     return sum(size for size in sizes if not take_donated(donated, size))

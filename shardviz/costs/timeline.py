@@ -1,17 +1,17 @@
-"""The step as it would run: a schedule walked on a machine, each instruction at its own roofline, links shared.
+"""A step over time: its schedule walked on a machine, each instruction at its own roofline, with shared links.
 
     timeline(report, "tpu v5p:4x4x4").seconds
 
-Work takes the larger of its products' FLOPs at what they reach of the chip's peak and its bytes at HBM's bandwidth, a
-collective the cost model's time on the links of its axes, a copy to the host its bytes at the host link's bandwidth
-(`timing`); what goes on beside what, and what is waited for, is `walk`'s. On the same axis of time stands the main
-memory that is held: of the compiler's buffer assignment, or as long as the listed program needs its arrays.
+Work takes the longer of its products (FLOPs at the reached share of the chip's peak) and its traffic (bytes at HBM's
+bandwidth). A collective takes the cost model's time on the links of its axes, and a copy to the host its bytes at the
+host link's bandwidth (`timing`). `walk` decides about overlap and waiting. The main memory in use has the same time
+axis: from the compiler's buffer assignment, or from the lifetimes of arrays in the listed program.
 
-What products reach of the peak is the share that they fill of a TPU's matrix unit, by the shortest of their sides, and
-`matrix_share`: of some chips it was measured, of three it comes from one published step each, all others of which are
-its judges (`gallery.published`). What fused attention and HBM reach, and what it takes to launch a kernel, is known of
-GPUs that were measured (`gallery.measured`). All else is of data sheets (`chips.toml`). Not in it: the HBM traffic of
-collectives, and links that two mesh axes share.
+The share of the peak that products reach is the share of the matrix unit that their shortest side fills, times
+`matrix_share`. That was measured for some chips; for three it comes from one published step each, and is tested on all
+other published steps (`gallery.published`). The shares of fused attention and HBM, and the time of a kernel launch, are
+known for measured GPUs (`gallery.measured`). Everything else comes from data sheets (`chips.toml`). Omitted are the HBM
+traffic of collectives, and links that two mesh axes share.
 """
 
 from __future__ import annotations
@@ -120,22 +120,21 @@ class Critical:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldMemory:
-    """The main memory that one device holds over a step.
+    """The main memory in use on one device over a step.
 
     Attributes:
-        begins: seconds from the step's begin at which it changes, in order. Of a loop's trips that are alike one is
-            there, as of events; at one moment there may be several changes.
-        bytes: how many are held from each of these on.
-        standing: bytes that are held all the time: the arguments; where a compiler planned it the results and constants
-            too.
-        usable: bytes that a device has for a program; None where not known.
+        begins: seconds from the step's begin at which the amount changes, in order. Equal trips of a loop appear once,
+            as for events; several changes may be at one moment.
+        bytes: the bytes in use from each of these moments on.
+        standing: bytes in use all the time: the arguments; in a compiler's plan also results and constants.
+        usable: bytes of a device that a program may use; None if unknown.
         rests_on: `the buffer assignment of the compiler for tpu v5p:4x4x4`, or that it is an estimate.
-        beside: what another number of the same memory says, and why it is another.
+        beside: other numbers for the same memory, and why they differ.
     """
 
     begins: tuple[float, ...]
     bytes: tuple[float, ...]
-    standing: float
+    constant_bytes: float
     usable: float | None
     rests_on: str
     beside: tuple[str, ...] = ()
@@ -148,7 +147,7 @@ class HeldMemory:
 
     @property
     def peak(self) -> float:
-        """The most bytes that are held at once."""
+        """The most bytes in use at one moment."""
         return max(self.bytes)
 
     @property
@@ -159,26 +158,24 @@ class HeldMemory:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Timeline(Displayed):
-    """A step as it would run on one device.
-
-    It shows itself: `print(timeline)`, `timeline.html()`, `timeline.save("step.svg")`; a file that ends in
-    `.trace.json` is for Perfetto and Chrome.
+    """A step over time on one device. It displays itself: `print(timeline)`, `timeline.html()`,
+    `timeline.save("step.svg")`; a file that ends in `.trace.json` is for Perfetto and Chrome.
 
     Attributes:
         program: the function's name.
-        level: of the report.
+        level: the report's level.
         target: the machine that it runs on.
         compiled_for: the report's own target.
-        schedule: `the compiler's`, or `listed`: the program's order, each collective begun when its operand is there
-            and waited for where it is first needed.
+        schedule: `the compiler's`, or `listed`: the program's order, where each collective begins when its operand is
+            ready and is waited for at its first use.
         mesh: the mesh.
-        seconds: the step's.
+        seconds: the step's seconds.
         lanes: each lane's busy and waiting time.
-        events: what takes place, in the order in which it begins.
-        exposed: communication that nothing hides, the longest first.
-        critical: what would make the step shorter, the most first.
-        memory: what one device holds meanwhile; None where that is not known.
-        notes: what is not known, and what was taken in its place.
+        events: the events, in the order of their begin.
+        exposed: exposed communication, longest first.
+        critical: what would make the step shorter, largest effect first.
+        memory: the memory in use on one device; None if unknown.
+        notes: what is unknown, and the assumptions instead.
         source: file → line number → text, the report's.
     """
 
@@ -205,11 +202,11 @@ class Timeline(Displayed):
         return _rests_on(self.level, self.schedule, self.compiled_for)
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
-        """The lanes as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
+        """Draw the lanes on the Axes `ax`, or on a new matplotlib figure's, and return the Axes."""
         return paint("plot", self, ax, dark=dark)
 
     def save(self, path: str | os.PathLike[str], *, dark: bool = False) -> Path:
-        """Writes it to a file, as `Displayed.save`; one that ends in `.trace.json` is in the Trace Event format.
+        """Write it to a file, as `Displayed.save`; a file that ends in `.trace.json` has the Trace Event format.
 
         Args:
             path: the file.
@@ -219,24 +216,24 @@ class Timeline(Displayed):
             The path.
 
         Raises:
-            ShardvizError: for another ending, and where the file cannot be written.
+            ShardvizError: for another ending, or if the file cannot be written.
         """
         if os.fspath(path).endswith(".trace.json"):
             return write_whole(path, json.dumps(trace_of(self)))
         return super().save(path, dark=dark)
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """It as JSON text with a schema version."""
+        """Return it as JSON text with a schema version."""
         data = msgspec.to_builtins(self, str_keys=True)
         return json.dumps({"shardviz_timeline": SCHEMA_VERSION, **data}, indent=indent)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Reads what `to_json` wrote.
+        """Read a timeline that `to_json` wrote.
 
         Raises:
-            ShardvizError: if the text is no timeline, or of a schema version that this shardviz does not know; or if a
-                field is missing or of another type than it should be, which the message names.
+            ShardvizError: if the text is no timeline, has an unknown schema version, or has a field that is missing or
+                of the wrong type, which the message names.
         """
         data = read_versioned(text, "timeline", SCHEMA_VERSION)
         try:
@@ -246,20 +243,20 @@ class Timeline(Displayed):
 
 
 def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Timeline:
-    """The step of a report as it would run on a machine.
+    """Return the timeline of a report's step on a machine.
 
     Args:
-        report: of any level that has a program: compiled for this machine, its optimised program is walked in the
-            compiler's own schedule; else the partitioned program, or what Shardy propagated, in the program's order.
-        target: the machine, as `cost` takes it; the report's own if not given.
+        report: of any level with a program. If compiled for this machine, its optimised program is walked in the
+            compiler's own schedule; otherwise the partitioned or the propagated program is walked in its own order.
+        target: the machine, as for `cost`; the report's own if not given.
 
     Returns:
         The timeline.
 
     Raises:
         MeshError: if the machine has another number of devices than the report's mesh.
-        TargetError: if there is no such machine, or it has no speed (`cpu`).
-        ShardvizError: if `report` is no report, or it has no program to walk.
+        TargetError: for an unknown machine, or one without a known speed (`cpu`).
+        ShardvizError: if `report` is not a report, or has no program to walk.
 
     Examples:
         >>> import shardviz as sv
@@ -316,12 +313,12 @@ class TimedProgram:
 
     @cached_property
     def products(self) -> float:
-        """Seconds of matrix products on one device in a step, whatever goes on beside them."""
+        """Seconds of matrix products on one device in a step, overlap ignored."""
         return sum(times * task.products for task, times in each_task(self.tasks))
 
     @cached_property
     def traffic(self) -> float:
-        """Seconds of reading and writing main memory on one device in a step, whatever goes on beside it."""
+        """Seconds of main memory traffic on one device in a step, overlap ignored."""
         return sum(times * task.hbm for task, times in each_task(self.tasks))
 
     @property
@@ -330,7 +327,7 @@ class TimedProgram:
         return self.traffic * self.timing.bandwidth
 
     def lost(self, change: Change) -> float:
-        """Seconds by which the step is shorter with other times, walked again, so that overlap counts."""
+        """Return the seconds by which the step is shorter with other times, from a new walk, so that overlap counts."""
         return max(0.0, self.seconds - Walk(_changed(self.tasks, change), events=False).now)
 
     @property
@@ -345,7 +342,7 @@ class TimedProgram:
 
 
 def timed_program(report: ReportRecord, place: Placement) -> TimedProgram | None:
-    """A report's program with its times on a machine; None where the report has none."""
+    """Return a report's program with its times on a machine; None if the report has none."""
     entries, collectives = report.schedule, {c.name: c for c in report.collectives}
     own = report.level == "compiled" and report.target == place.machine.text
     if own:
@@ -364,7 +361,7 @@ def timed_program(report: ReportRecord, place: Placement) -> TimedProgram | None
 
 
 def each_task(tasks: Iterable[Task], times: int = 1) -> Iterator[tuple[Task, int]]:
-    """Each task that is no loop, with how often it runs in a step."""
+    """Yield each task that is no loop, with its number of runs in a step."""
     for task in tasks:
         if task.kind == "loop":
             yield from each_task(task.body, times * task.trips)
@@ -393,26 +390,26 @@ def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[s
 
 
 def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
-    """What is held over a walk; None where the schedule does not say."""
+    """Return the memory in use during a walk; None if the schedule does not know it."""
     if not walk.alive:
         return None
     report, machine = timed.report, timed.timing.place.machine
     chip, has, zeros = machine.chip, memory_of(machine), dict[str, float]()
     plan = None if timed.schedule == "listed" else report.memory
     if plan is None:
-        standing = sum(value.bytes_per_device or 0.0 for value in on_device(report.arguments))
+        constant_bytes = sum(value.bytes_per_device or 0.0 for value in on_device(report.arguments))
         zeros = zeros_of(report.collectives, machine)
         rests_on = (
             f"estimated at level {report.level}: each array is held from where it is written until it is read last"
         )
     else:
-        standing = float(plan.arguments + plan.outputs - plan.aliased + plan.constants)
+        constant_bytes = float(plan.arguments + plan.outputs - plan.aliased + plan.constants)
         rests_on = f"the buffer assignment of the compiler for {report.target}"
-    changes = [(0.0, standing)]
+    changes = [(0.0, constant_bytes)]
     for begin, entry in walk.alive:
         alive = alive_in(entry, has, zeros)
-        if standing + alive != changes[-1][1]:
-            changes.append((begin, standing + alive))
+        if constant_bytes + alive != changes[-1][1]:
+            changes.append((begin, constant_bytes + alive))
     begins, held = zip(*changes, strict=True)
     usable, peak = chip.hbm_usable_bytes or chip.hbm_bytes, max(held)
     beside = []
@@ -428,7 +425,7 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
     return HeldMemory(
         begins=begins,
         bytes=held,
-        standing=standing,
+        constant_bytes=constant_bytes,
         usable=usable and usable / chip.devices_per_chip,
         rests_on=rests_on,
         beside=tuple(beside),
@@ -468,7 +465,7 @@ def _exposed(events: Iterable[Event]) -> tuple[Exposed, ...]:
 
 
 def _critical(timed: TimedProgram, events: Sequence[Event]) -> tuple[Critical, ...]:
-    """The step walked again for each thing that could be infinitely fast."""
+    """Return the effects on the step if one thing were infinitely fast, from a new walk for each."""
     timing = timed.timing
     spent = summed((e.source, e.total) for e in events if e.source is not None and e.lane in (COMPUTE, WAITS))
 
@@ -493,12 +490,12 @@ def _critical(timed: TimedProgram, events: Sequence[Event]) -> tuple[Critical, .
 
 
 def no_products(task: Task) -> dict[str, float]:
-    """What of a task is otherwise if products take no time."""
+    """Return the changes of a task if products took no time."""
     return {"products": 0.0} if task.products else {}
 
 
 def no_traffic(task: Task) -> dict[str, float]:
-    """What of a task is otherwise if main memory takes no time."""
+    """Return the changes of a task if main memory took no time."""
     return {"hbm": 0.0} if task.hbm else {}
 
 

@@ -36,14 +36,14 @@ _FEATURES, _LEAST_FEATURES = 128, 8
 
 
 def runs_as_sum(kind: str, size: int, machine: Machine) -> bool:
-    """Whether a TPU's compiler has a reduce-scatter or an all-gather over groups of so many devices run as an
-    all-reduce, of which a slice is kept or to which each device gives its shard among zeros.
+    """Whether a TPU's compiler runs a reduce-scatter or an all-gather over groups of this size as an all-reduce. It
+    then keeps a slice of the sum, or sums shards that are padded with zeros.
 
-    So it does, without flags, where a group is all chips of a slice: with a reduce-scatter where the slice has three
-    sides, or two of the same length from 4 on; with an all-gather where it has three from 4 on. On tpu7x, whose chips
-    are two devices, reduce-scatters run as they are, on the sparse cores. Over some of the chips it mostly does not.
-    This was tried on 31 slices of v2 to tpu7x, with float32 and bfloat16, of 4 MB to 2 GB, with libtpu 0.0.42 (one
-    differed: bfloat16 on v3:4x8); a test tries some again.
+    Without flags it does so if a group is all chips of a slice. For a reduce-scatter, the slice must have three sides,
+    or two equal sides of 4 or more; for an all-gather, three sides of 4 or more. On tpu7x, whose chips are two devices,
+    reduce-scatters stay as they are, on the sparse cores. Over some of the chips the compiler mostly keeps the
+    collective. This was tried on 31 slices of v2 to tpu7x, with float32 and bfloat16, of 4 MB to 2 GB, with libtpu
+    0.0.42 (one differed: bfloat16 on v3:4x8); a test tries some of them again.
     """
     chip, sides = machine.chip, machine.topology
     if chip.kind != "tpu" or size * machine.num_slices != machine.size:
@@ -60,8 +60,8 @@ class Timing:
     each collective that was timed as the chip runs it."""
 
     def __init__(self, place: Placement, collectives: Mapping[str, Collective], *, listed: bool = False):
-        """`collectives` are those that schedules name. `listed`: schedules are the program's own order, in which a chip
-        waits for what its compiler would not run beside other work."""
+        """Prepare the times of a program. `collectives` are those that its schedule names. `listed` is whether the
+        schedule is the program's own order, in which a chip waits for work that its compiler would not overlap."""
         self.place, self.collectives = place, collectives
         self.chip = place.machine.chip
         self._beside = _BESIDE.get(self.chip.name, _BESIDE.get(self.chip.kind)) if listed else None
@@ -77,13 +77,14 @@ class Timing:
         return tuple(task for entry in entries for task in self._tasks(entry, combined))
 
     def slowest_slice(self, seconds: float) -> tuple[Task, ...]:
-        """What a step of so many seconds over several slices waits for the slowest of them (`slice_wait`)."""
+        """Return the seconds that a step over several slices waits for the slowest of them (`slice_wait`)."""
         wait = (self.chip.slice_wait or 0.0) * math.log2(self.place.machine.num_slices) * seconds
         begin = Task("begin", "slowest slice", lanes=(SLICES,), seconds=wait, what="the slowest slice")
         return begin, Task("end", begin.name)
 
     def _tasks(self, entry: Scheduled, combined: dict[Any, Collective]) -> Iterator[Task]:
-        """An entry, unless only TPUs do it; of a collective for which the chip waits where it begins, its end too."""
+        """Yield the task of an entry, unless only TPUs run it; for a collective that the chip waits for at once, also
+        its end."""
         if entry.padding_bytes and not entry.hbm_bytes and self.chip.kind != "tpu":
             return
         yield self._task(entry, combined)
@@ -139,7 +140,7 @@ class Timing:
         return flops * self.chip.devices_per_chip / self.chip.flops(dtype) if flops else 0.0
 
     def fill(self, entry: Scheduled) -> float:
-        """The share that work fills of whole tiles: of a TPU's matrix unit, or of features as cuDNN takes them."""
+        """Return the share of full tiles that work fills: of a TPU's matrix unit, or of features for cuDNN."""
         tile, side = self.chip.matrix_unit, entry.side
         if self.chip.kind != "tpu":
             tile, side = (_FEATURES, max(side, _LEAST_FEATURES)) if entry.kernel == "convolution" else (None, side)
@@ -153,7 +154,7 @@ class Timing:
         return moved * self.chip.devices_per_chip / rate
 
     def _between(self, entry: Scheduled) -> float:
-        """Seconds of a transfer between all slices, by the formulas of `stages`."""
+        """Return the seconds of a transfer between all slices, by the formulas of `stages`."""
         rate, slices = self.chip.dcn_bytes_per_s, self.place.machine.num_slices
         times = {"ALL_REDUCE": 2 * (slices - 1) / slices, "REDUCE_SCATTER": (slices - 1) / slices}
         times |= {"ALL_GATHER": slices - 1.0, "ALL_TO_ALL": (slices - 1) / slices}
@@ -164,7 +165,7 @@ class Timing:
         return entry.sent_bytes * times[entry.between] * self.chip.devices_per_chip / rate
 
     def _as_run(self, entry: Scheduled) -> Collective | None:
-        """The collective as the chip's compiler has it run."""
+        """Return the collective as the chip's compiler runs it."""
         one = self.collectives.get(entry.collective)
         if one is not None and entry.slices > 1 and entry.slices == one.group_size:
             one = dataclasses.replace(one, kind="reduce-scatter")
@@ -180,8 +181,8 @@ class Timing:
         return one
 
     def _together(self, entry: Scheduled, one: Collective, combined: dict[Any, Collective]) -> float:
-        """Seconds that an all-reduce comes to on top of those with which a TPU's compiler makes it one: over the same
-        devices, of one element type, and none needs another. Many small ones so take their hops once."""
+        """Return the seconds that an all-reduce adds to the all-reduces that a TPU's compiler merges it with: over the
+        same devices, of one element type, independent of each other. So many small ones pay for their hops once."""
         key = one.axes, one.groups, one.dtype, entry.sums_before
         before = combined.get(key)
         if before is not None:
@@ -192,7 +193,7 @@ class Timing:
         return self._timed(entry.collective, one)[0] - earlier
 
     def _timed(self, name: str, collective: Collective | None) -> tuple[float, tuple[str, ...], str]:
-        """Seconds, lanes and bound of a collective."""
+        """Return the seconds, lanes and bound of a collective."""
         if collective is None:
             self._note(f"the report has no collective {name}: taken as 0 seconds")
             return 0.0, _UNKNOWN, ""
@@ -204,7 +205,7 @@ class Timing:
         return time.seconds, self._links(collective), time.bound
 
     def _links(self, collective: Collective) -> tuple[str, ...]:
-        """The lanes that it takes."""
+        """Return the lanes that a collective uses."""
         mesh = self.place.mesh
         axes = mesh.names if collective.axes is None else dict.fromkeys(map(axis_name, collective.axes))
         axes = [axis for axis in axes if mesh.shape[axis] > 1]
@@ -222,7 +223,8 @@ class Timing:
         return tuple(lanes)
 
     def _way(self, permute: Collective) -> tuple[str, str] | None:
-        """The one mesh axis along which a permute sends, and which way round most go; None where there is no one."""
+        """Return the mesh axis along which a permute sends, and the direction of most messages; None if there is no
+        single axis."""
         if permute.axes is None or len(permute.axes) != 1 or not permute.groups.startswith("{{"):
             return None
         axis, mesh = axis_name(permute.axes[0]), self.place.mesh
@@ -237,7 +239,7 @@ class Timing:
 
 
 def _bound(task: Task) -> str:
-    """What takes most of a task's time."""
+    """Return the longest part of a task's time."""
     if task.launch > max(task.products, task.hbm):
         return "launch"
     return "FLOPs" if task.products >= task.hbm else "HBM"

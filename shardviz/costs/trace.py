@@ -1,8 +1,7 @@
-"""A timeline in the Trace Event format, which Perfetto and Chrome (`chrome://tracing`) read.
+"""A timeline in the Trace Event format, for Perfetto and Chrome (`chrome://tracing`).
 
-A lane is a thread, an event a complete event (`"ph": "X"`) in microseconds, the memory that is held a counter (`"C"`).
-Loops stay folded: one trip is there, and behind it on a lane of its own how many more are like it, with the room that
-they take.
+A lane is a thread, an event a complete event (`"ph": "X"`) in microseconds, and the memory in use a counter (`"C"`).
+Loops stay folded: one trip is shown, and a separate lane has the number of the other trips and their time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _NAMES = {"FLOPs": "thread_state_running", "HBM": "thread_state_runnable", "host
 
 
 def trace_of(timeline: Any) -> dict[str, Any]:
-    """The trace of a `Timeline`, to be written as JSON."""
+    """Return a `Timeline`'s trace as plain data for JSON."""
     lanes = list(dict.fromkeys([*(lane.name for lane in timeline.lanes), *(e.lane for e in timeline.events)]))
     threads = {name: number for number, name in enumerate(lanes, 1)}
     rows: list[dict[str, Any]] = [_named("process_name", 0, f"{timeline.program} on {timeline.target}, one device")]

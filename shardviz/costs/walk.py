@@ -1,9 +1,9 @@
-"""The walk of a schedule with its times: what is under way when, on which lane, and what the chip waits for.
+"""A walk of a schedule with its times: what runs when, on which lane, and what the chip waits for.
 
-The chip does one piece of work after the other, in the schedule's order. What is begun goes on beside it: on lanes of
-links behind what was begun there before, or as a copy within main memory, in the bandwidth that the work leaves. Of a
-loop trips are walked until one begins in the state in which the one before it began, mostly the second; the rest is
-like it, and is multiplied.
+The chip does one piece of work after the other, in the schedule's order. Other operations overlap: a collective on
+lanes of links, after earlier ones on these lanes; or a copy within main memory, in the bandwidth that the work leaves.
+Trips of a loop are walked until one begins in the same state as the previous one, usually the second. The remaining
+trips are equal to it and are multiplied.
 
 >>> layer = (Task("begin", "gather", lanes=("ICI",), seconds=2.0), Task("work", "dot", products=3.0),
 ...          Task("end", "gather"), Task("begin", "sum", lanes=("ICI",), seconds=1.0), Task("end", "sum"))
@@ -36,7 +36,7 @@ _ALIKE = 1e-9
 
 @dataclass(slots=True)
 class _Span:
-    """When what was begun has its links, and behind what it got them, if it had to wait for that."""
+    """The time in which an operation has its links, and the operation that it had to wait for, if any."""
 
     task: Task
     begin: float
@@ -78,8 +78,8 @@ class Walk:
     wanted."""
 
     def __init__(self, tasks: Sequence[Task], *, events: bool = True):
-        """Walks a schedule. Of a loop of which no two trips begin alike, some are walked one by one; the rest is taken
-        to be like the last."""
+        """Walk a schedule. If no two trips of a loop begin in the same state, some are walked and the others are taken
+        to equal the last."""
         self.now, self.events, self.alive = 0.0, list[list[Any]](), list[tuple[float, Scheduled]]()
         self._noted = events
         self._free: dict[str, float] = {}  # a lane of links → when it has nothing more to do
@@ -147,7 +147,7 @@ class Walk:
         self.now += wait
 
     def _note_wait(self, task: Task, end: float) -> None:
-        """Notes a wait; as long as something else has the links that a task waits for, the wait is for that."""
+        """Record a wait. While another operation has the links that a task needs, the wait is for that operation."""
         span, parts = self._spans.get(task.name), []
         while span is not None and span.ahead is not None and span.begin > self.now:
             parts.append((span.task, span.begin, end))
@@ -157,7 +157,7 @@ class Walk:
             self._note(waited, WAITS, begin, until - begin)
 
     def _copy(self, begin: float, end: float, share: float) -> None:
-        """Goes on with the copies while a share of HBM's bandwidth is free."""
+        """Advance the copies while a share of HBM's bandwidth is free."""
         now = begin
         while self._copies and share > _ALIKE and (now < end or not self._copies[0][1]):
             copy = self._copies[0]
@@ -174,7 +174,7 @@ class Walk:
             self._copies.popleft()
 
     def _state(self) -> dict[Any, float]:
-        """What is under way, for how long yet, and of copies since when."""
+        """Return the running operations with their remaining seconds, and the copies with their begin."""
         under_way = {name: at - self.now for of in (self._free, self._ends) for name, at in of.items() if at > self.now}
         for place, (_, left, begun) in enumerate(self._copies):
             under_way |= {place: left} if begun is None else {place: left, ("begun", place): self.now - begun}
@@ -192,7 +192,7 @@ class Walk:
         return None
 
     def _repeat(self, loop: Task, times: int, length: float, mark: int) -> None:
-        """So many trips more like the last one, whose events are those from `mark` on."""
+        """Add further trips equal to the last one, whose events are those from `mark` on."""
         for event in self.events[mark:]:
             event[4] *= times + 1
         more = times * length

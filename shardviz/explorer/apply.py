@@ -26,7 +26,7 @@ from shardviz.explorer.compile_loop import CompileLoop, CompileTask
 from shardviz.explorer.logical import sharded_places
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
-from shardviz.explorer.snapshot import Asked, History, Offers, Snapshot, UndoStep
+from shardviz.explorer.snapshot import Asked, History, Snapshot, TriedPresets, UndoStep
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.records.report import values_of
 from shardviz.tracing.intermediates import as_propagated
@@ -146,17 +146,17 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
                 return _undo_or_redo(now, isinstance(edit, e.Undo), ask)
             case e.SetTarget(target):
                 return _to_step(now, UndoStep(now.plan, read(target, now.report.mesh)), ask)
-            case e.TakeWay(place):
-                if not 0 <= place < len(now.ways):
+            case e.TakeAlternative(place):
+                if not 0 <= place < len(now.alternatives):
                     raise ShardvizError("this alternative is out of date: the last edit was not the refused one")
-                wanted = now.ways[place].plan
+                wanted = now.alternatives[place].plan
                 return _to_step(now, UndoStep(wanted, now.machine.machine), ask)
             case e.TakeFix(action):
                 return _take_fix(now, action, ask)
-            case e.TakeOffer(offer):
-                return _take_preset(now, offer, ask)
+            case e.TakePreset(preset):
+                return _take_preset(now, preset, ask)
             case e.Dismiss():
-                return Applied(replace(now, error=None, ways=(), offers=now.offers.dismissed))
+                return Applied(replace(now, error=None, alternatives=(), presets=now.presets.dismissed))
             case e.CardEdit():
                 return _to_deck(now, _deck(now, edit, ask), ask)
             case e.PlanEdit():
@@ -192,7 +192,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
             if spec is None:
                 return plan.unconstrain(what, line=at)
             return plan.constrain(what, read_spec(spec, name) or Spec(), line=at)
-        case e.CutDimension(name, axes):
+        case e.ShardDimension(name, axes):
             if now.logical.found is None:
                 raise ShardvizError("the logical dimensions are not known yet")
             dimension = now.logical.found.named(name)
@@ -252,7 +252,7 @@ def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any
 
 def _with_dim(now: Snapshot, edit: e.SetDim) -> Spec:
     spec = spec_of(now, edit)
-    return _recut(spec, (edit.axes if d == edit.dimension else entry for d, entry in enumerate(spec.dims)))
+    return _with_axes(spec, (edit.axes if d == edit.dimension else entry for d, entry in enumerate(spec.dims)))
 
 
 def _moved(now: Snapshot, edit: e.MoveAxis) -> Spec:
@@ -261,10 +261,10 @@ def _moved(now: Snapshot, edit: e.MoveAxis) -> Spec:
     dims = [[a for a in entry if axis_name(a) != edit.axis] for entry in spec.dims]
     entry = dims[edit.dimension]
     entry.insert(len(entry) if edit.place is None else edit.place, edit.axis)
-    return _recut(spec, dims)
+    return _with_axes(spec, dims)
 
 
-def _recut(spec: Spec, dims: Iterable[Iterable[Axis]]) -> Spec:
+def _with_axes(spec: Spec, dims: Iterable[Iterable[Axis]]) -> Spec:
     """Return `spec` with other dimensions; axes that shard are removed from `reduced`."""
     new = replace(spec, dims=tuple(map(tuple, dims)))
     return replace(new, reduced=tuple(a for a in spec.reduced if axis_name(a) not in map(axis_name, new.axes)))
@@ -298,7 +298,7 @@ def twins(now: Snapshot, name: str, layers: bool = False) -> tuple[Role, ...]:
 def _to_step(now: Snapshot, step: UndoStep, ask: Answers, always: bool = False) -> Applied:
     results = ask.of_step(now, step, always)
     if results is None:
-        return Applied(replace(now, error=None, ways=()))
+        return Applied(replace(now, error=None, alternatives=()))
     deck = _on_machine(now, results, ask) if step.plan == now.plan else now.deck.edited(step.plan, results)
     return _at_card(now, deck, now.history.after(now.here), ask)
 
@@ -310,7 +310,7 @@ def _undo_or_redo(now: Snapshot, back: bool, ask: Answers) -> Applied:
     step = steps[0]
     results = ask.of_step(now, step, always=True)
     if results is None:
-        return Applied(replace(now, error=None, ways=()))
+        return Applied(replace(now, error=None, alternatives=()))
     if step.plan == now.plan and step.at == now.deck.at:
         deck = _on_machine(now, results, ask)
     else:
@@ -329,7 +329,7 @@ def _to_deck(now: Snapshot, deck: Deck, ask: Answers) -> Applied:
     """Return the snapshot with a new deck, at the plan of its open card."""
     card = deck.now
     if card.plan == now.plan:
-        return Applied(replace(now, deck=deck.with_results(now.results), error=None, ways=()))
+        return Applied(replace(now, deck=deck.with_results(now.results), error=None, alternatives=()))
     results = ask.on(card.plan, card.results, card.results.machine)
     return _at_card(now, deck.with_results(results), now.history.after(now.here), ask)
 
@@ -365,12 +365,12 @@ def _deck(now: Snapshot, edit: e.CardEdit, ask: Answers) -> Deck:
 
 
 def _take_preset(now: Snapshot, name: str, ask: Answers) -> Applied:
-    offer = next((o for o in now.offers.items if o.name == name), None)
-    if offer is None or offer.results is None:
-        raise ShardvizError(f"there is no offer {name!r} that could be taken")
-    deck, card = now.deck.added(offer.plan, offer.results, name=offer.name, note="a preset")
+    preset = next((o for o in now.presets.items if o.name == name), None)
+    if preset is None or preset.results is None:
+        raise ShardvizError(f"there is no preset {name!r} with results")
+    deck, card = now.deck.added(preset.plan, preset.results, name=preset.name, note="a preset")
     taken = _to_deck(now, deck.opened(card), ask)
-    closed = replace(taken.now, offers=replace(now.offers, open=False, busy=False))
+    closed = replace(taken.now, presets=replace(now.presets, open=False, busy=False))
     return replace(taken, now=closed, effects=(*taken.effects, ChoreEffect("presets", begins=False)))
 
 
@@ -391,24 +391,24 @@ def _other_edit(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     def updated(*effects: Effect, **parts: Any) -> Applied:
         return Applied(replace(now, **parts), effects)
 
-    offers = now.offers
+    presets = now.presets
     match edit:
-        case e.OfferPresets():
-            opened = replace(offers, items=(), open=True, busy=True, trouble="")
-            return updated(ChoreEffect("presets"), offers=opened)
-        case e.CloseOffers():
-            return updated(ChoreEffect("presets", begins=False), offers=replace(offers, open=False, busy=False))
-        case e.FindBest() if now.machine.machine.chip.kind == "cpu":
+        case e.TryPresets():
+            opened = replace(presets, items=(), open=True, busy=True, trouble="")
+            return updated(ChoreEffect("presets"), presets=opened)
+        case e.ClosePresets():
+            return updated(ChoreEffect("presets", begins=False), presets=replace(presets, open=False, busy=False))
+        case e.BeginSearch() if now.machine.machine.chip.kind == "cpu":
             trouble = "choose a machine first: the best plan is the one with the shortest step on a machine"
             return updated(
                 ChoreEffect("search", begins=False),
-                offers=Offers(offers.items, offers.open, offers.busy, trouble=trouble),
+                presets=TriedPresets(presets.items, presets.open, presets.busy, trouble=trouble),
             )
-        case e.FindBest():
-            searching = replace(offers, progress="looking for what can be sharded", best="", share=0.0, trouble="")
-            return updated(ChoreEffect("search"), offers=searching)
-        case e.StopFinding():
-            return updated(ChoreEffect("search", begins=False), offers=replace(offers, share=None))
+        case e.BeginSearch():
+            searching = replace(presets, progress="looking for what can be sharded", best="", share=0.0, trouble="")
+            return updated(ChoreEffect("search"), presets=searching)
+        case e.StopSearch():
+            return updated(ChoreEffect("search", begins=False), presets=replace(presets, share=None))
         case e.TryFixes():
             return updated(ChoreEffect("fix"))
         case e.AskWhy(name, axis):
@@ -457,7 +457,7 @@ def refused(
         wanted: the refused plan, for which alternatives are offered.
     """
     axis = subject if place == "mesh" else None
-    ways = () if wanted is None else changes.alternatives(ask.program, wanted, now.bound)
+    alternatives = () if wanted is None else changes.alternatives(ask.program, wanted, now.bound)
     named = getattr(error, "argument", None)
     words = _error_data(error, place, error.__cause__) | {
         "message": str(error),
@@ -465,9 +465,9 @@ def refused(
         "axis": axis,
         "subject": subject,
         "dimension": getattr(error, "dimension", None) if named else dimension,
-        "ways": [{"text": way.text, "tip": way.tip} for way in ways],
+        "alternatives": [{"text": alternative.text, "tip": alternative.tip} for alternative in alternatives],
     }
-    return replace(now, error=words, ways=ways)
+    return replace(now, error=words, alternatives=alternatives)
 
 
 def internal(error: BaseException) -> dict[str, Any]:
@@ -479,7 +479,7 @@ def internal(error: BaseException) -> dict[str, Any]:
 def _error_data(error: BaseException, place: str, cause: BaseException | None) -> dict[str, Any]:
     return {
         **dict.fromkeys(("argument", "axis", "subject", "dimension")),
-        "ways": [],
+        "alternatives": [],
         "place": place,
         "kind": type(error).__name__,
         "detail": "".join(traceback.format_exception(cause)) if cause else "",

@@ -31,7 +31,7 @@ from shardviz.explorer.apply import Answers
 from shardviz.explorer.compile_loop import Inbox
 from shardviz.explorer.logical import MOST_AT_ONCE, Logical
 from shardviz.explorer.selection import counterpart
-from shardviz.explorer.snapshot import Asked, Offer, Snapshot, Timelines, TriedFixes, merged_offers
+from shardviz.explorer.snapshot import Asked, Snapshot, Timelines, TriedFixes, TriedPreset, merged_presets
 from shardviz.explorer.texts import Stages
 from shardviz.judge.report import Report
 from shardviz.plan.plan import Plan
@@ -215,8 +215,8 @@ class Background:
 
     # Presets, the search, fixes.
 
-    def _offers(self, **parts: Any) -> None:
-        self._board.put(offers=replace(self._board.now.offers, **parts))
+    def _presets(self, **parts: Any) -> None:
+        self._board.put(presets=replace(self._board.now.presets, **parts))
 
     def _try_presets(self) -> Steps:
         ask, now = self._board.asking, self._board.now
@@ -225,31 +225,31 @@ class Background:
             varied = of_variant(ask.program, variant) if variant else ask.program
             presets = list(varied._untried_presets(now.plan.mesh))
         except ShardvizError as error:
-            self._offers(busy=False, trouble=str(error))
+            self._presets(busy=False, trouble=str(error))
             return
-        tried: dict[str, Offer] = {}
+        tried: dict[str, TriedPreset] = {}
         for preset in presets:
             yield
             plan = preset.plan.with_options(now.plan.options)._replace(variant=variant)
-            offer = Offer(name=preset.name, text=preset.text, plan=plan)
+            trial = TriedPreset(name=preset.name, text=preset.text, plan=plan)
             try:
                 results = ask.results(plan, self._board.now.machine)
                 report = results.reports["propagated"]
                 if why := preset.broken(report):
-                    offer = replace(offer, trouble=f"not offered: {why}")
+                    trial = replace(trial, trouble=f"not offered: {why}")
                 else:
-                    offer = replace(offer, results=results)
+                    trial = replace(trial, results=results)
             except ShardvizError as error:
-                offer = replace(offer, trouble=str(error))
-            tried[offer.name] = min(offer, tried.get(offer.name, offer), key=lambda o: o.rank)
-            self._offers(items=tuple(sorted(merged_offers(tried.values()), key=lambda o: o.rank)))
-        yield from self._confirm(list(self._board.now.offers.items))
-        self._offers(busy=False)
+                trial = replace(trial, trouble=str(error))
+            tried[trial.name] = min(trial, tried.get(trial.name, trial), key=lambda o: o.rank)
+            self._presets(items=tuple(sorted(merged_presets(tried.values()), key=lambda o: o.rank)))
+        yield from self._confirm(list(self._board.now.presets.items))
+        self._presets(busy=False)
 
-    def _confirm(self, offers: list[Offer]) -> Steps:
+    def _confirm(self, presets: list[TriedPreset]) -> Steps:
         """Partition the first preset before it is shown as the best, and reorder if its rank changes."""
         ask, machine = self._board.asking, self._board.now.machine
-        while offers and (first := offers[0]).results is not None:
+        while presets and (first := presets[0]).results is not None:
             if (
                 first.results.level != "propagated"
                 or first.results.cost() is None
@@ -263,14 +263,14 @@ class Background:
                     yield WAITING
                 results = first.results.with_report(job.result())
                 ask.keep(first.plan, results)
-                offers[0] = replace(first, results=results)
+                presets[0] = replace(first, results=results)
             except ShardvizError as error:
-                offers[0] = replace(first, results=None, trouble=f"not confirmed: {error}")
+                presets[0] = replace(first, results=None, trouble=f"not confirmed: {error}")
             finally:
                 if job is not None:
                     job.stop()
-            offers.sort(key=lambda o: o.rank)
-            self._offers(items=tuple(offers))
+            presets.sort(key=lambda o: o.rank)
+            self._presets(items=tuple(presets))
 
     def _search(self) -> Steps:
         now, best, state = self._board.now, None, None
@@ -281,17 +281,17 @@ class Background:
                     best = state.best
                     self._show(state, best)
                 share = min(1.0, state.seconds / SEARCH_SECONDS)
-                self._offers(progress=f"{plural(len(state.tried), 'plan')} tried", share=share)
+                self._presets(progress=f"{plural(len(state.tried), 'plan')} tried", share=share)
                 yield
             if state is not None and state.best is not None:
                 self._show(state, state.best)  # adds the alternatives of each decision
         except ShardvizError as error:
-            self._offers(progress="", share=None, trouble=str(error))
+            self._presets(progress="", share=None, trouble=str(error))
             return
         if not self._card:
             tried = 0 if state is None else len(state.tried)
-            self._offers(progress="", trouble=f"{plural(tried, 'plan')} tried, and none could be scored")
-        self._offers(share=None)
+            self._presets(progress="", trouble=f"{plural(tried, 'plan')} tried, and none could be scored")
+        self._presets(share=None)
 
     def _show(self, state: Search, best: Finalist) -> None:
         """Make the search's best plan a card. It replaces the search's earlier card, unless that card is open."""
@@ -302,7 +302,7 @@ class Background:
             deck, self._card = deck.added(best.plan, results, name=FOUND, note=note)
         why = (best.text, *map(_words, state.why_not[:_MOST_WHY]))
         self._board.put(deck=deck.filled(self._card, best.plan, results, note=note, why=why))
-        self._offers(best=self._card)
+        self._presets(best=self._card)
 
     def _fix(self) -> Steps:
         now, due = self._board.now, 0.0

@@ -115,7 +115,7 @@ class ConstrainValue(PlanEdit, frozen=True, tag="constrain"):
     line: Text | None = None
 
 
-class CutDimension(PlanEdit, frozen=True):
+class ShardDimension(PlanEdit, frozen=True):
     """Shard a logical dimension in all its arrays along exactly these mesh axes; see `Plan.with_dimension`."""
 
     refused_at: ClassVar[str] = "dimension"
@@ -239,8 +239,8 @@ class SetPlan(PlanEdit, frozen=True):
     plan: Any
 
 
-class TakeWay(_Edit, frozen=True):
-    """Take one of the `ways` offered for the last refused edit, by its position."""
+class TakeAlternative(_Edit, frozen=True):
+    """Take one of the `alternatives` for the last refused edit, by its position."""
 
     place: Whole
 
@@ -303,10 +303,10 @@ class CompareWith(CardEdit, frozen=True):
     card: Text
 
 
-class TakeOffer(CardEdit, frozen=True):
+class TakePreset(CardEdit, frozen=True):
     """Add a preset as a card and open it."""
 
-    offer: Text
+    preset: Text
 
 
 class TakeFix(_Edit, frozen=True):
@@ -315,19 +315,19 @@ class TakeFix(_Edit, frozen=True):
     action: Text
 
 
-class OfferPresets(_Edit, frozen=True):
+class TryPresets(_Edit, frozen=True):
     """Try the presets on the plan's mesh and machine, and show them."""
 
 
-class CloseOffers(_Edit, frozen=True):
+class ClosePresets(_Edit, frozen=True):
     """Hide the presets, and stop trying them."""
 
 
-class FindBest(_Edit, frozen=True):
+class BeginSearch(_Edit, frozen=True):
     """Search for the best plan on the machine; the best one found so far is a card."""
 
 
-class StopFinding(_Edit, frozen=True):
+class StopSearch(_Edit, frozen=True):
     """Stop the search; its results stay."""
 
 
@@ -367,11 +367,11 @@ class Select(_Edit, frozen=True):
 
 
 PageEdit = (
-    SetSpec | SetDim | MoveAxis | SetMemory | ConstrainValue | CutDimension
+    SetSpec | SetDim | MoveAxis | SetMemory | ConstrainValue | ShardDimension
     | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions | SetOrder | ExchangeAxes
-    | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
-    | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeFix
-    | OfferPresets | CloseOffers | FindBest | StopFinding | TryFixes
+    | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeAlternative | Dismiss | Undo | Redo
+    | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakePreset | TakeFix
+    | TryPresets | ClosePresets | BeginSearch | StopSearch | TryFixes
     | AskWhy | CloseWhy | Stop | Recompile
 )  # fmt: skip
 """The edits that a page may send."""

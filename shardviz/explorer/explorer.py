@@ -138,7 +138,7 @@ class ExplorerState:
     busy: bool = _read("progress.busy")
     failure: dict[str, str] | None = _read("progress.failure")
     error: dict[str, Any] | None = _read("error")
-    ways: tuple[Alternative, ...] = _read("ways")
+    alternatives: tuple[Alternative, ...] = _read("alternatives")
     logical: Logical = _read("logical")
     remark: str = _read("selection.remark")
     deck: Deck = _read("deck")

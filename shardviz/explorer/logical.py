@@ -40,7 +40,7 @@ class Logical:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class DimensionSharding:
     """A logical dimension's sharding under a plan.
 
     Attributes:
@@ -59,11 +59,13 @@ class Cut:
     choices: tuple[AxisChoice, ...]
 
 
-def cuts(dimensions: Dimensions, bound: PlanRecord, arguments: Iterable[Value]) -> tuple[Cut, ...]:
+def dimension_shardings(
+    dimensions: Dimensions, bound: PlanRecord, arguments: Iterable[Value]
+) -> tuple[DimensionSharding, ...]:
     """Return the sharding of each logical dimension that arguments have: data dimensions first, stacked layers last."""
     values = {value.name: value for value in arguments}
-    all_cuts = (_dimension_cut(each, bound, values) for each in dimensions if each.arguments)
-    return tuple(sorted(all_cuts, key=lambda cut: (cut.dimension.stacked, not cut.dimension.of)))
+    every = (_dimension_sharding(each, bound, values) for each in dimensions if each.arguments)
+    return tuple(sorted(every, key=lambda each: (each.dimension.stacked, not each.dimension.of)))
 
 
 def sharded_places(dimension: Dimension, bound: PlanRecord) -> dict[str, int]:
@@ -76,14 +78,14 @@ def sharded_places(dimension: Dimension, bound: PlanRecord) -> dict[str, int]:
     }
 
 
-def _dimension_cut(dimension: Dimension, bound: PlanRecord, values: Mapping[str, Value]) -> Cut:
+def _dimension_sharding(dimension: Dimension, bound: PlanRecord, values: Mapping[str, Value]) -> DimensionSharding:
     places = dimension.chosen(sharded_places(dimension, bound))
     now = {m: bound.in_specs[m.path].dims[m.dimension] for m in places if m.role == "argument"}
     axes = Counter(now.values()).most_common(1)[0][0]
     sizes = {m: values[m.path].shape[m.dimension] for m in now}
     weights = {m: math.prod(values[m.path].shape) * itemsize(values[m.path].dtype) for m in now}
     otherwise = {m: other for m, other in now.items() if other != axes}
-    return Cut(
+    return DimensionSharding(
         dimension=dimension,
         axes=axes,
         otherwise=dict(sorted(otherwise.items(), key=lambda item: -weights[item[0]])),

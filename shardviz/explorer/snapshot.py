@@ -94,7 +94,7 @@ class History:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
+class TriedPreset:
     """A preset with a name and a sentence; its `results`, or the `trouble` that prevented them."""
 
     name: str
@@ -109,19 +109,19 @@ class Offer:
         return rank(None, None) if self.results is None else rank(self.results.report, self.results.cost())
 
 
-def merged_offers(offers: Iterable[Offer]) -> Iterator[Offer]:
+def merged_presets(presets: Iterable[TriedPreset]) -> Iterator[TriedPreset]:
     """Merge presets that lead to the same step: the first is kept and names the others."""
-    same: dict[Any, list[Offer]] = {}
-    for offer in offers:
-        key = offer.name if offer.results is None else step_of(offer.results.reports["propagated"])
-        same.setdefault(key, []).append(offer)
+    same: dict[Any, list[TriedPreset]] = {}
+    for preset in presets:
+        key = preset.name if preset.results is None else step_of(preset.results.reports["propagated"])
+        same.setdefault(key, []).append(preset)
     for first, *others in same.values():
         names = " and ".join(other.name for other in others)
         yield replace(first, text=f"{first.text} ({names}: the same step here)") if names else first
 
 
 @dataclass(frozen=True)
-class Offers:
+class TriedPresets:
     """The presets and the search.
 
     Attributes:
@@ -132,7 +132,7 @@ class Offers:
         trouble: why there are no presets, or no search.
     """
 
-    items: tuple[Offer, ...] = ()
+    items: tuple[TriedPreset, ...] = ()
     open: bool = False
     busy: bool = False
     progress: str = ""
@@ -141,7 +141,7 @@ class Offers:
     trouble: str = ""
 
     @property
-    def dismissed(self) -> Offers:
+    def dismissed(self) -> TriedPresets:
         """The same, without the words of a finished search."""
         return self if self.share is not None else replace(self, progress="", best="", trouble="")
 
@@ -210,7 +210,7 @@ class Snapshot:
         progress: the progress of the compile.
         selection: the selected value.
         history: the steps for undo and redo.
-        offers: the presets and the search.
+        presets: the presets and the search.
         tried_fixes: the fixes tried so far.
         why: the current question and its answer.
         stages: the plan's texts, while a view shows them.
@@ -218,8 +218,8 @@ class Snapshot:
         logical: the program's logical dimensions.
         error: a refused edit, or an internal error: `message`, `place` (`mesh`, `argument`, `output`, `value`,
             `dimension`, `rule`, `target`, `order`, `plan`, `card` or `internal`), `argument`, `dimension`, `axis`,
-            `subject` (the edited object), `kind`, `detail`, `ways`; None without an error.
-        ways: alternatives to the refused edit.
+            `subject` (the edited object), `kind`, `detail`, `alternatives`; None without an error.
+        alternatives: alternatives to the refused edit.
     """
 
     deck: Deck
@@ -228,14 +228,14 @@ class Snapshot:
     before: Mapping[str, Report] = field(default_factory=dict)
     changed: frozenset[str] = frozenset()
     history: History = field(default_factory=History)
-    offers: Offers = field(default_factory=Offers)
+    presets: TriedPresets = field(default_factory=TriedPresets)
     tried_fixes: TriedFixes = field(default_factory=TriedFixes)
     why: Asked = field(default_factory=Asked)
     stages: Mapping[Plan, Stages] = field(default_factory=dict)
     timelines: Timelines = field(default_factory=Timelines)
     logical: Logical = field(default_factory=Logical)
     error: dict[str, Any] | None = None
-    ways: tuple[Alternative, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -281,7 +281,7 @@ class Snapshot:
         before, results = self.results.reports, deck.now.results
         changed, selection = _changed(before, results), self.selection.carried(results.report)
         parts: dict[str, Any] = {"before": before, "changed": changed, "selection": selection}
-        return replace(self, deck=deck, history=history, error=None, ways=(), **parts)
+        return replace(self, deck=deck, history=history, error=None, alternatives=(), **parts)
 
     def new_since(self, before: Snapshot) -> frozenset[str]:
         """Return the names of the parts that changed, and `mesh` if the plan has another mesh."""
@@ -292,7 +292,7 @@ class Snapshot:
 
 _BY_VALUE = ("machine", "progress", "selection", "changed")  # rebuilt at every step, often equal
 PARTS = (
-    *("plan", "report", "cost", "deck", "history", "offers", "tried_fixes"),
+    *("plan", "report", "cost", "deck", "history", "presets", "tried_fixes"),
     *("why", "stages", "timelines", "logical", "error"),
     *_BY_VALUE,
 )

@@ -156,7 +156,7 @@ class Decoder:
         )
         return P(*(entry[0] if len(entry) == 1 else entry or None for entry in inside))
 
-    def cut(self, x: Any, *features: Any) -> Any:
+    def constrain(self, x: Any, *features: Any) -> Any:
         """Constrain activations, batch x sequence x features, to be sharded along batch and sequence."""
         return jax.lax.with_sharding_constraint(x, self.spec(_BATCH, "context", *features))
 
@@ -170,12 +170,12 @@ class Decoder:
             return checkpoint_name(local(q, k, v), "context")
         q = q / math.sqrt(self.shape.head_dim)
         kernel = _kernel(self)
-        cut = kernel.manual_sharding_spec(
+        queries = kernel.manual_sharding_spec(
             jax.sharding.NamedSharding(jax.sharding.get_abstract_mesh(), self.spec("tensor", "context"))
         )
         rows, whole = self.spec(_BATCH, "tensor", "context"), self.spec(_BATCH, "tensor")
 
-        @partial(jax.shard_map, in_specs=(cut, rows, whole, whole), out_specs=rows, check_vma=False)
+        @partial(jax.shard_map, in_specs=(queries, rows, whole, whole), out_specs=rows, check_vma=False)
         def run(kernel: Any, q: Any, k: Any, v: Any) -> Any:
             return jax.vmap(kernel)(q, k, v)
 
@@ -183,7 +183,7 @@ class Decoder:
 
     def block(self, x: Any, p: Mapping[str, Any]) -> Any:
         """Apply one layer."""
-        x = checkpoint_name(self.cut(x, "tensor"), "decoder_layer_input")
+        x = checkpoint_name(self.constrain(x, "tensor"), "decoder_layer_input")
         h = rms_norm(x, p["norm1"])
         if self.shape.fused:
             q, k, v = jnp.einsum("btd,dnhk->nbthk", h, p["qkv"])
@@ -191,14 +191,14 @@ class Decoder:
             q, k, v = (jnp.einsum("btd,dhk->bthk", h, p[name]) for name in ("query", "key", "value"))
         if not self.shape.positions:
             q, k = rotary(q), rotary(k)
-        q, k, v = (checkpoint_name(self.cut(x, "tensor"), name) for x, name in zip((q, k, v), _QKV, strict=True))
+        q, k, v = (checkpoint_name(self.constrain(x, "tensor"), name) for x, name in zip((q, k, v), _QKV, strict=True))
         a = jnp.einsum("bthk,hkd->btd", self.attend(q, k, v), p["out"])
-        a = checkpoint_name(self.cut(a, "tensor"), "out_proj")
+        a = checkpoint_name(self.constrain(a, "tensor"), "out_proj")
         if not self.shape.parallel:
             x, a = x + a, 0
             h = rms_norm(x, p["norm2"])
         wide = self.mixture(h, p) if self.shape.experts else self.feed_forward(h, p, "btd", "btf", "")
-        return x + a + self.cut(wide, "tensor")
+        return x + a + self.constrain(wide, "tensor")
 
     def feed_forward(self, h: Any, p: Mapping[str, Any], wide: str, inner: str, expert: str) -> Any:
         """Apply the feed-forward block to tokens, or to each expert's tokens; the letters are those of `einsum`."""
@@ -230,7 +230,7 @@ class Decoder:
         order = jnp.cumsum(chosen.sum(axis=2), axis=1) - 1
         share = (chosen * weight[..., None]).sum(axis=2)
         place = jax.nn.one_hot(jnp.where(chosen.sum(axis=2) > 0, order, -1), self.places, dtype=h.dtype)
-        away = self.at_experts(jnp.einsum("btd,btec->ebcd", h, self.cut(place)))
+        away = self.at_experts(jnp.einsum("btd,btec->ebcd", h, self.constrain(place)))
         away = self.at_experts(self.feed_forward(away, p, "ebcd", "ebcf", "e"))
         return jnp.einsum("ebcd,btec->btd", away, place * share.astype(h.dtype)[..., None])
 
@@ -250,12 +250,16 @@ class Decoder:
         """Return the features of every token after the last layer."""
         table = params["embedding"]
         one_hot = partial(jax.nn.one_hot, num_classes=self.shape.vocabulary, dtype=table.dtype)
-        x = jnp.einsum("btv,vd->btd", self.cut(one_hot(tokens), "tensor"), table) if self.one_hot else table[tokens]
+        x = (
+            jnp.einsum("btv,vd->btd", self.constrain(one_hot(tokens), "tensor"), table)
+            if self.one_hot
+            else table[tokens]
+        )
         if self.shape.positions:
             x = x + params["positions"][: self.sequence]
         block = jax.checkpoint(self.block, policy=self.policy, prevent_cse=self.unroll)
         x, _ = jax.lax.scan(
-            lambda x, p: (block(x, p), None), self.cut(x, "tensor"), params["layers"], unroll=self.unroll
+            lambda x, p: (block(x, p), None), self.constrain(x, "tensor"), params["layers"], unroll=self.unroll
         )
         return rms_norm(x, params["norm"])
 
@@ -266,7 +270,7 @@ class Decoder:
         x, targets = self.hidden(params, tokens), jnp.roll(tokens, -1, axis=1)
 
         def entropy(x: Any, targets: Any) -> Any:
-            logits = self.cut(jnp.einsum("btd,dv->btv", x, last), "tensor").astype(jnp.float32)
+            logits = self.constrain(jnp.einsum("btd,dv->btv", x, last), "tensor").astype(jnp.float32)
             correct = jnp.sum(logits * jax.nn.one_hot(targets, self.shape.vocabulary), axis=-1)
             return jnp.sum(jax.nn.logsumexp(logits, axis=-1) - correct)
 

@@ -1,7 +1,7 @@
-"""What is different between reports: in specs, collectives, FLOPs, memory and the step; matched by meaning.
+"""The differences between reports in specs, collectives, FLOPs, memory and the step.
 
-Collectives are matched by meaning (`changes`), values by their tree path, or by the line and the operation that make
-them. So a report of an older JAX, or of a function with a line more above, compares as a person would compare them.
+Collectives are matched by meaning (`changes`), values by tree path, or by line and operation. So reports of another JAX
+version, or of a function with an additional line above, can be compared.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from shardviz.records.values import SourceText
 
 @dataclass(frozen=True, kw_only=True)
 class ValueChange:
-    """An argument, output or intermediate that is sharded otherwise, or has another shape, element type or shard.
+    """An argument, output or intermediate with another sharding, shape, element type or shard size.
 
     Attributes:
         of: the name of the report that is compared with the baseline.
         role: `argument`, `output` or `intermediate`.
-        name: the tree path, or the variable or operation that an intermediate is.
-        before, after: the value in the baseline and in the other report; None where it has none.
+        name: the tree path; for an intermediate the variable or the operation.
+        before, after: the value in the baseline and in the other report; None if the report does not have it.
     """
 
     of: str
@@ -45,10 +45,9 @@ class ValueChange:
     after: Value | None
 
     @property
-    def cut(self) -> bool:
-        """Whether its spec, its shape or its element type differ, or it is there in one report only: more than the
-        bytes of a shard, which change with the mesh.
-        """
+    def changed(self) -> bool:
+        """Whether its spec, shape or element type differs, or only one report has it. A shard's bytes alone, which
+        change with the mesh, do not count."""
         if self.before is None or self.after is None:
             return True
         before, after = self.before, self.after
@@ -57,7 +56,7 @@ class ValueChange:
 
     @property
     def bytes(self) -> float:
-        """Bytes on one device, after less before."""
+        """Bytes on one device: after minus before."""
         return sum(sign * (v.bytes_per_device or 0.0) for sign, v in ((1, self.after), (-1, self.before)) if v)
 
 
@@ -68,10 +67,10 @@ class Amount:
     Attributes:
         of: the name of the report that is compared with the baseline.
         group: `work`, `collectives`, `memory` or `step`.
-        name: what it is.
+        name: the name of the number.
         unit: `FLOP`, `bytes`, `runs` or `s`.
-        before, after: the number in the baseline and in the other report; None where it is not known.
-        axes: the mesh axes that it is moved over, for those that are by axes.
+        before, after: the number in the baseline and in the other report; None if unknown.
+        axes: the mesh axes of the collectives, for numbers by axes.
     """
 
     of: str
@@ -84,22 +83,22 @@ class Amount:
 
     @property
     def difference(self) -> float | None:
-        """After less before; None where either is not known."""
+        """After minus before; None if either is unknown."""
         return None if self.before is None or self.after is None else self.after - self.before
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Comparison(Displayed):
-    """What is different between a baseline and one or more other reports, all of one level.
+    """The differences between a baseline and one or more other reports of the same level.
 
     Attributes:
-        names: of the reports, the baseline first.
-        level: of all.
-        meshes, targets: name → the report's; the machine that a step is timed on, where it is.
-        options: name → the compiler options of its plan.
-        values: every argument, output and intermediate that differs, shards of another size included.
-        collectives: collectives that differ, by meaning, the largest difference of bytes first.
-        amounts: FLOPs, bytes, memory and times of both, equal ones included.
+        names: the reports' names, the baseline first.
+        level: the level of all reports.
+        meshes, targets: report name → its mesh, and the machine that its step is timed on.
+        options: report name → its plan's compiler options.
+        values: every argument, output and intermediate that differs, including shards of another size.
+        collectives: collectives that differ, by meaning, largest difference of bytes first.
+        amounts: FLOPs, bytes, memory and times of both, including equal ones.
         notes: what cannot be compared, and why.
     """
 
@@ -120,7 +119,7 @@ class Comparison(Displayed):
     @property
     def specs(self) -> tuple[ValueChange, ...]:
         """The values whose spec, shape or element type differ, or that are in one report only."""
-        return tuple(v for v in self.values if v.cut)
+        return tuple(v for v in self.values if v.changed)
 
     @property
     def flops(self) -> tuple[Amount, ...]:
@@ -144,11 +143,11 @@ class Comparison(Displayed):
         return not (changed or self.values or self.collectives)
 
     def amount(self, name: str, of: str | None = None) -> Amount:
-        """A number of both reports.
+        """Return a number of both reports.
 
         Args:
             name: such as `FLOPs`, `operand bytes`, `temporaries` or `step`.
-            of: the name of the other report; the first that is compared if not given.
+            of: the name of the other report; the first one if not given.
 
         Raises:
             ShardvizError: if there is none of that name; the message lists them.
@@ -161,7 +160,8 @@ class Comparison(Displayed):
         raise ShardvizError(f"amount({name!r}, of={of!r}): there are {have or 'none of that report'}")
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The comparison as JSON text: names, level, and what differs; bytes, seconds and FLOPs on one device."""
+        """Return the comparison as JSON text: names, level, and the differences; bytes, seconds and FLOPs on one
+        device."""
         return json.dumps(
             {
                 "shardviz_comparison": 1,
@@ -194,7 +194,7 @@ class Comparison(Displayed):
 
 
 def compare_reports(*what: Any, target: str | Machine | None = None) -> Comparison:
-    """Compare reports; arguments and errors as of `sv.compare`."""
+    """Compare reports, with the arguments and errors of `sv.compare`."""
     reports = dict(_reports(what))
     if len(reports) < 2:
         raise ShardvizError(f"compare: {len(reports)} report is given; it takes two or more")
@@ -228,7 +228,7 @@ def compare_reports(*what: Any, target: str | Machine | None = None) -> Comparis
 
 
 def named_in(what: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each thing that is compared with its name, or a letter."""
+    """Yield each compared object with its name, or a letter."""
     if len(what) == 1 and isinstance(what[0], Mapping):
         what = tuple(what[0].items())
     letters = (string.ascii_lowercase[n] if n < 26 else f"report {n + 1}" for n in itertools.count())
@@ -251,7 +251,7 @@ def _reports(what: Sequence[Any]) -> Iterator[tuple[str, Report]]:
 
 
 def _cost(name: str, report: Report, target: str | Machine | None, notes: list[str]) -> StepCost | None:
-    """What the step costs, where that can be told."""
+    """Return the cost of the step, if known."""
     try:
         return cost_of(report, target or report.target)
     except TargetError as error:
@@ -275,7 +275,7 @@ def _values(of: str, before: Report, after: Report) -> Iterator[ValueChange]:
         ours, theirs = {v.name: v for v in olds}, {v.name: v for v in news}
         for name in dict.fromkeys((*ours, *theirs)):
             change = ValueChange(of=of, role=role, name=name, before=ours.get(name), after=theirs.get(name))
-            if change.cut or change.bytes:
+            if change.changed or change.bytes:
                 yield change
     ours, theirs = _intermediates(before), _intermediates(after)
     for key in ours:
@@ -283,12 +283,12 @@ def _values(of: str, before: Report, after: Report) -> Iterator[ValueChange]:
             continue  # made in another number of places: which is which cannot be told
         for old, new in zip(ours[key], theirs[key], strict=True):
             change = ValueChange(of=of, role="intermediate", name=new.label or new.op, before=old, after=new)
-            if change.cut or change.bytes:
+            if change.changed or change.bytes:
                 yield change
 
 
 def _intermediates(report: Report) -> dict[tuple[SourceLine, str], list[Value]]:
-    """Those that have a line, by the line and the variable or operation."""
+    """Return the intermediates with a line, by the line and the variable or operation."""
     by_place: dict[tuple[SourceLine, str], list[Value]] = {}
     for value in report.intermediates:
         if value.source is not None:
@@ -317,7 +317,7 @@ def _amounts(of: str, before: Side, after: Side) -> list[Amount]:
 
 
 def _numbers(side: Side) -> Iterator[tuple[tuple[str, str, str, tuple[Axis, ...] | None], float | None]]:
-    """(Group, name, unit, axes) → number, in the order in which a person reads them."""
+    """Yield ((group, name, unit, axes), number) in reading order."""
     report, cost = side
     if report.cost is not None:
         yield ("work", "FLOPs", "FLOP", None), report.cost.dot_flops

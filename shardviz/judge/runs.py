@@ -82,18 +82,18 @@ def compare(*what: Any, target: str | Machine | None = None) -> Comparison | Run
     """Compare a baseline with other reports, or two dry runs with each other.
 
     Args:
-        what: two or more `Report`s, or (name, report) pairs, or one dictionary of them; the first is the baseline.
-            They may be of several plans, meshes, targets, versions of the function or of JAX (`Report.from_json`), but
-            of one level. Or two runs (`sv.dry_run`, `RunRecord.from_json`), given in the same ways.
-        target: the machine that every step is timed on; each report's own if not given, where it has a speed (a CPU has
-            none). Runs keep their own.
+        what: two or more `Report`s, or (name, report) pairs, or one dictionary of them; the first is the baseline. They
+            have one level; plans, meshes, targets and versions of the function or JAX may differ (`Report.from_json`).
+            Or two runs (`sv.dry_run`, `RunRecord.from_json`), given in the same ways.
+        target: the machine that every step is timed on; each report's own if not given, if it has a known speed (a CPU
+            has none). Runs keep their own.
 
     Returns:
-        The comparison; `.same` says that nothing differs.
+        The comparison; `.same` is whether nothing differs.
 
     Raises:
         ShardvizError: if there are fewer than two reports, not two runs, or both reports and runs; if two have one
-            name, or reports are of several levels.
+            name, or reports have several levels.
         TargetError, MeshError: as `sv.cost`.
 
     Examples:

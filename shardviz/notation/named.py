@@ -12,19 +12,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardviz.errors import MeshError, excerpt
+from shardviz.notation import letters
 from shardviz.notation.bounds import MOST_DIMENSIONS, MOST_NAMED
-from shardviz.notation.letters import (
-    MANUAL,
-    NOT_SHARDED,
-    OPEN,
-    Letter,
-    Piece,
-    axis_words,
-    listed,
-    names_words,
-    partial_words,
-    unsharded_words,
-)
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner
@@ -140,32 +129,36 @@ def axis_with(axis: Axis, quote: Quote) -> str:
     return quote(axis) if isinstance(axis, str) else f"{quote(axis[0])}:({axis[1]}){axis[2]}"
 
 
-def write_dimensions(sharding: Sharding, dims: Sequence[Sequence[Axis]], quote: Quote) -> Iterator[Piece]:
+def write_dimensions(sharding: Sharding, dims: Sequence[Sequence[Axis]], quote: Quote) -> Iterator[letters.Piece]:
     """Write dimensions, `[{"x", ?}p1, {}]`; `sharding` supplies which are open, and their priorities."""
     if not dims:
-        yield Letter("[]", unsharded_words(sharding))
+        yield letters.Letter("[]", letters.unsharded_words(sharding))
         return
     for i, dim in enumerate(dims):
         yield ", " if i else "["
         if not dim and not sharding.open[i]:
-            yield Letter("{}", NOT_SHARDED)
+            yield letters.Letter("{}", letters.NOT_SHARDED)
         else:
-            letters = [Letter(axis_with(axis, quote), axis_words(sharding, axis)) for axis in dim]
-            letters += [Letter("?", OPEN)] if sharding.open[i] else []
-            yield from listed(([letter] for letter in letters), "{")
+            pieces = [letters.Letter(axis_with(axis, quote), letters.axis_words(sharding, axis)) for axis in dim]
+            pieces += [letters.Letter("?", letters.OPEN)] if sharding.open[i] else []
+            yield from letters.listed(([letter] for letter in pieces), "{")
             yield "}"
         if sharding.priorities[i] is not None and (dim or sharding.open[i]):
             words = f"priority {sharding.priorities[i]} of this dimension: Shardy heeds 0 first, then 1, and so on"
-            yield Letter(f"p{sharding.priorities[i]}", words)
+            yield letters.Letter(f"p{sharding.priorities[i]}", words)
     yield "]"
 
 
-def write_lists(lists: Mapping[str, Sequence[Axis]], kind: str, quote: Quote) -> Iterator[Piece]:
+def write_lists(lists: Mapping[str, Sequence[Axis]], kind: str, quote: Quote) -> Iterator[letters.Piece]:
     """Write the non-empty lists, `, replicated={"x"}, unreduced=max{"y"}`; `kind` reduces the unreduced axes."""
-    words = {"replicated": "over {} the devices are to hold copies", "manual": MANUAL}
+    words = {"replicated": "over {} the devices are to hold copies", "manual": letters.MANUAL}
     for name, axes in lists.items():
         if axes:
             yield ", "
             reduction = kind if name == "unreduced" and kind != "sum" else ""
-            meaning = partial_words(axes, kind) if name == "unreduced" else words[name].format(names_words(axes))
-            yield Letter(f"{name}={reduction}{{{', '.join(axis_with(axis, quote) for axis in axes)}}}", meaning)
+            meaning = (
+                letters.partial_words(axes, kind)
+                if name == "unreduced"
+                else words[name].format(letters.names_words(axes))
+            )
+            yield letters.Letter(f"{name}={reduction}{{{', '.join(axis_with(axis, quote) for axis in axes)}}}", meaning)

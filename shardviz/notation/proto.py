@@ -16,22 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardviz.errors import ParseError, SpecError
+from shardviz.notation import hlo
 from shardviz.notation.bounds import MOST_CHARACTERS, MOST_DEVICES, MOST_DIMENSIONS, MOST_FIELDS, check_size
-from shardviz.notation.hlo import (
-    REDUCTION,
-    TYPE_WORDS,
-    check_tiled,
-    copies_words,
-    devices_words,
-    groups_words,
-    in_numbers,
-    of_kind,
-    reshape_words,
-    tiles_words,
-    transpose_words,
-    write_v1,
-    write_v2,
-)
 from shardviz.notation.letters import Letter, Piece, listed, text_of
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import iota_of, iota_text
@@ -104,10 +90,10 @@ def _body(numbers: dict[str, list[int]]) -> str:
 def _partial_kind(metadata: bytes) -> str:
     """Return the HLO text of the reduction of partial results, which newer XLA has in the metadata; empty without."""
     texts = {number: value.decode("utf-8", "replace") for number, value in fields(metadata) if isinstance(value, bytes)}
-    if texts.get(_OP_TYPE) != REDUCTION:
+    if texts.get(_OP_TYPE) != hlo.REDUCTION:
         return ""
     kind = partial_kind(texts.get(_OP_NAME, ""), "OpSharding")
-    return f' metadata={{op_type="{REDUCTION}" op_name="{kind.upper()}"}}'
+    return f' metadata={{op_type="{hlo.REDUCTION}" op_name="{kind.upper()}"}}'
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -157,10 +143,10 @@ def _varints(data: bytes, name: str, most: int) -> list[int]:
 
 def write(sharding: Sharding) -> Iterator[Piece]:
     """Write the message as protobuf prints it, on one line, with the devices as an iota if possible."""
-    check_tiled(sharding, "OpSharding")
-    letters = [Letter(f"type: {sharding.kind.upper()}", of_kind(TYPE_WORDS[sharding.kind], sharding))]
+    hlo.check_tiled(sharding, "OpSharding")
+    letters = [Letter(f"type: {sharding.kind.upper()}", hlo.of_kind(hlo.TYPE_WORDS[sharding.kind], sharding))]
     if sharding.unreduced_kind != "sum":
-        metadata = f'op_type: "{REDUCTION}" op_name: "{sharding.unreduced_kind.upper()}"'
+        metadata = f'op_type: "{hlo.REDUCTION}" op_name: "{sharding.unreduced_kind.upper()}"'
         words = f"partial results are to be reduced by their {sharding.unreduced_kind}"
         letters.append(Letter(f"metadata {{ {metadata} }}", words))
     if sharding.maximal is not None:
@@ -171,19 +157,19 @@ def write(sharding: Sharding) -> Iterator[Piece]:
 
 
 def _tiles(sharding: Sharding) -> Iterator[Letter]:
-    tiling = in_numbers(sharding)
+    tiling = hlo.in_numbers(sharding)
     count = iota_of(tiling.devices)
-    yield _numbers("tile_assignment_dimensions", tiling.dims, of_kind(tiles_words(tiling), sharding))
+    yield _numbers("tile_assignment_dimensions", tiling.dims, hlo.of_kind(hlo.tiles_words(tiling), sharding))
     if count is None:
-        yield _numbers("tile_assignment_devices", tiling.devices, devices_words(sharding))
+        yield _numbers("tile_assignment_devices", tiling.devices, hlo.devices_words(sharding))
     if tiling.kinds == ("replicated",):
-        yield Letter("replicate_on_last_tile_dim: true", copies_words(tiling))
+        yield Letter("replicate_on_last_tile_dim: true", hlo.copies_words(tiling))
     elif tiling.kinds:
         kinds = f"last_tile_dims: [{', '.join(map(str.upper, tiling.kinds))}]"
-        yield Letter(kinds, of_kind(groups_words(tiling), sharding))
+        yield Letter(kinds, hlo.of_kind(hlo.groups_words(tiling), sharding))
     if count is not None:
-        yield _numbers("iota_reshape_dims", count[0], reshape_words(sharding, count[0]))
-        yield _numbers("iota_transpose_perm", count[1], transpose_words(*count))
+        yield _numbers("iota_reshape_dims", count[0], hlo.reshape_words(sharding, count[0]))
+        yield _numbers("iota_transpose_perm", count[1], hlo.transpose_words(*count))
 
 
 def _numbers(name: str, values: Sequence[int], words: str) -> Letter:
@@ -192,8 +178,8 @@ def _numbers(name: str, values: Sequence[int], words: str) -> Letter:
 
 def make(sharding: Sharding) -> Any:
     """Return the record as JAX's `OpSharding` object, which XLA parses from HLO text."""
-    check_tiled(sharding, "OpSharding")
-    counted = sharding.kind != "other" or iota_of(in_numbers(sharding).devices) is not None
+    hlo.check_tiled(sharding, "OpSharding")
+    counted = sharding.kind != "other" or iota_of(hlo.in_numbers(sharding).devices) is not None
     from shardviz import _jax
 
-    return _jax.op_sharding(text_of(write_v2(sharding) if counted else write_v1(sharding)))
+    return _jax.op_sharding(text_of(hlo.write_v2(sharding) if counted else hlo.write_v1(sharding)))

@@ -18,18 +18,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardviz.errors import ParseError, SpecError, excerpt
+from shardviz.notation import letters
 from shardviz.notation.bounds import MOST_WRITTEN, check_size
-from shardviz.notation.letters import (
-    NOT_SHARDED,
-    REDUCED,
-    Letter,
-    Piece,
-    axis_words,
-    listed,
-    names_words,
-    partial_words,
-    unsharded_words,
-)
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import Axis, Spec, axis_text, partial_kind
@@ -149,32 +139,36 @@ def _kind(node: ast.expr, what: str) -> str:
     return partial_kind(word, what)
 
 
-def write(sharding: Sharding) -> Iterator[Piece]:
+def write(sharding: Sharding) -> Iterator[letters.Piece]:
     """Write the text of a PartitionSpec."""
     entries, unreduced, reduced = _parts(sharding)
     if not (entries or unreduced or reduced):
-        yield Letter("P()", unsharded_words(sharding))
+        yield letters.Letter("P()", letters.unsharded_words(sharding))
         return
     items = [list(_written(entry, sharding)) for entry in entries]
-    partial = partial_words(unreduced, sharding.unreduced_kind)
-    for key, axes, words in (("unreduced", unreduced, partial), ("reduced", reduced, REDUCED)):
+    partial = letters.partial_words(unreduced, sharding.unreduced_kind)
+    for key, axes, words in (("unreduced", unreduced, partial), ("reduced", reduced, letters.REDUCED)):
         if axes:
-            items.append([Letter(f"{key}={{{', '.join(map(repr, axes))}}}", words.format(names_words(axes)))])
+            items.append(
+                [letters.Letter(f"{key}={{{', '.join(map(repr, axes))}}}", words.format(letters.names_words(axes)))]
+            )
     if sharding.unreduced_kind != "sum":
-        items.append([Letter(f"unreduced_kind=jax.sharding.UnreducedKind.{sharding.unreduced_kind}", partial)])
-    yield from listed(items, "P(")
+        items.append([letters.Letter(f"unreduced_kind=jax.sharding.UnreducedKind.{sharding.unreduced_kind}", partial)])
+    yield from letters.listed(items, "P(")
     yield ")"
 
 
-def _written(entry: Any, sharding: Sharding) -> Iterator[Piece]:
+def _written(entry: Any, sharding: Sharding) -> Iterator[letters.Piece]:
     if entry is None:
-        yield Letter("None", NOT_SHARDED)
+        yield letters.Letter("None", letters.NOT_SHARDED)
     elif entry is ...:
-        yield Letter("P.UNCONSTRAINED", "the compiler may shard this dimension as it likes")
+        yield letters.Letter("P.UNCONSTRAINED", "the compiler may shard this dimension as it likes")
     elif isinstance(entry, str):
-        yield Letter(repr(entry), axis_words(sharding, entry))
+        yield letters.Letter(repr(entry), letters.axis_words(sharding, entry))
     else:
-        yield from listed(([Letter(repr(axis), axis_words(sharding, axis))] for axis in entry), "(")
+        yield from letters.listed(
+            ([letters.Letter(repr(axis), letters.axis_words(sharding, axis))] for axis in entry), "("
+        )
         yield ")"
 
 

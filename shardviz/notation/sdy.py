@@ -18,19 +18,9 @@ from functools import lru_cache
 from typing import Any
 
 from shardviz.errors import MeshError, SpecError, excerpt
+from shardviz.notation import named
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
-from shardviz.notation.named import (
-    Lists,
-    WrittenDimension,
-    axis_with,
-    build,
-    read_axes,
-    read_dimensions,
-    read_lists,
-    write_dimensions,
-    write_lists,
-)
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, escaped
 from shardviz.notation.spec import Axis, partial_kind
@@ -77,7 +67,7 @@ def axis_lists(text: str) -> tuple[tuple[Axis, ...], ...]:
     scan.token(_LIST)
 
     def one() -> tuple[Axis, ...]:
-        axes = read_axes(scan)
+        axes = named.read_axes(scan)
         scan.token(_MOVE)
         return axes
 
@@ -96,16 +86,16 @@ def _one(scan: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: boo
     text_mesh, device = mesh, None
     devices = mesh.device_ids if mesh is not None and mesh.by_id else ()
     if scan.take("@"):
-        named = _MAXIMAL.fullmatch(scan.quoted() if scan.sees('"') else scan.word())
-        device = int(named[1]) if named else None
+        maximal = _MAXIMAL.fullmatch(scan.quoted() if scan.sees('"') else scan.word())
+        device = int(maximal[1]) if maximal else None
         scan.need(",")
     elif scan.sees("mesh<"):
         text_mesh, devices = read_module_mesh(scan)
         if not text_mesh.names and len(devices) == 1:
             device = devices[0]
         scan.need(",")
-    dims = read_dimensions(scan)
-    lists = read_lists(scan, ("replicated", "unreduced"))
+    dims = named.read_dimensions(scan)
+    lists = named.read_lists(scan, ("replicated", "unreduced"))
     if enclosed:
         scan.need(">")
     if device is not None and not lists and not any(d.axes or d.open for d in dims):
@@ -114,23 +104,23 @@ def _one(scan: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: boo
         return Sharding.on_one(mesh.places_of((device,))[0], mesh, len(dims) or rank)
     if text_mesh is None:
         raise MeshError(f"{_WHAT} {excerpt(scan.text)}: it names its mesh without the axes; give mesh='data=8,model=4'")
-    return build(text_mesh, devices, dims, lists, mesh, rank)
+    return named.build(text_mesh, devices, dims, lists, mesh, rank)
 
 
 def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """Read JAX's Python form of a Shardy sharding, `SdyArray`, which `NamedSharding` creates; raise as `read` does."""
     axes = dict(array.mesh_shape or ())
     devices = tuple(map(int, array.logical_device_ids or ()))
-    dims = [WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in array.dim_shardings]
+    dims = [named.WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in array.dim_shardings]
     kinds = ("replicated", "unreduced")
-    lists: Lists = {kind: tuple(sorted(getattr(array, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
+    lists: named.Lists = {kind: tuple(sorted(getattr(array, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
     if lists["unreduced"]:
         lists["kind"] = partial_kind(str(getattr(array, "reduction_op", None)), str(array))
     if len(devices) == 1 and not axes:  # maximal: the array is on one device
         if mesh is None:
             raise MeshError(f"{array}: it is on one device; give the mesh of this device")
         return Sharding.on_one(mesh.places_of(devices)[0], mesh, len(dims) or rank)
-    return build(DeviceMesh.of(axes), devices, dims, lists, mesh, rank)
+    return named.build(DeviceMesh.of(axes), devices, dims, lists, mesh, rank)
 
 
 def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
@@ -151,8 +141,8 @@ def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
     yield "#sdy.sharding<"
     yield Letter(f"@{mesh_name}", f"the mesh, by its name in the module; here {str(sharding.mesh) or 'without axes'}")
     yield ", "
-    yield from write_dimensions(sharding, sharding.spec.dims, escaped)
-    yield from write_lists(
+    yield from named.write_dimensions(sharding, sharding.spec.dims, escaped)
+    yield from named.write_lists(
         {"replicated": sharding.replicated, "unreduced": sharding.unreduced}, sharding.unreduced_kind, escaped
     )
     yield ">"
@@ -160,4 +150,4 @@ def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
 
 def axis(axis: Axis) -> str:
     """Write an axis in Shardy's text: `"x"` or `"x":(2)4`."""
-    return axis_with(axis, escaped)
+    return named.axis_with(axis, escaped)

@@ -13,21 +13,8 @@ import re
 from collections.abc import Iterator
 
 from shardviz.errors import ParseError, SpecError, excerpt
+from shardviz.notation import letters
 from shardviz.notation.bounds import MOST_DIMENSIONS, MOST_NAMED, MOST_WRITTEN, check_size
-from shardviz.notation.letters import (
-    MANUAL,
-    NOT_SHARDED,
-    OPEN,
-    REDUCED,
-    SUM,
-    Letter,
-    Piece,
-    axis_words,
-    listed,
-    names_words,
-    partial_words,
-    unsharded_words,
-)
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import KINDS, Axis, Spec, axis_text
@@ -148,7 +135,7 @@ def _subscript(axes: str, quoted: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
     return tuple(named)
 
 
-def write(sharding: Sharding) -> Iterator[Piece]:
+def write(sharding: Sharding) -> Iterator[letters.Piece]:
     """Write the short form, which is also a record's `str`."""
     if sharding.spec is None:
         raise SpecError(f"{sharding}: the short form names mesh axes, and {sharding.why}")
@@ -160,26 +147,32 @@ def write(sharding: Sharding) -> Iterator[Piece]:
     if strange:
         raise SpecError(f"the short form cannot hold the axis name {strange[0]!r}")
     if not sharding.spec.dims:
-        yield Letter("[]", unsharded_words(sharding))
+        yield letters.Letter("[]", letters.unsharded_words(sharding))
     for i, (dim, is_open) in enumerate(zip(sharding.spec.dims, sharding.open, strict=True)):
-        letters = [Letter(axis_text(axis), axis_words(sharding, axis)) for axis in dim]
-        letters += [Letter("?", OPEN)] if is_open else [] if dim else [Letter("·", NOT_SHARDED)]
+        pieces = [letters.Letter(axis_text(axis), letters.axis_words(sharding, axis)) for axis in dim]
+        pieces += (
+            [letters.Letter("?", letters.OPEN)]
+            if is_open
+            else []
+            if dim
+            else [letters.Letter("·", letters.NOT_SHARDED)]
+        )
         yield ", " if i else "["
-        yield from listed(([letter] for letter in letters), "", " ")
+        yield from letters.listed(([letter] for letter in pieces), "", " ")
     yield "]" if sharding.spec.dims else ""
     partial = (
         f"{sharding.unreduced_kind} over",
         sharding.unreduced,
-        partial_words(sharding.unreduced, sharding.unreduced_kind),
+        letters.partial_words(sharding.unreduced, sharding.unreduced_kind),
     )
-    tails = (partial, ("manual", sharding.manual, MANUAL), ("reduced", sharding.reduced, REDUCED))
+    tails = (partial, ("manual", sharding.manual, letters.MANUAL), ("reduced", sharding.reduced, letters.REDUCED))
     for key, axes, words in tails:
         if axes:
             yield " "
-            yield Letter(f"{key} {' '.join(map(axis_text, axes))}", words.format(names_words(axes)))
+            yield letters.Letter(f"{key} {' '.join(map(axis_text, axes))}", words.format(letters.names_words(axes)))
 
 
-def write_book(sharding: Sharding) -> Iterator[Piece]:
+def write_book(sharding: Sharding) -> Iterator[letters.Piece]:
     """Write `A[I_X, J]`; one-letter names of several axes run together, other names are in braces."""
     if sharding.spec is None:
         raise SpecError(f"{sharding}: the scaling book's form names mesh axes, and {sharding.why}")
@@ -193,22 +186,23 @@ def write_book(sharding: Sharding) -> Iterator[Piece]:
     ):
         if lacking:
             raise SpecError(f"{sharding}: the scaling book's form has no {what}")
-    yield Letter("A", "the array, of whatever name")
+    yield letters.Letter("A", "the array, of whatever name")
     if not sharding.spec.dims:
-        yield Letter("[]", unsharded_words(sharding))
+        yield letters.Letter("[]", letters.unsharded_words(sharding))
     for i, dim in enumerate(sharding.spec.dims):
         yield ", " if i else "["
         letter = _LETTERS[i] if i < len(_LETTERS) else f"I{i}"
         if dim:
-            words = "; ".join(axis_words(sharding, axis) for axis in dim)
-            yield Letter(f"{letter}_{_run_together(dim, sharding)}", f"dimension {i}: {words}")
+            words = "; ".join(letters.axis_words(sharding, axis) for axis in dim)
+            yield letters.Letter(f"{letter}_{_run_together(dim, sharding)}", f"dimension {i}: {words}")
         else:
-            yield Letter(letter, f"dimension {i}, which is not sharded")
+            yield letters.Letter(letter, f"dimension {i}, which is not sharded")
     yield "]" if sharding.spec.dims else ""
     if sharding.unreduced:
         yield " "
-        yield Letter(
-            f"{{U_{_run_together(sharding.unreduced, sharding)}}}", SUM.format(names_words(sharding.unreduced))
+        yield letters.Letter(
+            f"{{U_{_run_together(sharding.unreduced, sharding)}}}",
+            letters.SUM.format(letters.names_words(sharding.unreduced)),
         )
 
 

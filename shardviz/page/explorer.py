@@ -27,33 +27,21 @@ from shardviz.notation import Spec
 from shardviz.notation.bounds import MOST_PASTED
 from shardviz.page import door
 from shardviz.page.delivered import Delivered
-from shardviz.page.inputs import cuts_view, dimensions_view, kin_view, tree_view
+from shardviz.page.inputs import array_groups_view, dimensions_view, shardings_view, tree_view
 from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.page.stills import VIEW, Stills, still_html
-from shardviz.page.targets import company_view, machine_view, targets_view
+from shardviz.page.targets import device_groups_view, machine_view, targets_view
 from shardviz.paint import file, text
 from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
 from shardviz.records.report import values_of
 from shardviz.tracing.rules import patterns_of
-from shardviz.view.cards import difference_pane, offers_document, search_document, severity_words
+from shardviz.view import panes
+from shardviz.view.cards import difference_pane, search_document, severity_words, tried_presets_document
 from shardviz.view.document import Document, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
-from shardviz.view.panes import (
-    MOST_LINES,
-    collectives_pane,
-    cost_pane,
-    found_values,
-    found_words,
-    memory_pane,
-    problems_pane,
-    rules_pane,
-    shard_map_pane,
-    stages_shown,
-    values_pane,
-)
 from shardviz.view.placement import without_machine
 from shardviz.view.rosetta import read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
@@ -128,9 +116,9 @@ def _why(explorer: Explorer) -> Json:
 
 def _values(explorer: Explorer) -> Json:
     report, changed = explorer.report, explorer.state.changed
-    matches, total = found_values(report, changed, explorer.query), len(values_of(report))
-    counts = {"found": len(matches), "total": total, "said": found_words(len(matches), total)}
-    return pane(values_pane(report, matches, changed), **counts)
+    matches, total = panes.found_values(report, changed, explorer.query), len(values_of(report))
+    counts = {"found": len(matches), "total": total, "said": panes.found_words(len(matches), total)}
+    return pane(panes.values_pane(report, matches, changed), **counts)
 
 
 def _stages(explorer: Explorer) -> Json:
@@ -139,8 +127,8 @@ def _stages(explorer: Explorer) -> Json:
     own = state.now.stages.get(state.plan, Stages())
     waits = "Shardy is being run …" if own.busy else ""
     texts = own.with_reports(state.now.results.reports)
-    document, facts = stages_shown(texts, explorer.query, waits=waits, trouble=own.trouble)
-    return pane(document, **facts, most=MOST_LINES)
+    document, facts = panes.stages_shown(texts, explorer.query, waits=waits, trouble=own.trouble)
+    return pane(document, **facts, most=panes.MOST_LINES)
 
 
 def _rules(explorer: Explorer) -> Json:
@@ -152,7 +140,7 @@ def _rules(explorer: Explorer) -> Json:
         }
         for rule in state.plan.rules.rules
     ]
-    return pane(rules_pane(state.program.rules_table(state.plan)), fields=fields)
+    return pane(panes.rules_pane(state.program.rules_table(state.plan)), fields=fields)
 
 
 def _rosetta(explorer: Explorer) -> Json:
@@ -167,11 +155,11 @@ def _rosetta(explorer: Explorer) -> Json:
     return pane(value_rosetta(report, state.selected, state.remark), **{"read": None, **about})
 
 
-def _offers(explorer: Explorer) -> Json:
-    offers = explorer.state.now.offers
-    fields = pane(offers_document(offers, explorer.state.deck)) if offers.open else {}
-    share = None if offers.share is None else round(offers.share, 3)
-    return {**fields, "share": share, "search": json_of(search_document(offers, explorer.state.deck))}
+def _presets(explorer: Explorer) -> Json:
+    presets = explorer.state.now.presets
+    fields = pane(tried_presets_document(presets, explorer.state.deck)) if presets.open else {}
+    share = None if presets.share is None else round(presets.share, 3)
+    return {**fields, "share": share, "search": json_of(search_document(presets, explorer.state.deck))}
 
 
 def _codes(explorer: Explorer) -> Json:
@@ -195,7 +183,7 @@ def _timeline(explorer: Explorer) -> Json:
 def _problems(explorer: Explorer) -> Json:
     problems, notes = severity_words(explorer.state.deck.now.results.findings)
     counts = " · ".join(filter(None, (plural(problems, "finding"), notes)))
-    fields = pane(problems_pane(explorer.report, explorer.state.cost)) if explorer.tab == "problems" else {}
+    fields = pane(panes.problems_pane(explorer.report, explorer.state.cost)) if explorer.tab == "problems" else {}
     return {**fields, "problems": problems, "notes": notes, "said": counts}
 
 
@@ -208,8 +196,10 @@ def _texts(explorer: Explorer) -> Json:
 def _shards(explorer: Explorer) -> Json:
     """Return the small shard map beside the source, and the large one in its tab."""
     about = explorer.report, explorer.state.selected, explorer.state.remark, explorer.state.cost
-    large = json_of(shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
-    small = shard_map_pane(*about, room=_SMALL, device=explorer.device)
+    large = (
+        json_of(panes.shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
+    )
+    small = panes.shard_map_pane(*about, room=_SMALL, device=explorer.device)
     return pane(small, large=large, name=explorer.state.selected)
 
 
@@ -244,12 +234,12 @@ class Explorer(Delivered):
     targets = shown(lambda e: targets_view(e.state), {"mesh", "machine", "plan"})
     inputs = shown(lambda e: tree_view(e.report.arguments, 1), {"mesh"})
     outputs = shown(lambda e: tree_view(e.report.outputs, 2), {"mesh"})
-    kin = shown(lambda e: kin_view(e.state), {"mesh", "logical"})
+    array_groups = shown(lambda e: array_groups_view(e.state), {"mesh", "logical"})
     dimensions = shown(lambda e: dimensions_view(e.state), {"plan", "report", "logical"})
-    cuts = shown(lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"})
-    out_cuts = shown(lambda e: cuts_view(e.state, "output"), {"plan", "report", "changed"})
+    shardings = shown(lambda e: shardings_view(e.state, "argument"), {"plan", "report", "changed"})
+    out_shardings = shown(lambda e: shardings_view(e.state, "output"), {"plan", "report", "changed"})
     cards = shown(_cards, {"report", "cost", "deck", "machine"})
-    offers = shown(_offers, {"offers", "deck"})
+    presets = shown(_presets, {"presets", "deck"})
     most = shown(_most, {"report", "cost", "deck", "machine", "tried_fixes", "tab"})
     lines = shown(  # the costs, causes and fixes of the lines that are open in the source
         lambda e: {at: json_of(e._costs[at]) for at in e.opened if at in e._costs},
@@ -266,7 +256,7 @@ class Explorer(Delivered):
     problems = shown(_problems, {"report", "cost", "tab"})
     values = shown(_values, {"report", "changed", "query"}, tab="values")
     collectives = shown(
-        lambda e: pane(collectives_pane(e._timed, e.state.cost, e.query), total=len(e.report.collectives)),
+        lambda e: pane(panes.collectives_pane(e._timed, e.state.cost, e.query), total=len(e.report.collectives)),
         {"report", "cost", "query"},
         tab="collectives",
     )
@@ -274,17 +264,17 @@ class Explorer(Delivered):
     shards = shown(_shards, {"report", "selection", "cost", "tab", "device"})
     constraints = shown(_constraints, {"report", "selection", "plan"})
     rosetta = shown(_rosetta, {"report", "selection", "reading"}, tab="rosetta")
-    memory = shown(lambda e: pane(memory_pane(e.state.now)), {"report", "machine", "cost"}, tab="memory")
+    memory = shown(lambda e: pane(panes.memory_pane(e.state.now)), {"report", "machine", "cost"}, tab="memory")
     costs = shown(
-        lambda e: pane(cost_pane(e.state.cost, e.state.cost_error)), {"report", "machine", "cost"}, tab="cost"
+        lambda e: pane(panes.cost_pane(e.state.cost, e.state.cost_error)), {"report", "machine", "cost"}, tab="cost"
     )
     difference = shown(lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference")
     stages = shown(_stages, {"plan", "report", "stages", "query"}, tab="stages")
     machine = shown(
         lambda e: machine_view(e.state.cost, e.state.cost_error), {"machine", "cost", "report"}, tab="machine"
     )
-    company = shown(
-        lambda e: company_view(e.state.cost, e.device, e.report, e.state.selected),
+    device_groups = shown(
+        lambda e: device_groups_view(e.state.cost, e.device, e.report, e.state.selected),
         {"report", "cost", "selection", "device"},
         tab="machine",
     )

@@ -13,7 +13,7 @@ from typing import Any
 from shardviz.explorer.arrays import arrays_of, layers_of, tree, twins_in
 from shardviz.explorer.changes import choices
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.logical import MOST_AT_ONCE, Axes, Cut, cuts
+from shardviz.explorer.logical import MOST_AT_ONCE, Axes, DimensionSharding, dimension_shardings
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.page.payload import Json
@@ -47,7 +47,7 @@ def tree_view(values: Sequence[Value], deepest: int) -> Json:
     return {"rows": rows, "leaves": len(values)}
 
 
-def cuts_view(state: ExplorerState, what: str) -> Json:
+def shardings_view(state: ExplorerState, what: str) -> Json:
     """Return the shardings of the arguments or outputs: the distinct `kinds`, each array's index `at` into them, and
     each branch's bytes `sums`."""
     report, bound = state.report, state.bound
@@ -97,14 +97,14 @@ def _codes(options: Iterable[Any]) -> list[Any]:
     return [1 if c.legal else [c.reason] if c.move else c.reason for c in options]
 
 
-def kin_view(state: ExplorerState) -> Json:
+def array_groups_view(state: ExplorerState) -> Json:
     """Return each array's twin group (below 0 for none), and each dimension's logical dimension (empty for none)."""
     report, dimensions = state.report, state.logical.found
     group = twins_in(report, dimensions).group
     names = {tuple(member): each.name for each in dimensions or () for member in each.members}
 
     def of(role: str, values: Sequence[Value]) -> Json:
-        message: Json = {"groups": [group.get((role, v.name), -1) for v in values]}
+        message: Json = {"twins": [group.get((role, v.name), -1) for v in values]}
         if dimensions is not None:
             message["dimensions"] = [[names.get((role, v.name, d), "") for d in range(len(v.shape))] for v in values]
         return message
@@ -115,24 +115,24 @@ def kin_view(state: ExplorerState) -> Json:
 def dimensions_view(state: ExplorerState) -> Json:
     """Return the logical dimensions, or why there are none yet."""
     logical = state.logical
-    rows = () if logical.found is None else cuts(logical.found, state.bound, state.report.arguments)
+    rows = () if logical.found is None else dimension_shardings(logical.found, state.bound, state.report.arguments)
     now = "found" if logical.found is not None else "busy" if logical.busy else "failed" if logical.trouble else ""
     unasked = len(state.report.arguments) <= MOST_AT_ONCE
-    message = {
+    messages = {
         "busy": "looking for the dimensions that arrays share …",
         "failed": f"no dimensions: {logical.trouble}",
         "": "" if unasked else "which dimensions the arrays share is not known yet: of so many it takes minutes",
     }
     return {
         "state": now,
-        "told": message.get(now, ""),
+        "message": messages.get(now, ""),
         "asks": not (now or unasked),
         "unasked": unasked,
         "rows": [_row(row) for row in rows],
     }
 
 
-def _row(row: Cut) -> Json:
+def _row(row: DimensionSharding) -> Json:
     each = row.dimension
     count = len({m.path for m in each.arguments})
     return {
@@ -153,7 +153,7 @@ def _way(axes: Axes) -> str:
     return " and ".join(map(axis_text, axes)) or "not sharded"
 
 
-def _but(row: Cut) -> list[Piece]:
+def _but(row: DimensionSharding) -> list[Piece]:
     """Return words on the arrays sharded differently, grouped by sharding; only the first groups name arrays."""
     alike: dict[str, list[Member]] = {}
     for member, axes in row.otherwise.items():

@@ -18,7 +18,7 @@ from shardviz.page.payload import Json, pane
 from shardviz.paint.json import json_of
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.options import option_sets, options_text
-from shardviz.view.machine import company_picture, machine_picture
+from shardviz.view.machine import device_groups_picture, machine_picture
 from shardviz.view.placement import device_pane, machine_pane, orders_pane, without_machine
 
 MOST_SHAPES = 3
@@ -136,10 +136,10 @@ def machine_view(cost: StepCost | None, why: str = "") -> Json:
     return pane(machine_pane(cost), picture=machine_picture(cost.placement).to_json(), orders=choice)
 
 
-def company_view(cost: StepCost | None, device: int, report: Report, selected: str) -> Json:
+def device_groups_view(cost: StepCost | None, device: int, report: Report, selected: str) -> Json:
     """Return a device by its position in the mesh: its place, its part of the selected value, and its groups; empty for
     none."""
     if cost is None or not 0 <= device < cost.mesh.size:
         return {}
     shown = device_pane(cost, device, report, selected)
-    return pane(shown, device=device, picture=company_picture(cost.placement, device).to_json())
+    return pane(shown, device=device, picture=device_groups_picture(cost.placement, device).to_json())

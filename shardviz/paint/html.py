@@ -23,22 +23,7 @@ from shardviz.paint.outside import is_right_to_left, shown, uncontrolled
 from shardviz.paint.text import blocks
 from shardviz.paint.theme import MUTED, AxisColour, axis_colour, axis_colours, ink_for, paint_of
 from shardviz.records.amounts import plural
-from shardviz.view.document import (
-    Beside,
-    Block,
-    Column,
-    Document,
-    Figure,
-    Inline,
-    Listing,
-    Paragraph,
-    Part,
-    Piece,
-    Row,
-    Section,
-    Table,
-    joined,
-)
+from shardviz.view import document as doc
 from shardviz.view.picture import Grid, Head, Picture, Role
 
 Colours = Mapping[str, AxisColour]
@@ -79,7 +64,7 @@ class Look:
         return self.draw is not None
 
 
-def html_of(document: Document, draw: Callable[[Picture], str] | None = None) -> str:
+def html_of(document: doc.Document, draw: Callable[[Picture], str] | None = None) -> str:
     """Return a document as one `<div>`, all text escaped; `draw` draws Pictures on a self-contained page."""
     look = Look({} if document.mesh is None else axis_colours(document.mesh), draw)
     title, lines = _inline(document.title, look.colours), [_inline(line, look.colours) for line in document.lead]
@@ -91,25 +76,25 @@ def html_of(document: Document, draw: Callable[[Picture], str] | None = None) ->
     return f'<div style="{SANS};overflow-x:auto">{head}{lead}{_blocks(document.blocks, look)}</div>'
 
 
-def _blocks(blocks: Iterable[Block], look: Look) -> str:
+def _blocks(blocks: Iterable[doc.Block], look: Look) -> str:
     return "".join(_block(block, look) for block in blocks)
 
 
-def _block(block: Block, look: Look) -> str:
-    if isinstance(block, Paragraph):
+def _block(block: doc.Block, look: Look) -> str:
+    if isinstance(block, doc.Paragraph):
         label = f"<b>{outside(block.label)}</b>: " if block.label else ""
         style = f"{QUIET};padding:0 8px" if block.quiet else "padding:2px 0"
         return f'<div style="{style}">{label}{_inline(block.pieces, look.colours)}</div>' if block.pieces else ""
-    if isinstance(block, Table):
+    if isinstance(block, doc.Table):
         return _table(block, look)
-    if isinstance(block, Section):
+    if isinstance(block, doc.Section):
         return _section(block, look)
-    if isinstance(block, Beside):
+    if isinstance(block, doc.Beside):
         return _beside(block, look)
     return _figure(block, look)
 
 
-def _beside(block: Beside, look: Look) -> str:
+def _beside(block: doc.Beside, look: Look) -> str:
     if look.page:
         return f'<div class="beside">{"".join(f"<div>{_block(each, look)}</div>" for each in block.blocks)}</div>'
     side = "padding:0 32px 0 0;border:0;text-align:left;vertical-align:top"
@@ -118,7 +103,7 @@ def _beside(block: Beside, look: Look) -> str:
     return f'<table style="border-collapse:collapse;border:0;margin:0 0 8px 0;{SANS}"><tbody>{row}</tbody></table>'
 
 
-def _section(block: Section, look: Look) -> str:
+def _section(block: doc.Section, look: Look) -> str:
     lead = _inline(block.lead, look.colours)
     head = f"<b>{outside(block.title)}</b>{f': {lead}' if lead else ''}"
     content = _blocks(block.blocks, look)
@@ -128,11 +113,11 @@ def _section(block: Section, look: Look) -> str:
     return f'<details{opened} style="padding:4px 0"><summary>{head}</summary>{content}</details>'
 
 
-def _figure(block: Figure, look: Look) -> str:
+def _figure(block: doc.Figure, look: Look) -> str:
     caption = f'<div style="font-weight:600">{outside(block.caption)}</div>' if block.caption else ""
     if look.draw is not None and isinstance(block.of, Picture):
         return f"<figure>{caption}{look.draw(block.of)}</figure>"
-    if isinstance(block.of, Listing):
+    if isinstance(block.of, doc.Listing):
         style = f"{MONO};white-space:pre;overflow-x:auto;margin:4px 0 12px 0;padding:8px 10px;border:{HAIRLINE}"
         drawn = f'<pre style="{style}">{escape(uncontrolled(block.of.text))}</pre>'
     else:
@@ -233,7 +218,7 @@ def _shadow(role: Role, number: int) -> str:
     return f"rgba({red},{green},{blue},{0.55 / number:.2g})"
 
 
-def _table(table: Table, look: Look) -> str:
+def _table(table: doc.Table, look: Look) -> str:
     """Return a table in monospace, so that numbers align, with a hairline under each row."""
     if not table.rows and not any(column.title for column in table.columns):
         return ""
@@ -254,7 +239,7 @@ def _table(table: Table, look: Look) -> str:
     )
 
 
-def _rows(rows: Sequence[Row], table: Table, look: Look, title: str = "") -> str:
+def _rows(rows: Sequence[doc.Row], table: doc.Table, look: Look, title: str = "") -> str:
     line = f'<tr style="background-color:transparent;border-bottom:{HAIRLINE}">'
     head = "".join(map(_head, table.columns))
     top = f"<thead>{line}{head}</tr></thead>" if any(column.title for column in table.columns) else ""
@@ -264,7 +249,7 @@ def _rows(rows: Sequence[Row], table: Table, look: Look, title: str = "") -> str
     return f'<div class="table">{html}</div>' if look.page else html
 
 
-def _row(row: Row, table: Table, line: str, look: Look) -> str:
+def _row(row: doc.Row, table: doc.Table, line: str, look: Look) -> str:
     cells = "".join(_cell(cell, column, look.colours) for cell, column in zip(row.cells, table.columns, strict=True))
     below = ""
     if row.detail and table.folds != "always":
@@ -273,8 +258,8 @@ def _row(row: Row, table: Table, line: str, look: Look) -> str:
     return f"{line}{cells}</tr>{below}"
 
 
-def _cell(cell: Inline, column: Column, colours: Colours) -> str:
-    pieces = (cell,) if isinstance(cell, Piece) else cell
+def _cell(cell: doc.Inline, column: doc.Column, colours: Colours) -> str:
+    pieces = (cell,) if isinstance(cell, doc.Piece) else cell
     style = f"padding:3px 8px;vertical-align:top;text-align:{'right' if column.right else 'left'}"
     style += f";{_SANS_FACE}" if column.wrap else ";white-space:nowrap"
     tip = "; ".join(dict.fromkeys(piece.tip for piece in pieces if piece.tip))
@@ -283,7 +268,7 @@ def _cell(cell: Inline, column: Column, colours: Colours) -> str:
     return f'<td{_ALIGN if column.right else ""} style="{style}"{title}>{content}</td>'
 
 
-def _head(column: Column) -> str:
+def _head(column: doc.Column) -> str:
     side = "right" if column.right else "left"
     style = f"padding:3px 8px;text-align:{side};white-space:nowrap;font-weight:600;{QUIET};{_SANS_FACE}"
     text = explained(outside(column.title), column.tip)
@@ -297,14 +282,14 @@ def outside(text: str, whole: bool = False) -> str:
     return html if len(clipped) == len(text) else f'<span title="{escape(uncontrolled(text))}">{html}</span>'
 
 
-def _inline(inline: Inline, colours: Colours, *, inside: bool = False) -> str:
+def _inline(inline: doc.Inline, colours: Colours, *, inside: bool = False) -> str:
     """Return pieces as HTML; `inside` a table, which is in monospace, pieces do not repeat that style."""
-    pieces = (inline,) if isinstance(inline, Piece) else inline
+    pieces = (inline,) if isinstance(inline, doc.Piece) else inline
     htmls = [piece_html(piece, colours) for piece in pieces]
-    return joined(pieces, [text.replace(_MONO_SPAN, "<span>") for text in htmls] if inside else htmls)
+    return doc.joined(pieces, [text.replace(_MONO_SPAN, "<span>") for text in htmls] if inside else htmls)
 
 
-def piece_html(piece: Piece, colours: Colours) -> str:
+def piece_html(piece: doc.Piece, colours: Colours) -> str:
     """Return one piece as HTML, with its text escaped."""
     html = _PIECES[piece.kind](piece, colours)
     if not html:
@@ -359,7 +344,7 @@ def mono(html: str, *, one_line: bool = True) -> str:
     return html and f"{begin}{html}</span>"
 
 
-def bar_html(parts: Sequence[Part], colours: Colours) -> str:
+def bar_html(parts: Sequence[doc.Part], colours: Colours) -> str:
     """Return a bar of block characters, with a stretch for each part; it is readable without styles."""
     stretches, begin, total = [], 0, 0.0
     for part in parts:

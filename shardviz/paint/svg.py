@@ -1,7 +1,7 @@
 """Any Picture as a standalone SVG file, whose colours follow the page's theme.
 
 >>> from shardviz.view.picture import Picture, Rects
->>> bar = Rects(x=(0,), y=(0,), wide=40, high=10, fill=0, tip="{}", told=(("a & b",),))
+>>> bar = Rects(x=(0,), y=(0,), wide=40, high=10, fill=0, tip="{}", tip_parts=(("a & b",),))
 >>> text = svg_of(Picture(width=40, height=10, shapes=(bar,), title="a bar", axes=("data",)))
 >>> "<title>a &amp; b</title>" in text, ".f-0{fill:#0072B2}" in text, "prefers-color-scheme:dark" in text
 (True, True, True)

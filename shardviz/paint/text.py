@@ -18,21 +18,7 @@ from collections.abc import Iterable, Sequence
 from shardviz.paint.columns import columns, pad, text_width, wrap
 from shardviz.paint.outside import isolated, shown, uncontrolled
 from shardviz.records.amounts import plural
-from shardviz.view.document import (
-    Beside,
-    Block,
-    Column,
-    Document,
-    Inline,
-    Listing,
-    Paragraph,
-    Part,
-    Piece,
-    Section,
-    Table,
-    joined,
-    plain,
-)
+from shardviz.view import document as doc
 from shardviz.view.picture import Grid, Picture
 
 PROSE = 100
@@ -48,7 +34,7 @@ _CONTROL = re.compile(
 _TIPS = "▏▎▍▌▋▊▉"
 
 
-def text_of(document: Document, width: int | None = None) -> str:
+def text_of(document: doc.Document, width: int | None = None) -> str:
     """Return a document as plain text without a final newline, at most `width` columns wide. Without a width, sentences
     are wrapped at 100 columns, and tables are as wide as they need. `�` replaces each character that controls a
     terminal."""
@@ -59,45 +45,47 @@ def text_of(document: Document, width: int | None = None) -> str:
     return "\n".join(_CONTROL.sub("�", line.rstrip()) for line in lines)
 
 
-def inline_text(inline: Inline) -> str:
+def inline_text(inline: doc.Inline) -> str:
     """Return pieces as plain text without control characters; right-to-left text is isolated."""
-    pieces = (inline,) if isinstance(inline, Piece) else inline
-    return joined(pieces, [uncontrolled(plain(p)) if p.whole else isolated(shown(plain(p))) for p in pieces])
+    pieces = (inline,) if isinstance(inline, doc.Piece) else inline
+    return doc.joined(
+        pieces, [uncontrolled(doc.plain(p)) if p.whole else isolated(shown(doc.plain(p))) for p in pieces]
+    )
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
     return wrap(text, width or PROSE, "  ")
 
 
-def _blocks(blocks: Iterable[Block], width: int | None, *, top: bool) -> list[str]:
+def _blocks(blocks: Iterable[doc.Block], width: int | None, *, top: bool) -> list[str]:
     """Return the lines of blocks; an empty line precedes a block with a heading or a figure."""
     lines: list[str] = []
     for block in blocks:
         block_lines = _block(block, width)
         if not block_lines:
             continue
-        if (lines or top) and not isinstance(block, Paragraph) and lines[-1:] != [""]:
+        if (lines or top) and not isinstance(block, doc.Paragraph) and lines[-1:] != [""]:
             lines.append("")
         lines += block_lines
     return lines
 
 
-def _block(block: Block, width: int | None) -> list[str]:
-    if isinstance(block, Paragraph):
+def _block(block: doc.Block, width: int | None) -> list[str]:
+    if isinstance(block, doc.Paragraph):
         return paragraph_lines(block, width)
-    if isinstance(block, Table):
+    if isinstance(block, doc.Table):
         return table_lines(block, width)
-    if isinstance(block, Section):
+    if isinstance(block, doc.Section):
         return _section(block, width)
-    if isinstance(block, Beside):
+    if isinstance(block, doc.Beside):
         return _blocks(block.blocks, width, top=False)
     return [] if block.brief else figure_lines(block.of, width).splitlines()
 
 
-def figure_lines(figure: Picture | Listing, width: int | None) -> str:
+def figure_lines(figure: Picture | doc.Listing, width: int | None) -> str:
     """Return a Picture's grids as tables of lines, or the lines of a Listing. If there are too many columns, neighbours
     are merged. A Picture without grids becomes its description."""
-    if isinstance(figure, Listing):
+    if isinstance(figure, doc.Listing):
         return uncontrolled(figure.text)
     width = width or _WIDTH
     if not figure.grids:
@@ -151,13 +139,13 @@ def _box(grid: Grid, width: int) -> list[str] | None:
     return [line.rstrip() for line in [*lines, f"{indent}└{'┴'.join([rule] * across)}┘"]]
 
 
-def paragraph_lines(block: Paragraph, width: int | None) -> list[str]:
+def paragraph_lines(block: doc.Paragraph, width: int | None) -> list[str]:
     """Return a paragraph as lines."""
     text = inline_text(block.pieces)
     return _wrapped(f"{shown(block.label)}: {text}" if block.label else text, width) if text else []
 
 
-def _section(block: Section, width: int | None) -> list[str]:
+def _section(block: doc.Section, width: int | None) -> list[str]:
     lead = inline_text(block.lead)
     title = isolated(shown(block.title))
     lines = _wrapped(f"{title}: {lead}" if lead else title, width)
@@ -167,7 +155,7 @@ def _section(block: Section, width: int | None) -> list[str]:
     return lines + [f"  {line}" if line else "" for line in _blocks(block.blocks, inner, top=False)]
 
 
-def table_lines(table: Table, width: int | None) -> list[str]:
+def table_lines(table: doc.Table, width: int | None) -> list[str]:
     """Return a table in aligned columns; if it is too wide, words are wrapped and the last columns folded."""
     lines = _wrapped(isolated(shown(table.caption)), width) if table.caption else []
     rows = table.rows[: table.first]
@@ -187,12 +175,12 @@ def table_lines(table: Table, width: int | None) -> list[str]:
     return lines
 
 
-def _cell(cell: Inline, across: int) -> str:
-    pieces = (cell,) if isinstance(cell, Piece) else cell
-    return joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else inline_text(p) for p in pieces])
+def _cell(cell: doc.Inline, across: int) -> str:
+    pieces = (cell,) if isinstance(cell, doc.Piece) else cell
+    return doc.joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else inline_text(p) for p in pieces])
 
 
-def _fitted(grid: list[list[str]], heads: Sequence[Column], width: int | None) -> list[list[str]]:
+def _fitted(grid: list[list[str]], heads: Sequence[doc.Column], width: int | None) -> list[list[str]]:
     """Return the lines of each row, the heads first; columns that do not fit are folded below their row."""
     shown = next((n for n in range(len(heads), 1, -1) if _widths(grid, heads[:n], width)), 1)
     widths = _widths(grid, heads[:shown], width) or [width]
@@ -208,7 +196,7 @@ def _fitted(grid: list[list[str]], heads: Sequence[Column], width: int | None) -
     return body
 
 
-def _widths(grid: list[list[str]], heads: Sequence[Column], width: int | None) -> list[int]:
+def _widths(grid: list[list[str]], heads: Sequence[doc.Column], width: int | None) -> list[int]:
     """Return each column's width, 0 for as wide as it needs; empty if the columns do not fit side by side."""
     needs = [max(text_width(row[i]) for row in grid) for i in range(len(heads))]
     left = 0 if width is None else width - sum(needs) - 2 * (len(heads) - 1)
@@ -222,7 +210,7 @@ def _widths(grid: list[list[str]], heads: Sequence[Column], width: int | None) -
     return widths if wraps and all(widths[i] >= min(_LEAST, needs[i]) for i in wraps) else []
 
 
-def bar_text(parts: Sequence[Part], width: int = BAR) -> str:
+def bar_text(parts: Sequence[doc.Part], width: int = BAR) -> str:
     """Return a bar of block characters, padded to its full width; a positive bar has at least an eighth of a column."""
     return pad(blocks(sum(part.share for part in parts), width), width)
 

@@ -1,6 +1,6 @@
-"""The data of a dry run: every program that a script compiled, what it moved, and the bytes alive at each call.
+"""The data of a dry run: every program that a script compiled, the transfers, and the bytes in use at each call.
 
-Nothing in it is a JAX object. `RunRecord.from_json(run.to_json())` reads it back.
+It has no JAX objects. `RunRecord.from_json(run.to_json())` reads it back.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class RunArray:
     """An argument or a result of a program.
 
     Attributes:
-        name: its tree path, in the script's own words.
-        shape: global.
+        name: its tree path, with the script's own names.
+        shape: the global shape.
         dtype: its element type.
-        spec: its PartitionSpec as Python writes it; empty where it has none.
-        bytes_per_device: the largest shard.
-        donated: its buffer may be reused for a result.
+        spec: its PartitionSpec in Python; empty if it has none.
+        bytes_per_device: bytes of the largest shard.
+        donated: whether its memory may be reused for a result.
     """
 
     name: str
@@ -44,19 +44,19 @@ class RunArray:
 
 @dataclass(frozen=True, kw_only=True)
 class RunProgram:
-    """A program that was recorded in place of running.
+    """A program that was recorded instead of run.
 
     Attributes:
         name: the function's name.
-        source: the line that called it first; None where no line of the script did.
-        calls: how often it was called.
-        devices: how many devices it is on.
-        mesh: their mesh; None for one device, or where its shardings name none.
+        source: the line of its first call; None if no line of the script called it.
+        calls: the number of its calls.
+        devices: the number of its devices.
+        mesh: the mesh of its shardings; None for one device, or if its shardings have no mesh.
         arguments, results: the arrays, in flat order.
         options: the compiler options that the script gave.
-        ahead: the script compiled it before it called it.
-        seconds: of one call on the target, level `propagated`; None where it is not known.
-        needs_bytes: bytes that it needs on a device while it runs, its arguments included, as estimated at that level.
+        ahead: whether the script compiled it before it called it.
+        seconds: seconds of one call on the target, at level `propagated`; None if unknown.
+        needs_bytes: bytes of a device while it runs, including its arguments, estimated at that level.
     """
 
     name: str
@@ -123,8 +123,8 @@ class RunRule:
 
     Attributes:
         name: the logical name.
-        axes: the mesh axes that it became.
-        why: why it shards nothing: one of the seven texts above; empty where it shards.
+        axes: the resulting mesh axes.
+        why: why it shards nothing, one of the seven texts above; empty if it shards.
         source: the line that used it.
         count: how often it was resolved there.
     """
@@ -138,7 +138,7 @@ class RunRule:
 
 @dataclass(frozen=True, kw_only=True)
 class RunNote:
-    """What was done otherwise than a real run does, or could not be done."""
+    """Something that the dry run did differently than a real run, or could not do."""
 
     text: str
     source: Frame | None = None
@@ -149,16 +149,16 @@ class RunRecord(Displayed):
     """Everything that a dry run recorded.
 
     Attributes:
-        command: what was run, as it is typed; empty in a notebook.
-        target: the machine that it was run for; empty for simulated devices alone.
-        usable: bytes that a device of it gives a program; None where that is not known.
-        devices: how many devices there were.
-        programs: in the order of their first calls.
-        calls: every call of them, in order.
-        transfers: what moved, by line.
-        rules: what became of each logical axis name of flax; names that shard nothing come first.
-        findings: what there is to change about these names, most severe first.
-        notes: what a real run does otherwise.
+        command: the command line; empty in a notebook.
+        target: the machine; empty for simulated devices alone.
+        usable: bytes of one of its devices that a program may use; None if unknown.
+        devices: the number of devices.
+        programs: the programs, in the order of their first calls.
+        calls: every call, in order.
+        transfers: the transfers, by line.
+        rules: the resolution of each logical axis name of flax; names that shard nothing come first.
+        findings: suggested changes of these names, most severe first.
+        notes: differences from a real run.
         ended: `the script ended`, `steady`, `interrupted`, or the error that the script raised.
     """
 
@@ -175,15 +175,15 @@ class RunRecord(Displayed):
     ended: str = ""
 
     def needs_at(self, call: RunCall) -> float:
-        """Return the bytes that a device needs during a call: what is alive besides, and what the program needs. Where
-        no program's need is known, its results stand for it."""
+        """Return the bytes that a device needs during a call: other live arrays, plus what the program needs, or its
+        results if that is unknown."""
         program = self.programs[call.program]
         beside = call.live_bytes - call.argument_bytes
         return beside + (program.bytes_per_device if program.needs_bytes is None else program.needs_bytes)
 
     @property
     def peak(self) -> RunCall | None:
-        """The call during which a device needs most bytes; None where nothing was recorded."""
+        """The call during which a device needs most bytes; None if nothing was recorded."""
         return max(self.calls, key=self.needs_at, default=None)
 
     def to_json(self, indent: int | None = None) -> str:
@@ -192,10 +192,10 @@ class RunRecord(Displayed):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
+        """Read a run that `to_json` wrote.
 
         Raises:
-            ShardvizError: if the text is no run, of another schema version, or damaged.
+            ShardvizError: if the text is no run, has another schema version, or is damaged.
         """
         data = read_versioned(text, "run", RUN_VERSION)
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from shardviz.explorer.cards import Card, Deck, Results, equal_level
-from shardviz.explorer.snapshot import Offer, Offers
+from shardviz.explorer.snapshot import TriedPreset, TriedPresets
 from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
@@ -19,131 +19,103 @@ from shardviz.records.options import options_text
 from shardviz.records.report import PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.records.values import on_device
+from shardviz.view import document as doc
+from shardviz.view import step_cost
 from shardviz.view.comparison import comparison_document
-from shardviz.view.document import (
-    Document,
-    Inline,
-    Part,
-    Piece,
-    axes,
-    bar,
-    document,
-    mesh_axes,
-    notes,
-    paragraph,
-    right,
-    shorten,
-    spec,
-    table,
-    words,
-    wrapped,
-)
-from shardviz.view.step_cost import (
-    BOUND_WORDS,
-    FIT_TONES,
-    SAME,
-    band_words,
-    fits_word,
-    level_words,
-    memory_words,
-    pair,
-    seconds_words,
-    step_words,
-)
 from shardviz.view.values import total_bytes
 
 _MOST_MOVED = 3
 
 
-@document.register
-def deck_document(deck: Deck) -> Document:
+@doc.document.register
+def deck_document(deck: Deck) -> doc.Document:
     """Return a row per card."""
 
-    def difference(card: Card) -> Inline:
-        return words("") if card.id == deck.other.id else tuple(difference_pieces(card.results, deck.other))
+    def difference(card: Card) -> doc.Inline:
+        return doc.words("") if card.id == deck.other.id else tuple(difference_pieces(card.results, deck.other))
 
-    def findings(card: Card) -> tuple[Piece]:
+    def findings(card: Card) -> tuple[doc.Piece]:
         """Return the number of warnings and errors; the tip has the notes."""
         count, notes = severity_words(card.results.findings)
         text = plural(count, "finding")
         tip = " · ".join(filter(None, (text, notes)))
-        return (words(text, tone="warn" * bool(count), quiet=not count, tip=tip, selects=("tab", "problems")),)
+        return (doc.words(text, tone="warn" * bool(count), quiet=not count, tip=tip, selects=("tab", "problems")),)
 
-    def level(card: Card) -> Piece:
+    def level(card: Card) -> doc.Piece:
         cost, level = card.results.cost(), card.results.level
-        return words(level, quiet=True, tip=f"{level} program" if cost is None else level_words(cost))
+        return doc.words(level, quiet=True, tip=f"{level} program" if cost is None else step_cost.level_words(cost))
 
-    cards = table(
+    cards = doc.table(
         deck.cards,
-        ("plan", lambda card: words(card.name, strong=True)),
+        ("plan", lambda card: doc.words(card.name, strong=True)),
         ("origin", lambda card: _note(card, deck)),
         ("step", lambda card: step_pieces(card.results)),
         ("difference", difference),
         ("memory per device", lambda card: memory_pieces(card.results)),
-        ("", lambda card: bar(_room(card.results))),
+        ("", lambda card: doc.bar(_room(card.results))),
         ("communication", lambda card: moved_pieces(card.results)),
         ("findings", findings),
         ("level", level),
-        detail=lambda card: [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
+        detail=lambda card: [doc.paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
         selects=lambda card: ("card", card.id),
         marked=lambda card: card.id == deck.at,
         folds="never",
         noun="plan",
         name="cards",
     )
-    return Document(title=words("Plans", strong=True), blocks=(cards,), mesh=deck.now.results.bound.mesh)
+    return doc.Document(title=doc.words("Plans", strong=True), blocks=(cards,), mesh=deck.now.results.bound.mesh)
 
 
-def offers_document(offers: Offers, deck: Deck) -> Document:
+def tried_presets_document(presets: TriedPresets, deck: Deck) -> doc.Document:
     """Return the presets, best first, each with its difference to the open plan."""
 
-    def of_known(pieces: Callable[[Results], Iterator[Piece]]) -> Callable[[Offer], Inline]:
-        return lambda offer: words("") if offer.results is None else tuple(pieces(offer.results))
+    def of_known(pieces: Callable[[Results], Iterator[doc.Piece]]) -> Callable[[TriedPreset], doc.Inline]:
+        return lambda preset: doc.words("") if preset.results is None else tuple(pieces(preset.results))
 
-    def taken(offer: Offer) -> tuple[str, str] | None:
-        return None if offer.results is None else ("offer", offer.name)
+    def taken(preset: TriedPreset) -> tuple[str, str] | None:
+        return None if preset.results is None else ("preset", preset.name)
 
-    def does(offer: Offer) -> Piece:
-        return words(offer.text, quiet=True) if offer.results else words(offer.trouble, tone="warn")
+    def does(preset: TriedPreset) -> doc.Piece:
+        return doc.words(preset.text, quiet=True) if preset.results else doc.words(preset.trouble, tone="warn")
 
-    presets = table(
-        offers.items,
-        ("preset", lambda offer: words(offer.name, strong=True, selects=taken(offer))),
-        (wrapped("what it does"), does),
-        (right("step"), of_known(step_pieces)),
+    rows = doc.table(
+        presets.items,
+        ("preset", lambda preset: doc.words(preset.name, strong=True, selects=taken(preset))),
+        (doc.wrapped("what it does"), does),
+        (doc.right("step"), of_known(step_pieces)),
         ("compared with the current plan", of_known(lambda results: difference_pieces(results, deck.now, named=False))),
         ("memory per device", of_known(memory_pieces)),
         ("communication", of_known(moved_pieces)),
         selects=taken,
         noun="preset",
-        name="offers",
+        name="presets",
     )
-    trouble = paragraph(words(offers.trouble, tone="warn"), name="offers-trouble")
-    return Document.of(
-        presets if presets.rows else None,
-        trouble if offers.trouble else None,
-        paragraph("presets are being tried …", quiet=True, name="offers-busy") if offers.busy else None,
-        notes("All are predicted by Shardy's propagation; the partitioner confirms the first."),
-        title=words("Presets", strong=True),
+    trouble = doc.paragraph(doc.words(presets.trouble, tone="warn"), name="presets-trouble")
+    return doc.Document.of(
+        rows if rows.rows else None,
+        trouble if presets.trouble else None,
+        doc.paragraph("presets are being tried …", quiet=True, name="presets-busy") if presets.busy else None,
+        doc.notes("All are predicted by Shardy's propagation; the partitioner confirms the first."),
+        title=doc.words("Presets", strong=True),
         mesh=deck.now.results.bound.mesh,
     )
 
 
-def search_document(offers: Offers, deck: Deck) -> Document:
+def search_document(presets: TriedPresets, deck: Deck) -> doc.Document:
     """Return a sentence on the search's progress or result; empty before the first search."""
-    best = next((card for card in deck.cards if card.id == offers.best), None)
-    pieces: list[Piece] = [words(offers.progress)] if offers.progress else []
+    best = next((card for card in deck.cards if card.id == presets.best), None)
+    pieces: list[doc.Piece] = [doc.words(presets.progress)] if presets.progress else []
     if best is not None:
-        ran = "the best so far is" if offers.share is not None else "the best is"
-        name = words(best.name, strong=True, selects=("card", best.id), tip="open this plan")
+        ran = "the best so far is" if presets.share is not None else "the best is"
+        name = doc.words(best.name, strong=True, selects=("card", best.id), tip="open this plan")
         against = () if best.id == deck.other.id else difference_pieces(best.results, deck.other)
-        pieces = [words(f"{offers.progress}; {ran}"), name, words(":"), *step_pieces(best.results)]
+        pieces = [doc.words(f"{presets.progress}; {ran}"), name, doc.words(":"), *step_pieces(best.results)]
         pieces += [*memory_pieces(best.results), *against]
-    trouble = [words(offers.trouble, tone="warn")] if offers.trouble and not offers.open else []
-    return Document.of(paragraph(*pieces, *trouble, name="search") if pieces or trouble else None)
+    trouble = [doc.words(presets.trouble, tone="warn")] if presets.trouble and not presets.open else []
+    return doc.Document.of(doc.paragraph(*pieces, *trouble, name="search") if pieces or trouble else None)
 
 
-def _note(card: Card, deck: Deck) -> Iterator[Piece]:
+def _note(card: Card, deck: Deck) -> Iterator[doc.Piece]:
     """Yield the changes to the user's program, then the card's note, or the plan's differences from the baseline."""
     base = next((c for c in deck.cards if c.id == "baseline"), None)
     if base is None and card is not deck.cards[0]:
@@ -151,19 +123,19 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     bound = card.results.bound
     if bound.variant:
         text = f"its program {' and '.join(bound.variant.words)}"
-        yield words(f"{text};", tone="warn", tip=f"{text}; the code pane shows what to write")
+        yield doc.words(f"{text};", tone="warn", tip=f"{text}; the code pane shows what to write")
     if bound.options != (base.results.bound.options if base else {}):
         text = options_text(bound.options)
-        yield words(shorten(f"with {text};" if text else "without compiler options;", 60), tip=text)
+        yield doc.words(doc.shorten(f"with {text};" if text else "without compiler options;", 60), tip=text)
     if card.note:
-        yield words(card.note, quiet=True, tip="\n".join(card.why))
+        yield doc.words(card.note, quiet=True, tip="\n".join(card.why))
     if base is None or base is card or bound.mesh != base.results.bound.mesh:
-        yield mesh_axes(bound.mesh)
+        yield doc.mesh_axes(bound.mesh)
     elif not card.note:
         yield from _changes(base.results.bound, bound)
 
 
-def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[Piece]:
+def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[doc.Piece]:
     """Yield the constraints that only one plan has, and the changed specs and memories."""
     alone = [*(c for c in plan.constraints if c not in base.constraints)]
     alone += [c for c in base.constraints if c not in plan.constraints]
@@ -174,48 +146,48 @@ def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[Piece]:
     arrays = list(dict.fromkeys(name for a, b in sides for name in (*a, *b) if a.get(name) != b.get(name)))
     if inside:
         text = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
-        yield words(shorten(f"constraint changed: {text}", 48), quiet=True, tip=shorten(text, 400))
+        yield doc.words(doc.shorten(f"constraint changed: {text}", 48), quiet=True, tip=doc.shorten(text, 400))
     elif not arrays:
-        yield words("same specs as the baseline", quiet=True)
+        yield doc.words("same specs as the baseline", quiet=True)
     if len(arrays) == 1:
         name = arrays[0]
         changed = plan.in_specs.get(name) or plan.out_specs.get(name)
-        yield words(shorten(name, 28), quiet=True, tip=name)
-        yield spec(changed) if changed is not None else words("left to the compiler", quiet=True)
+        yield doc.words(doc.shorten(name, 28), quiet=True, tip=name)
+        yield doc.spec(changed) if changed is not None else doc.words("left to the compiler", quiet=True)
     elif arrays:
-        yield words(f"{len(arrays)} specs changed", quiet=True, tip=shorten(", ".join(arrays), 400))
+        yield doc.words(f"{len(arrays)} specs changed", quiet=True, tip=doc.shorten(", ".join(arrays), 400))
 
 
-def step_pieces(results: Results) -> Iterator[Piece]:
+def step_pieces(results: Results) -> Iterator[doc.Piece]:
     """Yield `7.60 s 6.61 – 8.21 s`, the step and its band; without a machine a hint to choose one."""
     choice, cost = results.priced()
     if cost is None:
         if choice.trouble:
-            yield words("no time", strong=True, tone="warn", tip=choice.trouble)
+            yield doc.words("no time", strong=True, tone="warn", tip=choice.trouble)
         else:
             tip = "no machine is chosen: simulated devices have no speed"
-            yield words("choose a machine", strong=True, tip=tip, selects=("choose", "target"))
-            yield words("to see times", quiet=True)
+            yield doc.words("choose a machine", strong=True, tip=tip, selects=("choose", "target"))
+            yield doc.words("to see times", quiet=True)
         return
-    tip = seconds_words(cost) or f"a lower bound: FLOPs are not known at level {cost.level}"
-    more = f"bound by {BOUND_WORDS.get(cost.bound, cost.bound)}"
-    yield words(step_words(cost), strong=True, tip="; ".join([tip, more, *cost.notes]))
-    if band := band_words(cost):
-        yield words(band, quiet=True, tip=f"{cost.step.accuracy}")
+    tip = step_cost.seconds_words(cost) or f"a lower bound: FLOPs are not known at level {cost.level}"
+    more = f"bound by {step_cost.BOUND_WORDS.get(cost.bound, cost.bound)}"
+    yield doc.words(step_cost.step_words(cost), strong=True, tip="; ".join([tip, more, *cost.notes]))
+    if band := step_cost.band_words(cost):
+        yield doc.words(band, quiet=True, tip=f"{cost.step.accuracy}")
 
 
-def signed(amount: float, text: str, *, of: str) -> Piece:
+def signed(amount: float, text: str, *, of: str) -> doc.Piece:
     """Return a difference where more is worse: `▲ 17.9 s`, `▼ 0.54 s`."""
     arrow, tone = ("▲", "bad") if amount > 0 else ("▼", "good")
-    return words(f"{arrow} {text}", strong=True, tone=tone, tip=of)
+    return doc.words(f"{arrow} {text}", strong=True, tone=tone, tip=of)
 
 
-def difference_pieces(results: Results, other: Card, named: bool = True) -> Iterator[Piece]:
+def difference_pieces(results: Results, other: Card, named: bool = True) -> Iterator[doc.Piece]:
     """Yield the difference of the step, or without times of the bytes sent, at a common level; the level is `named` if
     lower."""
     level = equal_level(results, other.results)
     if not level:
-        yield words("not comparable", quiet=True, tip="no level that both plans have reached")
+        yield doc.words("not comparable", quiet=True, tip="no level that both plans have reached")
         return
     behind = "" if not named or level == results.level == other.results.level else f"at {level}"
     against = f"compared with {other.name}, at level {level}"
@@ -226,20 +198,21 @@ def difference_pieces(results: Results, other: Card, named: bool = True) -> Iter
         chips, before = one.machine.num_chips, two.machine.num_chips
         if chips != before and both and one.step.seconds and two.step.seconds:
             spent = one.step.seconds * chips / (two.step.seconds * before)
-            tip = f"{against}: {chips:,} chips for {step_words(one)}, {before:,} for {step_words(two)} there"
+            own, other = step_cost.step_words(one), step_cost.step_words(two)
+            tip = f"{against}: {chips:,} chips for {own}, {before:,} for {other} there"
             yield signed(spent - 1, f"{format_change(spent)} chip-seconds", of=tip)
-        elif format_seconds(abs(later)) == "0 s" or abs(later) < SAME * max(two.lower, 1e-12):
-            yield words("the same time", quiet=True, tip=against)
+        elif format_seconds(abs(later)) == "0 s" or abs(later) < step_cost.SAME * max(two.lower, 1e-12):
+            yield doc.words("the same time", quiet=True, tip=against)
         else:
             yield signed(later, format_seconds(abs(later)), of=against)
     else:
         now, then = _bytes(results.reports[level], other.results.reports[level])
         if now == then:
-            yield words("the same communication", quiet=True, tip=against)
+            yield doc.words("the same communication", quiet=True, tip=against)
         else:
             yield signed(now - then, f"{format_bytes(abs(now - then))} sent", of=against)
     if behind:
-        yield words(behind, quiet=True, tip="the highest level that both plans have reached")
+        yield doc.words(behind, quiet=True, tip="the highest level that both plans have reached")
 
 
 def _bytes(one: Report, other: Report) -> tuple[float, float]:
@@ -249,46 +222,51 @@ def _bytes(one: Report, other: Report) -> tuple[float, float]:
     return (sent, then) if alike else (sent * one.mesh.size, then * other.mesh.size)
 
 
-def memory_pieces(results: Results) -> Iterator[Piece]:
+def memory_pieces(results: Results) -> Iterator[doc.Piece]:
     """Yield `60.1 / 103 GB`, and whether it fits; without a machine the bytes of the arguments or of the compiler's
     plan."""
     cost, report = results.cost(), results.report
     if cost is not None:
         needs = cost.needs
-        verdict = fits_word(needs)
+        verdict = step_cost.fits_word(needs)
         usable = format_bytes(needs.usable) if needs.usable is not None else "not known"
-        text = pair(needs.text, usable, " / ")
-        yield words(text, tone="bad" if needs.fits is False else "", tip=memory_words(needs), selects=("tab", "memory"))
+        text = step_cost.pair(needs.text, usable, " / ")
+        yield doc.words(
+            text,
+            tone="bad" if needs.fits is False else "",
+            tip=step_cost.memory_words(needs),
+            selects=("tab", "memory"),
+        )
         over = needs.total - needs.usable if needs.fits is False and needs.usable is not None else 0.0
         if verdict:
             more = f": {format_bytes(over)} too much" if over > 0 else ""
-            yield words(f"{verdict}{more}", tone=FIT_TONES[needs.fits])
+            yield doc.words(f"{verdict}{more}", tone=step_cost.FIT_TONES[needs.fits])
         return
     plan = report.memory
     if plan is not None and plan.target != "cpu":
-        yield words(f"{format_bytes(plan.set_aside)} by the {plan.target} compiler's plan")
+        yield doc.words(f"{format_bytes(plan.set_aside)} by the {plan.target} compiler's plan")
         return
     size, unknown = total_bytes(on_device(report.arguments))
-    yield words(f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments")
+    yield doc.words(f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments")
 
 
-def _room(results: Results) -> Iterator[Part]:
+def _room(results: Results) -> Iterator[doc.Part]:
     cost = results.cost()
     if cost is not None and cost.needs.usable:
         needs, usable = cost.needs, cost.needs.usable or 1.0
         longest = max(needs.total, usable)
         for what, size in needs.parts.items():
             if size:
-                yield Part(share=size / longest, role="work", tip=f"{what} {format_bytes(size)}")
+                yield doc.Part(share=size / longest, role="work", tip=f"{what} {format_bytes(size)}")
 
 
-def moved_pieces(results: Results) -> Iterator[Piece]:
+def moved_pieces(results: Results) -> Iterator[doc.Piece]:
     """Yield the communication over the slowest axes; without a machine the bytes sent."""
     cost = results.cost()
     collectives = results.report.collectives if cost is None else cost.collectives
     totals = sum_collectives(collectives, "axes", order="bytes" if cost is None else "seconds")
     if not totals:
-        yield words("nothing")
+        yield doc.words("nothing")
         return
 
     def amount(total: CollectiveTotal) -> float:
@@ -300,12 +278,12 @@ def moved_pieces(results: Results) -> Iterator[Piece]:
     least = sum(map(amount, totals)) / 1000
     main = [t for t in totals if t.unknown or amount(t) >= least][:_MOST_MOVED]
     for total in main:
-        yield axes(total.axes)
+        yield doc.axes(total.axes)
         sent = f"{format_bytes(total.sent_bytes)} sent by each device in a step"
-        yield words(text(total), tip=f"{sent}; {total.sentence}")
+        yield doc.words(text(total), tip=f"{sent}; {total.sentence}")
     left = [t for t in totals if t not in main]
     if left:
-        yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in left))
+        yield doc.words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in left))
 
 
 def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:
@@ -314,7 +292,7 @@ def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:
     return len(findings) - notes, plural(notes, "note") if notes else ""
 
 
-def difference_pane(deck: Deck) -> Document:
+def difference_pane(deck: Deck) -> doc.Document:
     """Return all differences from the other card at their highest common level: numbers, specs and matched
     collectives."""
     cards = deck.other, deck.now
@@ -324,12 +302,12 @@ def difference_pane(deck: Deck) -> Document:
         if len(deck.cards) > 1:
             own = f"{deck.other.name} is the plan that others are compared with"
             none = f"{own}: open another card, or compare with another one."
-        return Document(blocks=(paragraph(none, quiet=True, name="difference-none"),))
+        return doc.Document(blocks=(doc.paragraph(none, quiet=True, name="difference-none"),))
     machines = [cost and cost.machine for cost in (card.results.cost(level) for card in cards)]
     timed = machines[0] is not None and machines[0] == machines[1]
     reports = [card.results.reports[level] for card in cards]
     sides = [each if timed else replace(each, target="cpu") for each in reports]  # which has no times
     before, after = ((card.name, each) for card, each in zip(cards, sides, strict=True))
     both = compare_reports(before, after, **({"target": machines[0].text} if timed and machines[0] else {}))
-    title = words(f"{deck.now.name} compared with {deck.other.name}", strong=True)
-    return replace(comparison_document(both), title=(title, words(f"level {both.level}", quiet=True)), lead=())
+    title = doc.words(f"{deck.now.name} compared with {deck.other.name}", strong=True)
+    return replace(comparison_document(both), title=(title, doc.words(f"level {both.level}", quiet=True)), lead=())

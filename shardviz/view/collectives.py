@@ -17,29 +17,7 @@ from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, format_count
 from shardviz.records.collectives import axes_words, runs_as
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.records.values import SourceText
-from shardviz.view.document import (
-    Block,
-    Part,
-    Piece,
-    Section,
-    Table,
-    axes,
-    bar,
-    code,
-    line,
-    moved,
-    nbytes,
-    notes,
-    paragraph,
-    right,
-    seconds,
-    section,
-    shape,
-    table,
-    why,
-    words,
-    wrapped,
-)
+from shardviz.view import document as doc
 
 MOST = 40
 _SUMS = {"axes": "By mesh axes", "source": "By source line", "phase": "By phase", "kind": "By kind"}
@@ -64,15 +42,15 @@ def total_text(collective: Collective) -> str:
     return ("at most " if collective.conditional else "") + format_bytes(collective.total_bytes)
 
 
-def collectives_section(report: Report, cost: StepCost | None = None) -> Section:
+def collectives_section(report: Report, cost: StepCost | None = None) -> doc.Section:
     """Return a report's collectives with a cost's seconds, longest first; without a cost the report's own target's, and
     without times by operand bytes."""
     collectives = report.collectives if cost is None else cost.partitioned
     if not collectives:
-        return section("Collectives", lead="not known at this level" if report.level == "notation" else "none")
+        return doc.section("Collectives", lead="not known at this level" if report.level == "notation" else "none")
     timed = any(c.seconds is not None for c in collectives)
     first = "the longest in a step" if timed else "the most operand bytes in a step"
-    every = section(
+    every = doc.section(
         f"All {plural(len(collectives), 'collective')}, {first} first",
         collectives_table(sorted(collectives, key=weight), lines=report.source),
         fold="closed",
@@ -80,7 +58,7 @@ def collectives_section(report: Report, cost: StepCost | None = None) -> Section
     )
     sums = (sums_table(collectives, key, lines=report.source, timed=timed) for key in ("axes", "source"))
     lead = f"{total_of(collectives).sentence}; {first} first"
-    return section("Collectives", kinds_table(collectives, timed), *sums, every, lead=lead)
+    return doc.section("Collectives", kinds_table(collectives, timed), *sums, every, lead=lead)
 
 
 def weight(c: Collective) -> tuple[float, float, str, str]:
@@ -88,16 +66,16 @@ def weight(c: Collective) -> tuple[float, float, str, str]:
     return -c.assumed_seconds, -c.assumed_bytes, c.kind, c.name
 
 
-def kinds_table(collectives: Sequence[Collective], timed: bool) -> Table:
+def kinds_table(collectives: Sequence[Collective], timed: bool) -> doc.Table:
     """Return a row per kind and set of mesh axes."""
-    return table(
+    return doc.table(
         sum_collectives(collectives, "kind_axes", order="seconds" if timed else "bytes"),
         ("kind", lambda t: t.kinds[0]),
-        ("axes", lambda t: axes(t.axes)),
-        (right("operations"), lambda t: f"{t.operations:,}"),
-        (right("runs"), lambda t: t.runs_text),
-        (right("operand bytes in a step"), lambda t: t.bytes_text),
-        (right("time in a step"), lambda t: words(_seconds_text(t), strong=True)) if timed else None,
+        ("axes", lambda t: doc.axes(t.axes)),
+        (doc.right("operations"), lambda t: f"{t.operations:,}"),
+        (doc.right("runs"), lambda t: t.runs_text),
+        (doc.right("operand bytes in a step"), lambda t: t.bytes_text),
+        (doc.right("time in a step"), lambda t: doc.words(_seconds_text(t), strong=True)) if timed else None,
         most=MOST,
     )
 
@@ -114,7 +92,7 @@ def sums_table(
     timed: bool = False,
     brief: bool = False,
     most: int = 10,
-) -> Table:
+) -> doc.Table:
     """Return a bar per group of collectives by `axes`, `source`, `phase` or `kind`, divided by mesh axes.
 
     Bars show seconds per step if `timed`, else bytes. `brief` omits the columns of runs and kinds.
@@ -125,33 +103,33 @@ def sums_table(
     def amount(t: CollectiveTotal) -> float:
         return t.assumed_seconds if timed else t.bytes
 
-    def stretch(part: CollectiveTotal) -> Part:
+    def stretch(part: CollectiveTotal) -> doc.Part:
         text = (format_seconds if timed else format_bytes)(amount(part))
-        return Part(share=amount(part) / longest, axes=part.axes, tip=f"{text} over {axes_words(part.axes)}")
+        return doc.Part(share=amount(part) / longest, axes=part.axes, tip=f"{text} over {axes_words(part.axes)}")
 
     def text(t: CollectiveTotal) -> str:
         return _seconds_text(t) if timed else t.bytes_text
 
     longest = max(map(amount, totals), default=0.0) or 1.0
-    return table(
+    return doc.table(
         totals,
         ("", lambda t: _key(t, key, lines)),
-        ("", lambda t: bar(map(stretch, t.parts))),
-        (right(what), lambda t: words(text(t), strong=True, tip=t.sentence)),
-        None if brief else (right("runs"), lambda t: t.runs_text),
-        None if brief else (wrapped("kinds"), lambda t: words(", ".join(t.kinds), quiet=True)),
+        ("", lambda t: doc.bar(map(stretch, t.parts))),
+        (doc.right(what), lambda t: doc.words(text(t), strong=True, tip=t.sentence)),
+        None if brief else (doc.right("runs"), lambda t: t.runs_text),
+        None if brief else (doc.wrapped("kinds"), lambda t: doc.words(", ".join(t.kinds), quiet=True)),
         caption=f"{_SUMS[key]}, {of} in a step",
         most=most,
         noun="line",
     )
 
 
-def _key(total: CollectiveTotal, key: str, lines: SourceText | None) -> Piece:
+def _key(total: CollectiveTotal, key: str, lines: SourceText | None) -> doc.Piece:
     if key == "axes":
-        return axes(total.axes)
+        return doc.axes(total.axes)
     if key == "source":
-        return line(total.key if isinstance(total.key, Frame) else None, lines)
-    return words(total.label)
+        return doc.line(total.key if isinstance(total.key, Frame) else None, lines)
+    return doc.words(total.label)
 
 
 def collectives_table(
@@ -162,7 +140,7 @@ def collectives_table(
     asks: bool = False,
     most: int = MOST,
     name: str = "",
-) -> Table:
+) -> doc.Table:
     """Return each collective in the given order: operand bytes per run and device, total and time per step, and the
     formula.
 
@@ -173,32 +151,34 @@ def collectives_table(
     """
     timed = any(c.seconds is not None for c in collectives)
 
-    def source(c: Collective) -> tuple[Piece, ...]:
-        constraint = (words(f"for the constraint at {c.constraint.short}", quiet=True),) if c.constraint else ()
-        return (line(c.source, lines), *constraint)
+    def source(c: Collective) -> tuple[doc.Piece, ...]:
+        text = "" if c.constraint is None else f"for the constraint at {c.constraint.short}"
+        return (doc.line(c.source, lines), *((doc.words(text, quiet=True),) if text else ()))
 
-    def kind(c: Collective) -> tuple[Piece, ...]:
-        of = (words(f"of {c.operand}", quiet=True),) if c.operand else ()
+    def kind(c: Collective) -> tuple[doc.Piece, ...]:
+        of = (doc.words(f"of {c.operand}", quiet=True),) if c.operand else ()
         where = ((_phase(c), *source(c)) if c.source else (_phase(c),)) if compact else ()
-        return (moved(c.kind, c.axes, c.source, tip=c.name), *of, *where)
+        return (doc.moved(c.kind, c.axes, c.source, tip=c.name), *of, *where)
 
-    def over(c: Collective) -> tuple[Piece, ...]:
-        return (axes(c.axes, tip=c.groups), *((why(c.name),) if asks and c.name else ()))
+    def over(c: Collective) -> tuple[doc.Piece, ...]:
+        return (doc.axes(c.axes, tip=c.groups), *((doc.why(c.name),) if asks and c.name else ()))
 
-    def detail(c: Collective) -> Iterator[Block]:
+    def detail(c: Collective) -> Iterator[doc.Block]:
         if c.formula:
-            each = words(f"{format_seconds(c.seconds)} each time", quiet=True)
-            yield paragraph(code(c.formula), each, quiet=True)
+            each = doc.words(f"{format_seconds(c.seconds)} each time", quiet=True)
+            yield doc.paragraph(doc.code(c.formula), each, quiet=True)
 
-    return table(
+    return doc.table(
         collectives,
         ("kind", kind),
         ("axes", over),
-        ("result", lambda c: shape(c.shape, dtype=c.dtype, tip="the result on one device")),
-        (right("operand bytes"), lambda c: nbytes(c.operand_bytes)),
-        (right("count"), lambda c: format_count(c.count)),
-        (right("total per device"), lambda c: words(total_text(c), strong=True)),
-        (right("time"), lambda c: seconds(c.total_seconds, strong=True, tip=c.formula or "")) if timed else None,
+        ("result", lambda c: doc.shape(c.shape, dtype=c.dtype, tip="the result on one device")),
+        (doc.right("operand bytes"), lambda c: doc.nbytes(c.operand_bytes)),
+        (doc.right("count"), lambda c: format_count(c.count)),
+        (doc.right("total per device"), lambda c: doc.words(total_text(c), strong=True)),
+        (doc.right("time"), lambda c: doc.seconds(c.total_seconds, strong=True, tip=c.formula or ""))
+        if timed
+        else None,
         None if compact else ("phase", _phase),
         None if compact else ("source", source),
         detail=detail,
@@ -210,11 +190,11 @@ def collectives_table(
     )
 
 
-def _phase(c: Collective) -> Piece:
-    return words(c.phase + (", written by the user" if c.origin == "user" else ""), quiet=True)
+def _phase(c: Collective) -> doc.Piece:
+    return doc.words(c.phase + (", written by the user" if c.origin == "user" else ""), quiet=True)
 
 
-def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, **more: Any) -> tuple[Block, ...]:
+def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, **more: Any) -> tuple[doc.Block, ...]:
     """Return how the target runs the collectives, with a row for each that differs from the partitioned one.
 
     `timed` has the collectives of a cost by name. Empty if unknown, and for simulated devices. `more` is as for
@@ -230,22 +210,25 @@ def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, 
     text += f": {', '.join(parts)}" if parts else ""
     text += f"; {len(left):,} of the partitioner's not matched" if left else ""
 
-    def time(run: TargetCollective) -> Piece:
+    def time(run: TargetCollective) -> doc.Piece:
         c = timed.get(run.collective.name)
-        return seconds(c and c.total_seconds, strong=True, tip=(c and c.formula) or "")
+        return doc.seconds(c and c.total_seconds, strong=True, tip=(c and c.formula) or "")
 
-    rows = table(
+    rows = doc.table(
         [run for run in runs if run.how],
-        ("runs as", lambda run: (words(run.collective.kind, strong=True), code(run.collective.name, quiet=True))),
-        ("axes", lambda run: axes(run.collective.axes)),
-        (right("operand bytes"), lambda run: nbytes(run.collective.operand_bytes)),
-        (right("count"), lambda run: format_count(run.collective.count)),
-        (right("time"), time) if timed else None,
-        (wrapped("how"), lambda run: ", ".join(HOW_WORDS.get(word, word) for word in run.how)),
-        (wrapped("stands for"), lambda run: words(", ".join(run.stands_for), quiet=True)),
-        detail=lambda run: notes((c.formula or "") if (c := timed.get(run.collective.name)) else ""),
+        (
+            "runs as",
+            lambda run: (doc.words(run.collective.kind, strong=True), doc.code(run.collective.name, quiet=True)),
+        ),
+        ("axes", lambda run: doc.axes(run.collective.axes)),
+        (doc.right("operand bytes"), lambda run: doc.nbytes(run.collective.operand_bytes)),
+        (doc.right("count"), lambda run: format_count(run.collective.count)),
+        (doc.right("time"), time) if timed else None,
+        (doc.wrapped("how"), lambda run: ", ".join(HOW_WORDS.get(word, word) for word in run.how)),
+        (doc.wrapped("stands for"), lambda run: doc.words(", ".join(run.stands_for), quiet=True)),
+        detail=lambda run: doc.notes((c.formula or "") if (c := timed.get(run.collective.name)) else ""),
         most=MOST,
         noun="collective",
         name="target-runs",
     )
-    return (section("Final HLO", rows, lead=text, **more),)
+    return (doc.section("Final HLO", rows, lead=text, **more),)

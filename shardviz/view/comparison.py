@@ -11,28 +11,7 @@ from shardviz.judge.comparison import Amount, Comparison, ValueChange
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_change, format_count, format_flops, format_seconds, plural
 from shardviz.records.options import options_text
-from shardviz.view.document import (
-    Document,
-    Inline,
-    Piece,
-    Section,
-    Table,
-    axes,
-    code,
-    difference,
-    document,
-    line,
-    mesh_axes,
-    notes,
-    right,
-    section,
-    shape,
-    shorten,
-    signed_text,
-    table,
-    value_spec,
-    words,
-)
+from shardviz.view import document as doc
 
 _MOST_SPECS, _MOST_COLLECTIVES = 24, 24
 _TITLES = {"work": "Matrix products", "collectives": "Collectives", "memory": "Memory", "step": "Step"}
@@ -55,37 +34,40 @@ def difference_text(amount: Amount) -> str:
         return "not known"
     if not amount.difference:
         return "the same"
-    text = signed_text(amount.difference, _FORMATS[amount.unit])
+    text = doc.signed_text(amount.difference, _FORMATS[amount.unit])
     return text if not amount.before else f"{text} ({format_change(1 + amount.difference / amount.before)})"
 
 
-@document.register
-def comparison_document(comparison: Comparison) -> Document:
+@doc.document.register
+def comparison_document(comparison: Comparison) -> doc.Document:
     """The numbers, then their causes: specs that differ, collectives that differ."""
-    return Document.of(
+    return doc.Document.of(
         amounts_table(comparison),
         _specs_section(comparison) if comparison.specs else None,
         _collectives_section(comparison) if comparison.collectives else None,
-        notes("Nothing differs." if comparison.same else "", *comparison.notes),
-        title=(words(f"{comparison.program}: comparison", strong=True), words(f"level {comparison.level}", quiet=True)),
+        doc.notes("Nothing differs." if comparison.same else "", *comparison.notes),
+        title=(
+            doc.words(f"{comparison.program}: comparison", strong=True),
+            doc.words(f"level {comparison.level}", quiet=True),
+        ),
         lead=tuple(_who(comparison, name) for name in comparison.names),
         mesh=comparison.meshes[comparison.names[0]],
     )
 
 
-def _who(comparison: Comparison, name: str) -> Inline:
-    first = (words("(baseline)", quiet=True),) if name == comparison.names[0] else ()
-    target = code(comparison.targets[name], quiet=True)
+def _who(comparison: Comparison, name: str) -> doc.Inline:
+    first = (doc.words("(baseline)", quiet=True),) if name == comparison.names[0] else ()
+    target = doc.code(comparison.targets[name], quiet=True)
     flags = options_text(comparison.options.get(name, {}))
-    options = (words("with"), code(flags, quiet=True)) if flags else ()
-    return (code(name, strong=True), *first, mesh_axes(comparison.meshes[name]), target, *options)
+    options = (doc.words("with"), doc.code(flags, quiet=True)) if flags else ()
+    return (doc.code(name, strong=True), *first, doc.mesh_axes(comparison.meshes[name]), target, *options)
 
 
 _Number = tuple[Amount, dict[str, Amount]]
 """The first of a number's amounts, and all of them by the report that they are of."""
 
 
-def amounts_table(comparison: Comparison) -> Table:
+def amounts_table(comparison: Comparison) -> doc.Table:
     """A row a number, a column a report; from the second report on with its difference to the baseline."""
     by_name: dict[tuple[str, str], dict[str, Amount]] = {}
     for amount in comparison.amounts:
@@ -94,26 +76,26 @@ def amounts_table(comparison: Comparison) -> Table:
     rows = [(next(iter(each.values())), each) for each in rows]
     heads = {id(first) for n, (first, _) in enumerate(rows) if n == 0 or rows[n - 1][0].group != first.group}
 
-    def name(row: _Number) -> Inline:
+    def name(row: _Number) -> doc.Inline:
         over = row[0].name.startswith("operand bytes over")
-        return (words("operand bytes over"), axes(row[0].axes)) if over else words(row[0].name)
+        return (doc.words("operand bytes over"), doc.axes(row[0].axes)) if over else doc.words(row[0].name)
 
     def after(of: str, row: _Number) -> str:
         return amount_text(row[1][of].after, row[0].unit) if of in row[1] else ""
 
-    def changed(of: str, row: _Number) -> Piece:
+    def changed(of: str, row: _Number) -> doc.Piece:
         """A difference in the colour of more or less."""
         amount = row[1].get(of)
         tone = "" if amount is None or not amount.difference else "bad" if amount.difference > 0 else "good"
         text = "" if amount is None else difference_text(amount)
-        return words(text, quiet=not tone and bool(text), strong=bool(tone), tone=tone)
+        return doc.words(text, quiet=not tone and bool(text), strong=bool(tone), tone=tone)
 
-    columns = [(right(comparison.names[0]), lambda row: amount_text(row[0].before, row[0].unit))]
+    columns = [(doc.right(comparison.names[0]), lambda row: amount_text(row[0].before, row[0].unit))]
     for of in comparison.names[1:]:
-        columns += [(right(of), partial(after, of)), (right("difference"), partial(changed, of))]
-    return table(
+        columns += [(doc.right(of), partial(after, of)), (doc.right("difference"), partial(changed, of))]
+    return doc.table(
         rows,
-        ("", lambda row: words(_TITLES[row[0].group] if id(row[0]) in heads else "", strong=True)),
+        ("", lambda row: doc.words(_TITLES[row[0].group] if id(row[0]) in heads else "", strong=True)),
         ("", name),
         *columns,
         caption="On one device, in a step",
@@ -122,55 +104,55 @@ def amounts_table(comparison: Comparison) -> Table:
     )
 
 
-def _specs_section(comparison: Comparison) -> Section:
+def _specs_section(comparison: Comparison) -> doc.Section:
     """Values whose spec differs; equal changes, such as those of all layers, share a row."""
     alike: dict[tuple[object, ...], list[ValueChange]] = {}
     for change in comparison.specs:
         sides = [v and (v.shape, v.dtype, str(v.spec), v.shard_shape) for v in (change.before, change.after)]
         alike.setdefault((change.of, change.role, *sides), []).append(change)
 
-    def names(group: Sequence[ValueChange]) -> Iterator[Piece]:
+    def names(group: Sequence[ValueChange]) -> Iterator[doc.Piece]:
         first, *others = group
-        yield code(shorten(first.name, 44), tip=first.name)
+        yield doc.code(doc.shorten(first.name, 44), tip=first.name)
         if others:
-            yield words(f"and {len(others)} more", quiet=True, tip=", ".join(change.name for change in group))
+            yield doc.words(f"and {len(others)} more", quiet=True, tip=", ".join(change.name for change in group))
         if first.role != "argument":
-            yield words(first.role, quiet=True)
+            yield doc.words(first.role, quiet=True)
 
-    def typed(group: Sequence[ValueChange]) -> Piece:
+    def typed(group: Sequence[ValueChange]) -> doc.Piece:
         value = group[0].after or group[0].before
-        return words("") if value is None else shape(value.shape, dtype=value.dtype)
+        return doc.words("") if value is None else doc.shape(value.shape, dtype=value.dtype)
 
-    rows = table(
+    rows = doc.table(
         alike.values(),
-        ("in", lambda group: code(group[0].of)) if len(comparison.names) > 2 else None,
+        ("in", lambda group: doc.code(group[0].of)) if len(comparison.names) > 2 else None,
         ("value", names),
         ("before", lambda group: _side(group[0].before, group[0].after)),
         ("after", lambda group: _side(group[0].after, group[0].before)),
-        (right("per device"), lambda group: nbytes_difference(group[0].bytes)),
+        (doc.right("per device"), lambda group: nbytes_difference(group[0].bytes)),
         ("type and shape", typed),
         most=_MOST_SPECS,
         noun="change",
         name="specs",
     )
-    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} with a different spec")
+    return doc.section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} with a different spec")
 
 
-def _side(value: Value | None, other: Value | None) -> Inline:
+def _side(value: Value | None, other: Value | None) -> doc.Inline:
     """How a value is sharded, with its shape where the other side has another; `none` where there is no such value."""
     if value is None:
-        return words("none", quiet=True)
+        return doc.words("none", quiet=True)
     if other is not None and (value.shape, value.dtype) != (other.shape, other.dtype):
-        return (shape(value.shape, dtype=value.dtype), *value_spec(value))
-    return value_spec(value)
+        return (doc.shape(value.shape, dtype=value.dtype), *doc.value_spec(value))
+    return doc.value_spec(value)
 
 
-def nbytes_difference(amount: float) -> Piece:
+def nbytes_difference(amount: float) -> doc.Piece:
     """`+1.20 GB`, in the colour of more or less; `the same` for 0."""
-    return difference(amount, format_bytes) if amount else words("the same", quiet=True)
+    return doc.difference(amount, format_bytes) if amount else doc.words("the same", quiet=True)
 
 
-def _collectives_section(comparison: Comparison) -> Section:
+def _collectives_section(comparison: Comparison) -> doc.Section:
     def one(change: CollectiveChange) -> Collective:
         total = change.after or change.before
         assert total is not None
@@ -181,24 +163,24 @@ def _collectives_section(comparison: Comparison) -> Section:
         texts = ["–" if total is None else getattr(total, what) for total in (change.before, change.after)]
         return " → ".join(dict.fromkeys(texts))
 
-    def what(change: CollectiveChange) -> Piece:
+    def what(change: CollectiveChange) -> doc.Piece:
         tone = "bad" if change.bytes > 0 else "good" if change.bytes < 0 else ""
-        return words(change.what, strong=True, tone=tone)
+        return doc.words(change.what, strong=True, tone=tone)
 
-    rows = table(
+    rows = doc.table(
         comparison.collectives,
-        ("in", lambda change: code(change.of)) if len(comparison.names) > 2 else None,
+        ("in", lambda change: doc.code(change.of)) if len(comparison.names) > 2 else None,
         ("what", what),
-        ("collective", lambda change: (words(one(change).kind), words(one(change).dtype, quiet=True))),
-        ("over", lambda change: axes(one(change).axes)),
-        (right("runs"), lambda change: both(change, "runs_text")),
-        (right("operand bytes"), lambda change: both(change, "bytes_text")),
-        (right("difference"), lambda change: nbytes_difference(change.bytes)),
-        ("line", lambda change: line(change.source, comparison.source)),
+        ("collective", lambda change: (doc.words(one(change).kind), doc.words(one(change).dtype, quiet=True))),
+        ("over", lambda change: doc.axes(one(change).axes)),
+        (doc.right("runs"), lambda change: both(change, "runs_text")),
+        (doc.right("operand bytes"), lambda change: both(change, "bytes_text")),
+        (doc.right("difference"), lambda change: nbytes_difference(change.bytes)),
+        ("line", lambda change: doc.line(change.source, comparison.source)),
         most=_MOST_COLLECTIVES,
         noun="change",
         name="collectives",
     )
     counts = Counter(change.what for change in comparison.collectives)
     lead = ", ".join(f"{counts[what]} {what}" for what in ("appeared", "vanished", "grew", "shrank") if counts[what])
-    return section("Collectives", rows, lead=lead)
+    return doc.section("Collectives", rows, lead=lead)

@@ -13,30 +13,8 @@ from shardviz.records.amounts import format_number, plural
 from shardviz.records.why import CollectiveWhy, Why
 from shardviz.study.exercise import Exercise, Graded, Result, Scores
 from shardviz.study.puzzle import STARS, Attempt, Puzzle, Solution
+from shardviz.view import document as doc
 from shardviz.view.comparison import amounts_table, comparison_document
-from shardviz.view.document import (
-    Block,
-    Document,
-    Figure,
-    Listing,
-    Paragraph,
-    Table,
-    code,
-    document,
-    line,
-    mesh_axes,
-    nbytes,
-    notes,
-    paragraph,
-    right,
-    seconds,
-    section,
-    shape,
-    spec,
-    table,
-    words,
-    wrapped,
-)
 from shardviz.view.step_cost import memory_words
 from shardviz.view.why import axis_section
 
@@ -68,8 +46,8 @@ _WHO = {
 }
 
 
-@document.register
-def exercise_document(exercise: Exercise) -> Document:
+@doc.document.register
+def exercise_document(exercise: Exercise) -> doc.Document:
     """Return the question: the mesh, the arguments' shardings, and how to answer."""
     names, mesh = exercise.names, exercise.plan.mesh
     python = {
@@ -84,10 +62,10 @@ def exercise_document(exercise: Exercise) -> Document:
     plans = {"spec" if exercise.other is None else names[0]: exercise.plan}
     plans |= {} if exercise.other is None else {names[1]: exercise.other}
     outputs = {output.name: output for output in exercise.program.outputs(exercise.plan)}
-    open_outputs = table(
+    open_outputs = doc.table(
         [outputs[name] for name in exercise.outputs] if exercise.ask == "outputs" else (),
-        ("output", lambda output: code(output.name)),
-        ("shape", lambda output: shape(output.shape, dtype=output.dtype)),
+        ("output", lambda output: doc.code(output.name)),
+        ("shape", lambda output: doc.shape(output.shape, dtype=output.dtype)),
         ("spec", lambda output: "?"),
         first=24,
         noun="output",
@@ -96,74 +74,87 @@ def exercise_document(exercise: Exercise) -> Document:
     target = "" if exercise.target is None else f", on {exercise.target}"
     answered = f"; answered {plural(exercise.tries, 'time')}" if exercise.tries else ""
     blocks = (
-        paragraph(words(_QUESTIONS[exercise.ask], strong=True)),
-        *notes(hint),
+        doc.paragraph(doc.words(_QUESTIONS[exercise.ask], strong=True)),
+        *doc.notes(hint),
         _arguments(exercise.program, plans, mesh, "exercise-arguments"),
         *((open_outputs,) if open_outputs.rows else ()),
-        *notes(f"The answer is from {_WHO[exercise.level]}{target}{answered}."),
-        paragraph("in Python:  ", code(python), "  then  ", code("exercise.reveal()")),
+        *doc.notes(f"The answer is from {_WHO[exercise.level]}{target}{answered}."),
+        doc.paragraph("in Python:  ", doc.code(python), "  then  ", doc.code("exercise.reveal()")),
     )
-    title = (words(exercise.title or "exercise", strong=True), code(exercise.program.name))
-    return Document(title=title, lead=(mesh_axes(mesh),), blocks=blocks, mesh=mesh)
+    title = (doc.words(exercise.title or "exercise", strong=True), doc.code(exercise.program.name))
+    return doc.Document(title=title, lead=(doc.mesh_axes(mesh),), blocks=blocks, mesh=mesh)
 
 
-def _arguments(program: Program, plans: Mapping[str, Plan], mesh: DeviceMesh, name: str) -> Table:
+def _arguments(program: Program, plans: Mapping[str, Plan], mesh: DeviceMesh, name: str) -> doc.Table:
     specs = {
         head if plan.mesh == mesh else f"{head}, on {plan.mesh}": program.bind(plan).in_specs
         for head, plan in plans.items()
     }
-    return table(
+    return doc.table(
         program.arguments,
-        ("argument", lambda argument: code(argument.name)),
-        ("shape", lambda argument: shape(argument.shape, dtype=argument.dtype)),
-        *((head, lambda argument, of=of: spec(of[argument.name].canonical())) for head, of in specs.items()),
+        ("argument", lambda argument: doc.code(argument.name)),
+        ("shape", lambda argument: doc.shape(argument.shape, dtype=argument.dtype)),
+        *((head, lambda argument, of=of: doc.spec(of[argument.name].canonical())) for head, of in specs.items()),
         most=_SHOWN,
         noun="argument",
         name=name,
     )
 
 
-@document.register
-def result_document(result: Result) -> Document:
+@doc.document.register
+def result_document(result: Result) -> doc.Document:
     """Return the score and a row per item, with hints; if shown, the right answer and its reasons."""
     shown = result.shown
     asked_by_name = result.ask in ("memory", "outputs")  # else the name of what is missing is the answer
-    rows = table(
+    rows = doc.table(
         [graded for graded in result.rows if shown or graded.given or asked_by_name],
-        ("", lambda graded: code(graded.what)),
-        ("answer", lambda graded: words(graded.given or ("nothing" if graded.verdict else ""), quiet=not graded.given)),
-        (wrapped("right"), lambda graded: graded.right or "does not exist") if shown else None,
-        (wrapped(), lambda graded: words(graded.verdict, tone=_tone(graded))),
-        (right("points"), _points),
+        ("", lambda graded: doc.code(graded.what)),
+        (
+            "answer",
+            lambda graded: doc.words(graded.given or ("nothing" if graded.verdict else ""), quiet=not graded.given),
+        ),
+        (doc.wrapped("right"), lambda graded: graded.right or "does not exist") if shown else None,
+        (doc.wrapped(), lambda graded: doc.words(graded.verdict, tone=_tone(graded))),
+        (doc.right("points"), _points),
         most=48,
         first=40,
         noun="answer",
         name="exercise-result",
     )
-    blocks: list[Block] = [rows] if rows.rows else []
+    blocks: list[doc.Block] = [rows] if rows.rows else []
     if not result.rows:
-        blocks.append(paragraph("There are none, and you named none."))
+        blocks.append(doc.paragraph("There are none, and you named none."))
     missing = sum(graded.of > 0 and not graded.given for graded in result.rows)
     if missing and not shown and not asked_by_name:
-        blocks.append(paragraph(f"{plural(missing, 'collective')} {'is' if missing == 1 else 'are'} missing."))
+        blocks.append(doc.paragraph(f"{plural(missing, 'collective')} {'is' if missing == 1 else 'are'} missing."))
     hints = result.ideas or (() if shown else (_HINTS[result.ask],))
-    blocks += [paragraph(hint, label="hint") for hint in hints]
+    blocks += [doc.paragraph(hint, label="hint") for hint in hints]
     for graded in result.rows if shown else ():  # why what was missed is so: the first sentences
         if isinstance(why := graded.why, CollectiveWhy):
-            blocks.append(section(f"Why {graded.what}", paragraph(why.need.words)))
+            blocks.append(doc.section(f"Why {graded.what}", doc.paragraph(why.need.words)))
         elif isinstance(why, Why):
             answers = (axis_section(axis, why.source, graded.what).blocks for axis in why.axes)
-            firsts = (next((block for block in some if isinstance(block, Paragraph)), None) for some in answers)
-            blocks.append(section(f"Why {graded.what} is {graded.right}", *firsts))
+            firsts = (next((block for block in some if isinstance(block, doc.Paragraph)), None) for some in answers)
+            blocks.append(doc.section(f"Why {graded.what} is {graded.right}", *firsts))
     if result.compared is not None and shown:
         difference = comparison_document(replace(result.compared, notes=()))  # a step's time is in the table above
-        blocks.append(section(f"From {result.names[0]} to {result.names[1]}", *difference.blocks, fold="open"))
+        blocks.append(doc.section(f"From {result.names[0]} to {result.names[1]}", *difference.blocks, fold="open"))
     tone = "good" if result.score == 1 else "warn" if result.score > 0 else "bad"
-    score = words(f"{result.score:.0%}", strong=True, tone=tone)
-    again = ("Try again, or ", words("Show the answer", strong=True), ":  ", code("exercise.reveal(give_up=True)"))
-    who = notes(f"The right answer is from {_WHO[result.level]} ({result.level}).") if shown else (paragraph(*again),)
-    return Document(
-        title=(words("score", quiet=True), score, words(_tries(result.tries), quiet=True)), blocks=(*blocks, *who)
+    score = doc.words(f"{result.score:.0%}", strong=True, tone=tone)
+    again = (
+        "Try again, or ",
+        doc.words("Show the answer", strong=True),
+        ":  ",
+        doc.code("exercise.reveal(give_up=True)"),
+    )
+    who = (
+        doc.notes(f"The right answer is from {_WHO[result.level]} ({result.level}).")
+        if shown
+        else (doc.paragraph(*again),)
+    )
+    return doc.Document(
+        title=(doc.words("score", quiet=True), score, doc.words(_tries(result.tries), quiet=True)),
+        blocks=(*blocks, *who),
     )
 
 
@@ -184,84 +175,90 @@ def _tone(graded: Graded) -> str:
     return "bad" if graded.points < graded.of or graded.points < 0 else "good"
 
 
-@document.register
-def scores_document(scores: Scores) -> Document:
+@doc.document.register
+def scores_document(scores: Scores) -> doc.Document:
     """Return a row per exercise, and the mean."""
 
-    rows = table(
+    rows = doc.table(
         scores.exercises,
         ("exercise", lambda each: each.title or each.program.name),
         ("asked", lambda each: each.ask),
-        (right("score"), lambda each: f"{each.result.score:.0%}" if each.result else "not answered"),
-        (right("tries"), lambda each: str(each.tries)),
+        (doc.right("score"), lambda each: f"{each.result.score:.0%}" if each.result else "not answered"),
+        (doc.right("tries"), lambda each: str(each.tries)),
         most=48,
         first=40,
         noun="exercise",
     )
-    title = (words("score", quiet=True), words(f"{scores.score:.0%}", strong=True))
-    return Document(title=title, blocks=(rows,))
+    title = (doc.words("score", quiet=True), doc.words(f"{scores.score:.0%}", strong=True))
+    return doc.Document(title=title, blocks=(rows,))
 
 
-@document.register
-def puzzle_document(puzzle: Puzzle) -> Document:
+@doc.document.register
+def puzzle_document(puzzle: Puzzle) -> doc.Document:
     """Return the task: the machine, the arguments, par, and how to answer."""
     mesh = puzzle.start.mesh
     blocks = (
-        paragraph(words("Find a plan that is as fast as par and needs no more memory.", strong=True)),
+        doc.paragraph(doc.words("Find a plan that is as fast as par and needs no more memory.", strong=True)),
         _amounts(puzzle.begun, puzzle.par),
         _arguments(puzzle.program, {"to begin with": puzzle.start}, mesh, "puzzle-arguments"),
-        *notes(f"Who keeps the score: {_WHO[puzzle.level]} ({puzzle.level}), and the cost model of {puzzle.target}."),
-        paragraph("in Python:  ", code("puzzle.answer(sv.Plan(...))")),
+        *doc.notes(
+            f"Who keeps the score: {_WHO[puzzle.level]} ({puzzle.level}), and the cost model of {puzzle.target}."
+        ),
+        doc.paragraph("in Python:  ", doc.code("puzzle.answer(sv.Plan(...))")),
     )
-    title = (words(puzzle.title or "puzzle", strong=True), code(puzzle.program.name), words(f"on {puzzle.target}"))
-    return Document(title=title, lead=(mesh_axes(mesh),), blocks=blocks, mesh=mesh)
+    title = (
+        doc.words(puzzle.title or "puzzle", strong=True),
+        doc.code(puzzle.program.name),
+        doc.words(f"on {puzzle.target}"),
+    )
+    return doc.Document(title=title, lead=(doc.mesh_axes(mesh),), blocks=blocks, mesh=mesh)
 
 
-def _amounts(start: StepCost, par: StepCost, mine: Attempt | None = None) -> Table:
+def _amounts(start: StepCost, par: StepCost, mine: Attempt | None = None) -> doc.Table:
     costs = {"to begin with": start} | ({} if mine is None else {"yours": mine.cost}) | {"par": par}
     amounts = (
-        ("a step", lambda cost: seconds(cost.step.seconds)),
-        ("memory of a device", lambda cost: nbytes(cost.needs.total, tip=memory_words(cost.needs))),
+        ("a step", lambda cost: doc.seconds(cost.step.seconds)),
+        ("memory of a device", lambda cost: doc.nbytes(cost.needs.total, tip=memory_words(cost.needs))),
     )
-    return table(
+    return doc.table(
         enumerate(amounts),
         ("", lambda each: each[1][0]),
-        *((right(name), lambda each, cost=cost: each[1][1](cost)) for name, cost in costs.items()),
-        None if mine is None else (right(), lambda each: f"{mine.times_par[each[0]]:.2f} x par"),
+        *((doc.right(name), lambda each, cost=cost: each[1][1](cost)) for name, cost in costs.items()),
+        None if mine is None else (doc.right(), lambda each: f"{mine.times_par[each[0]]:.2f} x par"),
         name="puzzle-par",
     )
 
 
-@document.register
-def attempt_document(attempt: Attempt) -> Document:
+@doc.document.register
+def attempt_document(attempt: Attempt) -> doc.Document:
     """Return the stars, the distance from par, the cost of misconceptions, and hints."""
     stars = "★" * attempt.stars + "☆" * (STARS - attempt.stars)
     verdict = "under par" if attempt.under_par else "par is reached" if attempt.stars == STARS else "above par"
     verdict = verdict if attempt.fits else memory_words(attempt.cost.needs)
     tone = "good" if attempt.stars == STARS else "warn" if attempt.stars else "bad"
-    hints = table(
+    hints = doc.table(
         attempt.hints[:_MOST_HINTS],
-        ("where", lambda hint: line(hint.source) if hint.source else hint.value),
-        (wrapped("what"), lambda hint: " ".join(hint.text.split())),
+        ("where", lambda hint: doc.line(hint.source) if hint.source else hint.value),
+        (doc.wrapped("what"), lambda hint: " ".join(hint.text.split())),
         name="puzzle-hints",
     )
-    blocks: list[Block] = [_amounts(attempt.start, attempt.par, attempt)]
-    blocks += [paragraph(hint, label="hint") for hint in (*attempt.ideas, *attempt.excess)]
-    blocks += [section("Findings about this plan that par's plan does not have", hints)] if hints.rows else []
+    blocks: list[doc.Block] = [_amounts(attempt.start, attempt.par, attempt)]
+    blocks += [doc.paragraph(hint, label="hint") for hint in (*attempt.ideas, *attempt.excess)]
+    blocks += [doc.section("Findings about this plan that par's plan does not have", hints)] if hints.rows else []
     title = (
-        words(stars, strong=True, tone=tone),
-        words(verdict, strong=True),
-        words(_tries(attempt.tries), quiet=True),
+        doc.words(stars, strong=True, tone=tone),
+        doc.words(verdict, strong=True),
+        doc.words(_tries(attempt.tries), quiet=True),
     )
-    who = notes(f"The score is from {_WHO[attempt.report.level]} ({attempt.report.level}).")
-    return Document(title=title, blocks=(*blocks, *who), mesh=attempt.report.mesh)
+    who = doc.notes(f"The score is from {_WHO[attempt.report.level]} ({attempt.report.level}).")
+    return doc.Document(title=title, blocks=(*blocks, *who), mesh=attempt.report.mesh)
 
 
-@document.register
-def solution_document(solution: Solution) -> Document:
+@doc.document.register
+def solution_document(solution: Solution) -> doc.Document:
     """Return par's plan as code, and its differences."""
     blocks = (
-        Figure(of=Listing(solution.code), name="puzzle-solution"),
-        section("From the start to par", amounts_table(solution.compared)),
+        doc.Figure(of=doc.Listing(solution.code), name="puzzle-solution"),
+        doc.section("From the start to par", amounts_table(solution.compared)),
     )
-    return Document(title=words("A plan that reaches par", strong=True), blocks=blocks, mesh=solution.cost.mesh)
+    return doc.Document(title=doc.words("A plan that reaches par", strong=True), blocks=blocks, mesh=solution.cost.mesh)

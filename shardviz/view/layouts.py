@@ -22,23 +22,7 @@ from shardviz.layouts import Layout, Local, Moves, TreeBytes, TreeLeaf, fallback
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.records.amounts import format_bytes, format_number, format_shape, plural
-from shardviz.view.document import (
-    Block,
-    Document,
-    Piece,
-    axes,
-    device_ranges,
-    document,
-    nbytes,
-    notes,
-    right,
-    section,
-    shape,
-    shorten,
-    table,
-    words,
-    wrapped,
-)
+from shardviz.view import document as doc
 from shardviz.view.values import LONGEST_NAME
 
 MOST_LEAVES = 60
@@ -63,16 +47,16 @@ def _manual(layout: Layout) -> str:
     return f"manual over {', '.join(map(axis_text, layout.manual))}"
 
 
-def spec_pieces(layout: Layout) -> tuple[Piece, ...]:
+def spec_pieces(layout: Layout) -> tuple[doc.Piece, ...]:
     """Return `spec_words` as pieces."""
     if layout.maximal or layout.spec is None:
-        return (words(spec_words(layout), quiet=True, tip=layout.why),)
+        return (doc.words(spec_words(layout), quiet=True, tip=layout.why),)
     piece = replace(_as_given(layout.spec), tip=str(layout.spec))
-    return (piece, *((words(_manual(layout)),) if layout.manual else ()))
+    return (piece, *((doc.words(_manual(layout)),) if layout.manual else ()))
 
 
-def _as_given(layout: Spec) -> Piece:
-    return Piece(text=str(layout), kind="spec", value=layout)
+def _as_given(layout: Spec) -> doc.Piece:
+    return doc.Piece(text=str(layout), kind="spec", value=layout)
 
 
 def uneven_words(layout: Layout, dtype: Any = None) -> str:
@@ -114,8 +98,8 @@ def all_axes(layouts: Iterable[Layout]) -> DeviceMesh:
     return DeviceMesh(names, (1,) * len(names))
 
 
-@document.register
-def of_layout(layout: Layout) -> Document:
+@doc.document.register
+def of_layout(layout: Layout) -> doc.Document:
     """Return an array and its sharding in a sentence; `show` draws it.
 
     >>> from shardviz.layouts import layout
@@ -123,7 +107,7 @@ def of_layout(layout: Layout) -> Document:
     array [8, 4] sharded as P('data', None) on data=2,model=2: shard [4, 4]
     """
     text = f"array {format_shape(layout.shape)} sharded as {spec_words(layout)} on {layout.mesh}: "
-    return Document(title=words(f"{text}shard {format_shape(layout.shard_shape)}"), mesh=layout.mesh)
+    return doc.Document(title=doc.words(f"{text}shard {format_shape(layout.shard_shape)}"), mesh=layout.mesh)
 
 
 def slice_text(layout: Layout, place: int) -> str:
@@ -133,29 +117,29 @@ def slice_text(layout: Layout, place: int) -> str:
     return f"[{text}]" if layout.holds[place] else "nothing"
 
 
-def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, ...]:
+def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[doc.Block, ...]:
     """Return the arrays as a table, and their total, which names the omitted leaves."""
     leaves = list(tree.leaves)
     heaviest = sorted(range(len(leaves)), key=lambda i: (-leaves[i].per_device, i))[:MOST_LEAVES]
 
-    def name(leaf: TreeLeaf) -> Piece:
-        short = shorten(leaf.name, LONGEST_NAME)
-        return words(short, strong=True, tip=leaf.name if short != leaf.name else "")
+    def name(leaf: TreeLeaf) -> doc.Piece:
+        short = doc.shorten(leaf.name, LONGEST_NAME)
+        return doc.words(short, strong=True, tip=leaf.name if short != leaf.name else "")
 
-    listed = table(
+    listed = doc.table(
         [leaves[i] for i in sorted(heaviest)],
         ("name", name),
-        (right("per device"), lambda leaf: nbytes(None if leaf.dtype is None else leaf.per_device)),
-        (right("ways"), lambda leaf: str(math.prod(leaf.layout.ways))),
-        ("type and shape", lambda leaf: shape(leaf.layout.shape, dtype=leaf.dtype or "")),
+        (doc.right("per device"), lambda leaf: doc.nbytes(None if leaf.dtype is None else leaf.per_device)),
+        (doc.right("ways"), lambda leaf: str(math.prod(leaf.layout.ways))),
+        ("type and shape", lambda leaf: doc.shape(leaf.layout.shape, dtype=leaf.dtype or "")),
         ("spec", lambda leaf: spec_pieces(leaf.layout)),
-        ("shard", lambda leaf: shape(leaf.layout.shard_shape)),
+        ("shard", lambda leaf: doc.shape(leaf.layout.shard_shape)),
         most=MOST_LEAVES,
         name="leaves",
     )
     count = len(leaves) - MOST_LEAVES
     more = f"the {MOST_LEAVES} heaviest are listed, {count:,} more are not" if count > 0 else ""
-    return (listed, *notes(more, _total(tree, left_out)))
+    return (listed, *doc.notes(more, _total(tree, left_out)))
 
 
 def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
@@ -182,31 +166,34 @@ def _per_device(tree: TreeBytes) -> str:
     for place in reversed(range(len(amounts))):
         ids = tree.device_ids[group.reshape(-1) == place].tolist()
         noun = "device" if len(ids) == 1 else "each of the devices"
-        parts.append(f"{format_bytes(amounts[place])} on {noun} {shorten(device_ranges(ids), 40)}")
+        parts.append(f"{format_bytes(amounts[place])} on {noun} {doc.shorten(doc.device_ranges(ids), 40)}")
     return ", ".join(parts)
 
 
-def process_blocks(layout: Layout, of: str = "") -> tuple[Block, ...]:
+def process_blocks(layout: Layout, of: str = "") -> tuple[doc.Block, ...]:
     """Return the slices that each of several processes (hosts) loads; `of` names the array."""
     if len(layout.processes) == 1:
         return ()
-    listed = table(
+    listed = doc.table(
         map(layout.local, layout.processes[:_MOST_PROCESSES]),
-        (right("host"), lambda local: str(local.process)),
-        ("devices", lambda local: shorten(device_ranges(local.device_ids), 40)),
+        (doc.right("host"), lambda local: str(local.process)),
+        ("devices", lambda local: doc.shorten(doc.device_ranges(local.device_ids), 40)),
         ("holds", _holds),
-        ("its own data", lambda local: shape(local.shape)),
-        (wrapped("part"), _part),
+        ("its own data", lambda local: doc.shape(local.shape)),
+        (doc.wrapped("part"), _part),
         caption=f"{of}: what each host loads" if of else "what each host loads",
         noun="host",
         name="hosts",
     )
     listed = replace(listed, hidden=listed.hidden + max(0, len(layout.processes) - _MOST_PROCESSES))
     if not layout.divides:
-        return (listed, *notes("no host can make this array: JAX refuses uneven shards"))
+        return (listed, *doc.notes("no host can make this array: JAX refuses uneven shards"))
     some = None in layout.local(layout.processes[0]).parts
     more = f", global_shape={layout.shape}" if some else ""
-    return (listed, *notes(f"jax.make_array_from_process_local_data(sharding, its_own_data{more}) puts it together"))
+    return (
+        listed,
+        *doc.notes(f"jax.make_array_from_process_local_data(sharding, its_own_data{more}) puts it together"),
+    )
 
 
 def _holds(local: Local) -> str:
@@ -227,8 +214,8 @@ def _part(local: Local) -> str:
     return "; ".join(texts) or "all"
 
 
-@document.register
-def of_moves(way: Moves) -> Document:
+@doc.document.register
+def of_moves(moves: Moves) -> doc.Document:
     """Return the steps of a resharding, and the data that devices keep, receive and drop.
 
     >>> from shardviz.stablehlo.resharding import moves
@@ -241,72 +228,77 @@ def of_moves(way: Moves) -> Document:
       devices       keeps     receives        drops
       0-3      4 elements  12 elements  12 elements
     """
-    return Document(blocks=move_blocks(way), mesh=way.before.mesh)
+    return doc.Document(blocks=move_blocks(moves), mesh=moves.before.mesh)
 
 
-def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
+def move_blocks(moves: Moves, dtype: Any = None) -> tuple[doc.Block, ...]:
     """Return the steps in order, then what devices keep, receive and drop; in bytes if the element type is known."""
-    steps = table(
-        enumerate(way.steps, 1),
-        (right(), lambda each: str(each[0])),
-        ("step", lambda each: words(each[1].kind, strong=True)),
-        ("over", lambda each: axes(each[1].axes) if each[1].axes else words("no named axes", quiet=True)),
+    steps = doc.table(
+        enumerate(moves.steps, 1),
+        (doc.right(), lambda each: str(each[0])),
+        ("step", lambda each: doc.words(each[1].kind, strong=True)),
+        ("over", lambda each: doc.axes(each[1].axes) if each[1].axes else doc.words("no named axes", quiet=True)),
         ("spec after it", lambda each: () if each[1].after is None else _as_given(each[1].after)),
-        (right("received, at most"), lambda each: _amount(each[1].elements, dtype) if each[1].elements else "nothing"),
-        (wrapped("what it does"), lambda each: each[1].done),
+        (
+            doc.right("received, at most"),
+            lambda each: _amount(each[1].elements, dtype) if each[1].elements else "nothing",
+        ),
+        (doc.wrapped("what it does"), lambda each: each[1].done),
         name="steps",
     )
-    shares = table(
-        _groups(way),
+    shares = doc.table(
+        _groups(moves),
         ("devices", lambda group: group[0]),
-        (right("keeps"), lambda group: _amount(group[1], dtype)),
-        (right("receives"), lambda group: _amount(group[2], dtype)),
-        (right("drops"), lambda group: _amount(group[3], dtype)),
+        (doc.right("keeps"), lambda group: _amount(group[1], dtype)),
+        (doc.right("receives"), lambda group: _amount(group[2], dtype)),
+        (doc.right("drops"), lambda group: _amount(group[3], dtype)),
         kept=_MOST_GROUPS,
         noun="group",
         name="shares",
     )
-    title = f"resharding, {spec_words(way.before)} → {spec_words(way.after)}"
-    return (section(title, *((steps, shares) if way.steps else (shares,)), lead=_collectives(way)),)
+    title = f"resharding, {spec_words(moves.before)} → {spec_words(moves.after)}"
+    return (doc.section(title, *((steps, shares) if moves.steps else (shares,)), lead=_collectives(moves)),)
 
 
-def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
+def kept_and_moved(moves: Moves, dtype: Any = None) -> Iterator[str]:
     """Yield sentences on what devices keep and receive."""
-    yield f"resharding: {_collectives(way)}"
-    for step in way.steps:
+    yield f"resharding: {_collectives(moves)}"
+    for step in moves.steps:
         received = f", at most {_amount(step.elements, dtype).text} received" if step.elements else ""
         yield f"{str(step).split('; ')[0]}{received}"
-    for who, *counts in _groups(way)[:_MOST_GROUPS]:
+    for who, *counts in _groups(moves)[:_MOST_GROUPS]:
         kept, received, dropped = (_amount(n, dtype).text for n in counts)
         yield f"devices {who}: {kept} kept, {received} received, {dropped} dropped"
 
 
-def _collectives(way: Moves) -> str:
-    if not way.steps:
-        return "nothing" if way.free else "its steps are not known"
-    slices = sum(step.kind == "slice" for step in way.steps)
-    count = len(way.steps) - slices
+def _collectives(moves: Moves) -> str:
+    if not moves.steps:
+        return "nothing" if moves.free else "its steps are not known"
+    slices = sum(step.kind == "slice" for step in moves.steps)
+    count = len(moves.steps) - slices
     local = plural(slices, "local slice") if slices else ""
     if not count:
         return f"no collective, {local}"
-    needed = int(way.receive.max(initial=0))
-    more = f"; a device needs {needed:,} of the {way.elements:,} elements that arrive" if way.elements > needed else ""
+    needed = int(moves.receive.max(initial=0))
+    more = (
+        f"; a device needs {needed:,} of the {moves.elements:,} elements that arrive" if moves.elements > needed else ""
+    )
     return plural(count, "collective") + (f", {local}" if local else "") + more
 
 
-def _groups(way: Moves) -> list[tuple[str, int, int, int]]:
+def _groups(moves: Moves) -> list[tuple[str, int, int, int]]:
     """Return (devices, elements kept, received, dropped), most received first; equal devices share a row."""
-    counts = np.stack([way.keep, way.receive, way.drop], axis=1)
+    counts = np.stack([moves.keep, moves.receive, moves.drop], axis=1)
     kinds, inverse = np.unique(counts, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
     rows = []
     for kind in np.lexsort((-kinds[:, 2], -kinds[:, 0], -kinds[:, 1])).tolist():
-        ids = way.device_ids[inverse == kind]
+        ids = moves.device_ids[inverse == kind]
         kept, received, dropped = kinds[kind].tolist()
-        rows.append((shorten(device_ranges(ids.tolist()), 60), kept, received, dropped))
+        rows.append((doc.shorten(doc.device_ranges(ids.tolist()), 60), kept, received, dropped))
     return rows
 
 
-def _amount(elements: int, dtype: Any) -> Piece:
+def _amount(elements: int, dtype: Any) -> doc.Piece:
     count = plural(elements, "element")
-    return words(count) if dtype is None else nbytes(elements * itemsize(dtype), tip=count)
+    return doc.words(count) if dtype is None else doc.nbytes(elements * itemsize(dtype), tip=count)

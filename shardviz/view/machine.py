@@ -9,7 +9,7 @@ tile stands for a block of chips or a host.
 >>> stand = floor(placed)
 >>> stand.nodes[1].text, stand.nodes[1].places
 ('chip (1, 0), host 0', (1,))
->>> [(group.axis, group.members) for group in company(placed, 5)]
+>>> [(group.axis, group.members) for group in device_groups(placed, 5)]
 [('data', (1, 3, 5, 7)), ('model', (4, 5))]
 """
 
@@ -330,9 +330,9 @@ def machine_picture(placed: Placement) -> Picture:
     for shade in sorted({n.shade for n in stand.nodes}):
         nodes = [node for node in stand.nodes if node.shade == shade]
         keys = tuple(node.places if len(node.places) <= MOST_CYCLED else node.places[:1] for node in nodes)
-        told = tuple(tile_words(placed, node) for node in nodes)
+        tip_parts = tuple(tile_words(placed, node) for node in nodes)
         look = {"fill": "shade" if shade else "tile", "stroke": "line", "select": "device", "layer": _TILES}
-        shapes.append(_rects(stand, nodes, tip="{} · {}", told=told, keys=keys, **look))
+        shapes.append(_rects(stand, nodes, tip="{} · {}", tip_parts=tip_parts, keys=keys, **look))
     paths = [path for path in placed.paths if path.size > 1]
     look = lambda place: {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}  # noqa: E731
     title = f"mesh {placed.mesh.shown} on {machine.text}"
@@ -348,7 +348,7 @@ def machine_picture(placed: Placement) -> Picture:
     )
 
 
-def company_picture(placed: Placement, place: int) -> Picture:
+def device_groups_picture(placed: Placement, place: int) -> Picture:
     """Return the groups of a picked device as an overlay on the machine's picture: members and links."""
     stand, names = floor(placed), placed.mesh.names
     shapes: list[Shape] = []
@@ -359,7 +359,7 @@ def company_picture(placed: Placement, place: int) -> Picture:
         nodes = [stand.nodes[n] for n in numbers]
         return _rects(stand, nodes, fill=role, keys=tuple(node.places[:1] for node in nodes), layer=_LIT)
 
-    for group in reversed(company(placed, place)):
+    for group in reversed(device_groups(placed, place)):
         axis = names.index(group.axis)
         look: dict[str, Any] = {"stroke": axis, "dash": dash_of(axis), "width": 2.8, "layer": _WAYS}
         nodes = list(dict.fromkeys(int(stand.node_of[m]) for m in group.members))
@@ -462,7 +462,7 @@ class AxisGroup(NamedTuple):
     text: str
 
 
-def company(placed: Placement, place: int) -> tuple[AxisGroup, ...]:
+def device_groups(placed: Placement, place: int) -> tuple[AxisGroup, ...]:
     """Return the groups of a device along each mesh axis of size above 1."""
     groups = ((name, group_along(placed.mesh, place, axis)) for axis, name in enumerate(placed.mesh.names))
     return tuple(

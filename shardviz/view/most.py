@@ -24,26 +24,7 @@ from shardviz.records.amounts import format_bytes, format_count, format_flops, f
 from shardviz.records.findings import Finding
 from shardviz.records.sums import sum_collectives
 from shardviz.study.fixes import Fix
-from shardviz.view.document import (
-    Block,
-    Document,
-    Piece,
-    Table,
-    axes,
-    code,
-    difference,
-    line,
-    listed,
-    moved,
-    notes,
-    paragraph,
-    shorten,
-    table,
-    term,
-    why,
-    words,
-    wrapped,
-)
+from shardviz.view import document as doc
 from shardviz.view.placement import no_times
 from shardviz.view.report import TONES
 from shardviz.view.step_cost import SAME, comparable, pair, work_lines
@@ -162,7 +143,7 @@ class _ComparedStep:
         return {frame.short for frame in frames if frame is not None}
 
 
-def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[Document, dict[str, Document]]:
+def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[doc.Document, dict[str, doc.Document]]:
     """Return the largest costs of the open card, and a Document for each source line (`model.py:20`) with a cost or
     finding.
 
@@ -175,29 +156,29 @@ def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[Document, dict
     for entry in entries:
         for at in step.lines(entry):
             lines.setdefault(at, []).append(entry)
-    by_line = {at: Document.of(_table(step, here, "line-costs", at), mesh=mesh) for at, here in lines.items()}
-    blocks: list[Block] = []
+    by_line = {at: doc.Document.of(_table(step, here, "line-costs", at), mesh=mesh) for at, here in lines.items()}
+    blocks: list[doc.Block] = []
     if step.cost is None:
         then = "to see times; until then, rows are sorted by the bytes that each device sends."
-        blocks.append(paragraph(*no_times(step.results.priced()[0].trouble, then), name="most-no-machine"))
+        blocks.append(doc.paragraph(*no_times(step.results.priced()[0].trouble, then), name="most-no-machine"))
     if entries:
         blocks.append(_table(step, entries, "most"))
     elif step.cost is not None:
-        blocks.append(paragraph("No costs are known.", quiet=True))
-    lead = (words(_compared(deck), quiet=True), *_progress(tried_fixes, deck))
-    return Document.of(blocks, title=words("What costs you most", strong=True), lead=(lead,), mesh=mesh), by_line
+        blocks.append(doc.paragraph("No costs are known.", quiet=True))
+    lead, title = (doc.words(_compared(deck), quiet=True), *_progress(tried_fixes, deck)), "What costs you most"
+    return doc.Document.of(blocks, title=doc.words(title, strong=True), lead=(lead,), mesh=mesh), by_line
 
 
-def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str, at: str = "") -> Table:
+def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str, at: str = "") -> doc.Table:
     """Return the rows as a table; for a single line without the column of lines."""
     tried = any(piece for entry in entries for piece in _try(entry))
-    return table(
+    return doc.table(
         entries,
         ("costs", lambda entry: _amount(entry, step, at)),
         None if step.before is None else ("difference", lambda entry: _difference(entry.spent, step, at)),
         None if at else ("line", lambda entry: _place(entry, step)),
-        (wrapped("what, and why"), lambda entry: _sentence(entry, step, at)),
-        (wrapped("try this"), _try) if tried else None,
+        (doc.wrapped("what, and why"), lambda entry: _sentence(entry, step, at)),
+        (doc.wrapped("try this"), _try) if tried else None,
         detail=lambda entry: _detail(entry.finding),
         first=6,
         most=MOST,
@@ -217,15 +198,15 @@ def _compared(deck: Deck) -> str:
     return f"{card.name}, {at}; no comparison: {other.name} has not reached this level"
 
 
-def _progress(tried_fixes: TriedFixes, deck: Deck) -> Iterator[Piece]:
+def _progress(tried_fixes: TriedFixes, deck: Deck) -> Iterator[doc.Piece]:
     fixes = tried_fixes.fixes
     if tried_fixes.of != deck.now.plan:
         return
     if not tried_fixes.busy and tried_fixes.trouble:
-        yield words("· fixes could not be tried", tone="warn", tip=tried_fixes.trouble)
+        yield doc.words("· fixes could not be tried", tone="warn", tip=tried_fixes.trouble)
     elif tried_fixes.busy and fixes is not None and fixes.candidates:
         text = f"· {fixes.tried} of {fixes.candidates} changes tried"
-        yield words(text, quiet=True, tip="fixes are tried while the explorer is idle")
+        yield doc.words(text, quiet=True, tip="fixes are tried while the explorer is idle")
 
 
 def _lessens(fix: Fix, spent: Spending | None) -> bool:
@@ -268,22 +249,22 @@ def _by_bytes(results: Results) -> Sequence[Spending]:
     return sorted(rows, key=lambda spent: -spent.bytes)
 
 
-def _place(entry: _Entry, step: _ComparedStep) -> tuple[Piece, ...]:
+def _place(entry: _Entry, step: _ComparedStep) -> tuple[doc.Piece, ...]:
     subject = entry.spent or entry.finding
     source = None if subject is None else subject.source
     if entry.spent is not None and entry.spent.lines:
         source = step.frames.get(next(iter(entry.spent.lines)))
-    return () if source is None else (line(source, tip=source.text_in(step.results.report.source)),)
+    return () if source is None else (doc.line(source, tip=source.text_in(step.results.report.source)),)
 
 
-def _detail(finding: Finding | None) -> tuple[Block, ...]:
+def _detail(finding: Finding | None) -> tuple[doc.Block, ...]:
     if finding is None:
         return ()
-    whole = None if _brief(finding.text) == finding.text else paragraph(finding.text)
-    return listed(whole, notes(finding.why))
+    whole = None if _brief(finding.text) == finding.text else doc.paragraph(finding.text)
+    return doc.listed(whole, doc.notes(finding.why))
 
 
-def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> Piece:
+def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> doc.Piece:
     """Return `0.28 s`; the bytes without a time."""
     spent, finding, fix = entry.spent, entry.finding, entry.fix
     if spent is not None:
@@ -295,7 +276,7 @@ def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> Piece:
             tip = "of this line in a step, on each device"
         elif spent.loss is not None:
             tip = "the step would be this much shorter if this took no time"
-        return words(text, strong=True, tip=tip)
+        return doc.words(text, strong=True, tip=tip)
     if finding is None:
         assert fix is not None
         return _saved(fix)[0]
@@ -304,7 +285,7 @@ def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> Piece:
     if step.held_seconds(finding) > seconds:
         seconds, size, tip = 0.0, finding.numbers["saved_bytes"], "more than is needed, on each device"
     text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
-    return words(text, strong=True, tone=TONES.get(finding.severity, ""), tip=tip)
+    return doc.words(text, strong=True, tone=TONES.get(finding.severity, ""), tip=tip)
 
 
 def _own(spent: Spending, step: _ComparedStep, at: str) -> Spending:
@@ -313,7 +294,7 @@ def _own(spent: Spending, step: _ComparedStep, at: str) -> Spending:
     return spent if line is None else spent.of_line(line)
 
 
-def _difference(spent: Spending | None, step: _ComparedStep, at: str) -> tuple[Piece, ...]:
+def _difference(spent: Spending | None, step: _ComparedStep, at: str) -> tuple[doc.Piece, ...]:
     """Yield `+17.4 s` relative to the other card; chip-seconds if the chips differ in number."""
     cost, other = step.cost, step.before
     if spent is None or spent.before is None or cost is None or other is None:
@@ -321,19 +302,19 @@ def _difference(spent: Spending | None, step: _ComparedStep, at: str) -> tuple[P
     own = _own(spent, step, at)
     here, before, form = comparable(cost, other, own.weight, own.weight_before)
     more = here - before
-    return (difference(more, form, tip=f"{form(before)} there"),) * (abs(more) > 0.02 * max(here, before))
+    return (doc.difference(more, form, tip=f"{form(before)} there"),) * (abs(more) > 0.02 * max(here, before))
 
 
-def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[Piece]:
+def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[doc.Piece]:
     """Yield a row's text: the cost and its cause, the finding, or a fix's effect."""
     spent, finding = entry.spent, entry.finding
     if spent is not None:
         yield from _spent(spent, step, at)
     if finding is not None:
         if spent is not None:
-            yield words("·", quiet=True)
+            yield doc.words("·", quiet=True)
         text = _brief(finding.text)
-        yield words(
+        yield doc.words(
             text,
             strong=spent is None,
             tone="bad" if finding.severity == "error" else "",
@@ -342,89 +323,89 @@ def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[Piece]:
         )
     if spent is None and finding is None and (fix := entry.fix) is not None:
         if fix.for_memory:
-            yield words("frees memory", strong=True)
+            yield doc.words("frees memory", strong=True)
         elif fix.seconds and fix.seconds > 0 and fix.step:
-            yield words(f"saves {pair(format_seconds(fix.seconds), format_seconds(fix.step), ' of ')}", strong=True)
-        yield words(", ".join(fix.effects if fix.for_memory else fix.collectives), quiet=True)
+            yield doc.words(f"saves {pair(format_seconds(fix.seconds), format_seconds(fix.step), ' of ')}", strong=True)
+        yield doc.words(", ".join(fix.effects if fix.for_memory else fix.collectives), quiet=True)
 
 
-def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[Piece]:
+def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[doc.Piece]:
     """Yield `all-reduce data: partial sums are added across devices · 2.10 s on the link, 1.49 s of it hidden · 80
     runs`."""
     cost, own = step.cost, _own(spent, step, at)
     if spent.what == "collective":
-        yield moved(spent.kind, spent.axes, spent.source)
-        yield axes(spent.axes)
+        yield doc.moved(spent.kind, spent.axes, spent.source)
+        yield doc.axes(spent.axes)
         if spent.gone:
-            yield words("removed", tone="good")
+            yield doc.words("removed", tone="good")
             return
         if spent.seconds and spent.before is not None and not spent.before:
-            yield words("new", tone="bad")
-        yield words(":")
+            yield doc.words("new", tone="bad")
+        yield doc.words(":")
         yield from _cause(spent, step)
     else:
-        yield term("matrix products" if spent.what == "compute" else "HBM-bound", strong=True)
+        yield doc.term("matrix products" if spent.what == "compute" else "HBM-bound", strong=True)
     if own is not spent and cost is not None:
         share = f"{own.seconds / spent.seconds:.0%} of the step's {format_seconds(spent.seconds)}"
-        yield words(f"· {share} of matrix products")
+        yield doc.words(f"· {share} of matrix products")
         return
     yield from _loss(spent, cost)
-    yield words("·", quiet=True)
+    yield doc.words("·", quiet=True)
     if spent.what == "compute" and cost is not None:
         share = next(iter(spent.lines.values()), 0.0) / (spent.seconds or 1.0)
-        yield words(f"{format_flops(cost.flops)} on each device, {share:.0%} of it on this line")
+        yield doc.words(f"{format_flops(cost.flops)} on each device, {share:.0%} of it on this line")
     elif spent.what == "memory":
-        yield words(f"{format_bytes(spent.bytes)} a device take longer than the compute")
+        yield doc.words(f"{format_bytes(spent.bytes)} a device take longer than the compute")
     else:
         runs = sum(c.count or 1 for c in spent.collectives)
         phases = ", ".join(dict.fromkeys(_PHASES.get(c.phase, c.phase) for c in spent.collectives))
         operands = sum(c.assumed_bytes for c in spent.collectives)
         tip = f"{format_bytes(operands)} of operands on each device"
-        yield words(f"{format_count(runs)} {'run' if runs == 1 else 'runs'}", tip=tip)
-        yield words(f"({phases})", quiet=True)
+        yield doc.words(f"{format_count(runs)} {'run' if runs == 1 else 'runs'}", tip=tip)
+        yield doc.words(f"({phases})", quiet=True)
         if at and spent.collectives[0].name:
-            yield why(spent.collectives[0].name)
+            yield doc.why(spent.collectives[0].name)
 
 
-def _loss(spent: Spending, cost: StepCost | None) -> Iterator[Piece]:
+def _loss(spent: Spending, cost: StepCost | None) -> Iterator[doc.Piece]:
     """Yield `· 2.10 s on the link, 1.49 s of it hidden, 8% of the step`."""
     loss, where = spent.loss, _WHERE[spent.what]
     if cost is not None and loss is not None and not loss.busy:
-        yield words(f"· {COMBINED}")
+        yield doc.words(f"· {COMBINED}")
     elif cost is None or not spent.seconds:
-        yield words(f"· {format_bytes(spent.bytes)} sent by each device")
+        yield doc.words(f"· {format_bytes(spent.bytes)} sent by each device")
     elif loss is None or not cost.seconds:
-        yield words(f"· {format_seconds(spent.seconds)} {where}")
+        yield doc.words(f"· {format_seconds(spent.seconds)} {where}")
     else:
         hidden = f"{format_seconds(loss.hidden)} of it" if loss.hidden > 0.01 * loss.busy else "none"
         share = f"{loss.lost / cost.seconds:.0%} of the step"
-        yield words(f"· {format_seconds(loss.busy)} {where}, {hidden} hidden: {share}")
+        yield doc.words(f"· {format_seconds(loss.busy)} {where}, {hidden} hidden: {share}")
 
 
-def _cause(spent: Spending, step: _ComparedStep) -> Iterator[Piece]:
+def _cause(spent: Spending, step: _ComparedStep) -> Iterator[doc.Piece]:
     """Yield a collective's cause: the array that it gathers, if named, else the purpose of its kind."""
     arguments = {v.name for v in step.results.report.arguments}
     names = [*dict.fromkeys(c.operand for c in spent.collectives if c.operand in arguments)]
     if not names or spent.kind != "all-gather":
-        yield words(_CAUSES.get(spent.kind, "data is exchanged between devices"))
+        yield doc.words(_CAUSES.get(spent.kind, "data is exchanged between devices"))
         return
     first, *more = names
-    yield code(first, selects=("value", first))
+    yield doc.code(first, selects=("value", first))
     if more:
-        yield words(f"and {len(more)} more", tip=", ".join(more))
-    yield words("are sharded along" if more else "is sharded along")
-    yield axes(spent.axes)
-    yield words(f"and gathered: {'this line' if spent.source else 'a line that is not known'} needs the full array")
+        yield doc.words(f"and {len(more)} more", tip=", ".join(more))
+    yield doc.words("are sharded along" if more else "is sharded along")
+    yield doc.axes(spent.axes)
+    yield doc.words(f"and gathered: {'this line' if spent.source else 'a line that is not known'} needs the full array")
 
 
 def _brief(text: str) -> str:
     """Return a finding's first sentence; the opened row has the full text."""
     if len(text) <= _LONGEST:
         return text
-    return shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
+    return doc.shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
 
 
-def _try(entry: _Entry) -> Iterator[Piece]:
+def _try(entry: _Entry) -> Iterator[doc.Piece]:
     """Yield the fix with its saving; else a suggestion for the user."""
     fix = entry.fix
     if fix is not None:
@@ -432,27 +413,27 @@ def _try(entry: _Entry) -> Iterator[Piece]:
         if fix.write:
             does = f"click to open a card whose program has it; undo takes it back; in your program write {fix.write}"
         tip = f"{fix.text} (tried at level {fix.level}); {does}"
-        yield words(fix.action, tip=tip, selects=("fix", fix.action))
-        yield words("→")
+        yield doc.words(fix.action, tip=tip, selects=("fix", fix.action))
+        yield doc.words("→")
         yield from _saved(fix, tip)
         return
     by_hand = (m for m in (entry.finding.suggestions if entry.finding is not None else ()) if m.kind == "code")
     for suggestion in list(by_hand)[:1]:  # what a plan can say is tried, and stands here if it helps
-        yield words(suggestion.words, quiet=True, tip="not tried: only a person can write it")
+        yield doc.words(suggestion.words, quiet=True, tip="not tried: only a person can write it")
 
 
-def _saved(fix: Fix, tip: str = "") -> list[Piece]:
+def _saved(fix: Fix, tip: str = "") -> list[doc.Piece]:
     """Return `−17.4 s` `+2 GB memory`, without a time `−41 GB of communication`; the fix's purpose comes first."""
     amounts, look = [], {"worse": "warn", "strong": True, "tip": tip}
     if fix.seconds and abs(fix.seconds) >= SAME * (fix.step or 0.0):
-        amounts.append(difference(-fix.seconds, format_seconds, **look))
+        amounts.append(doc.difference(-fix.seconds, format_seconds, **look))
     elif fix.bytes and not fix.seconds:
-        amounts.append(difference(-fix.bytes, lambda n: f"{format_bytes(n)} of communication", **look))
+        amounts.append(doc.difference(-fix.bytes, lambda n: f"{format_bytes(n)} of communication", **look))
     if amounts and fix.levels:
-        amounts.append(words(fix.levels, quiet=True, tip=tip))
+        amounts.append(doc.words(fix.levels, quiet=True, tip=tip))
     if abs(fix.memory) >= 0.5e6:
         look |= {"strong": fix.for_memory}
         look["tip"] = "" if fix.level == "compiled" else "predicted, before a compiler plans it"
-        more = difference(fix.memory, lambda n: f"{format_bytes(n)} memory", **look)
+        more = doc.difference(fix.memory, lambda n: f"{format_bytes(n)} memory", **look)
         amounts.insert(0 if fix.for_memory else len(amounts), more)
-    return amounts or [words("no change", quiet=True, tip=tip)]
+    return amounts or [doc.words("no change", quiet=True, tip=tip)]

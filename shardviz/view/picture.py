@@ -5,7 +5,7 @@ A role is the position of a mesh axis in its mesh (each axis has one colour ever
 colours and fonts; builders do not. Lengths are pixels, y runs downwards.
 
 >>> tiles = Rects(x=(0, 20), y=(0, 0), wide=16, high=16, fill=0, hatch=0, labels=("0", "1"), tip="device {}",
-...               told=(("0",), ("1",)), select="device", keys=((0,), (1,)))
+...               tip_parts=(("0",), ("1",)), select="device", keys=((0,), (1,)))
 >>> picture = Picture(width=36, height=16, shapes=(tiles,), title="two chips", alt="two chips", axes=("data",))
 >>> tiles.tips
 ['device 0', 'device 1']
@@ -72,7 +72,7 @@ class Rects:
         corner: radius of the corners.
         labels: text in the middle of each; empty for none.
         tip: tooltip with `{}` for each of its parts; empty for none.
-        told: the parts of each tooltip.
+        tip_parts: the parts of each tooltip.
         select: what a click selects, such as `device`; empty for nothing.
         keys: the keys selected by each; repeated clicks cycle through them.
         selects: what a click on each does, as `Piece.selects`; empty for nothing.
@@ -91,7 +91,7 @@ class Rects:
     corner: float = 0.0
     labels: tuple[str, ...] = ()
     tip: str = ""
-    told: tuple[tuple[str, ...], ...] = ()
+    tip_parts: tuple[tuple[str, ...], ...] = ()
     select: str = ""
     keys: tuple[tuple[int, ...], ...] = ()
     selects: tuple[tuple[str, str] | None, ...] = ()
@@ -116,7 +116,7 @@ class Rects:
     @property
     def tips(self) -> list[str]:
         """The tooltip of each."""
-        return [self.tip.format(*parts) for parts in self.told]
+        return [self.tip.format(*parts) for parts in self.tip_parts]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +215,7 @@ class Grid:
         past: hatched share of each column, and of each row, beyond the array's end.
         edges: cells (row, column) with a thick line below, and cells with a thick line at the right.
         marks: cells with a few letters at their left, drawn if there is room.
-        tip, told, select, keys: as in `Rects`, row by row; the first part is the most important.
+        tip, tip_parts, select, keys: as in `Rects`, row by row; the first part is the most important.
     """
 
     texts: tuple[tuple[str, ...], ...]
@@ -239,7 +239,7 @@ class Grid:
     edges: tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]] = (frozenset(), frozenset())
     marks: tuple[tuple[tuple[int, int], str], ...] = ()
     tip: str = ""
-    told: tuple[tuple[str, ...], ...] = ()
+    tip_parts: tuple[tuple[str, ...], ...] = ()
     select: str = ""
     keys: tuple[tuple[int, ...], ...] = ()
     layer: int = 1
@@ -262,7 +262,7 @@ class Grid:
     @property
     def tips(self) -> list[str]:
         """The tooltip of each cell."""
-        return [self.tip.format(*parts) for parts in self.told]
+        return [self.tip.format(*parts) for parts in self.tip_parts]
 
     @property
     def card(self) -> float:
@@ -281,7 +281,7 @@ class Grid:
         for number, role in reversed(list(enumerate(self.cards, 1))):
             strength = 0.75 if isinstance(role, int) else 1.0
             yield dataclasses.replace(self._rects(number * self.card), fill=role, strength=strength)
-        shared = {"tip": self.tip, "told": self.told, "select": self.select, "keys": self.keys}
+        shared = {"tip": self.tip, "tip_parts": self.tip_parts, "select": self.select, "keys": self.keys}
         yield dataclasses.replace(self._rects(), fill="tile", **shared)
         yield from self._hatched()
         yield from self._texts()
@@ -514,9 +514,9 @@ def _fields(shape: Drawn | LegendKey) -> Json:
                 fields["dash"] = " ".join(f"{n:g}" for n in DASHES[value])
         elif field.name == "hatch":
             fields["hatch"] = HATCHES[value % len(HATCHES)]
-        elif field.name == "told":
+        elif field.name == "tip_parts":
             words = {word: n for n, word in enumerate(dict.fromkeys(word for parts in value for word in parts))}
-            fields["words"], fields["told"] = list(words), [words[word] for parts in value for word in parts]
+            fields["words"], fields["tip_parts"] = list(words), [words[word] for parts in value for word in parts]
         elif field.name == "lines":
             fields["lines"] = [_short(sum(line, ())) for line in value]
         else:

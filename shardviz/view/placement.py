@@ -19,35 +19,15 @@ from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.records import Value
 from shardviz.records.amounts import format_rate, format_times
-from shardviz.view.document import (
-    Block,
-    Column,
-    Document,
-    Paragraph,
-    Piece,
-    Row,
-    Section,
-    Table,
-    axes,
-    code,
-    document,
-    notes,
-    paragraph,
-    row,
-    seconds,
-    section,
-    table,
-    words,
-    wrapped,
-)
+from shardviz.view import document as doc
 from shardviz.view.layouts import slice_text
-from shardviz.view.machine import company, company_picture, floor, machine_picture
+from shardviz.view.machine import device_groups, device_groups_picture, floor, machine_picture
 from shardviz.view.picture import Picture, picture
 from shardviz.view.rosetta import sharding_of
 from shardviz.view.values import found_value
 
 MAY_DIFFER = "with another order the compiler may run other collectives"
-CHOOSE = words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))
+CHOOSE = doc.words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))
 _SAMPLE = 1e9  # bytes of the all-gather in an axis' formula
 _RIDES = "Links of each mesh axis"
 _SIMULATED = "simulated devices have no links between them"
@@ -58,12 +38,12 @@ _NAMES = {
 }
 
 
-@document.register
-def placement_document(placed: Placement) -> Document:
+@doc.document.register
+def placement_document(placed: Placement) -> doc.Document:
     """Return the machine, and the links of each mesh axis."""
-    title = (words(placed.mesh.text, strong=True), words(f"on {placed.machine}"))
-    lead = (words(placed_words(placed)),)
-    return Document(title=title, lead=(lead,), blocks=(axes_section(placed),), mesh=placed.mesh)
+    title = (doc.words(placed.mesh.text, strong=True), doc.words(f"on {placed.machine}"))
+    lead = (doc.words(placed_words(placed)),)
+    return doc.Document(title=title, lead=(lead,), blocks=(axes_section(placed),), mesh=placed.mesh)
 
 
 @picture.register
@@ -71,25 +51,27 @@ def machine_figure(cost: StepCost) -> Picture:
     """Return the mesh on its machine, with the groups of the first device."""
     drawn = machine_picture(cost.placement)
     drawn = replace(drawn, notes=(*drawn.notes, placed_words(cost.placement)))
-    return drawn.over(company_picture(cost.placement, 0))
+    return drawn.over(device_groups_picture(cost.placement, 0))
 
 
-def machine_pane(cost: StepCost) -> Document:
+def machine_pane(cost: StepCost) -> doc.Document:
     """Return the machine and the links of each mesh axis; the page shows the orders beside the picture."""
     blocks = (axes_section(cost.placement),)
-    return Document(title=words(str(cost.machine), strong=True), blocks=blocks, mesh=cost.mesh)
+    return doc.Document(title=doc.words(str(cost.machine), strong=True), blocks=blocks, mesh=cost.mesh)
 
 
-def no_times(trouble: str, then: str) -> tuple[Piece, Piece]:
+def no_times(trouble: str, then: str) -> tuple[doc.Piece, doc.Piece]:
     """Return why there are no times: the machine's problem, or that a machine must be chosen, and what for."""
-    return (words("No times:", strong=True, tone="warn"), words(trouble)) if trouble else (CHOOSE, words(then))
+    return (
+        (doc.words("No times:", strong=True, tone="warn"), doc.words(trouble)) if trouble else (CHOOSE, doc.words(then))
+    )
 
 
-def without_machine(why: str, missing: str, name: str) -> Document:
+def without_machine(why: str, missing: str, name: str) -> doc.Document:
     """Return what to do without a machine; `missing` is what simulated devices lack."""
     none = why or f"No machine is chosen: the devices are simulated, with no {missing}."
-    such = words(", such as tpu v5p:4x4x4 or gpu h100:8x8", quiet=True)
-    return Document(blocks=(paragraph(none, name=name), paragraph(CHOOSE, such)))
+    such = doc.words(", such as tpu v5p:4x4x4 or gpu h100:8x8", quiet=True)
+    return doc.Document(blocks=(doc.paragraph(none, name=name), doc.paragraph(CHOOSE, such)))
 
 
 def placed_words(placed: Placement) -> str:
@@ -97,64 +79,64 @@ def placed_words(placed: Placement) -> str:
     return "device order: the mesh's own" if placed.chosen else "device order: as JAX's mesh_utils chooses"
 
 
-def axes_section(placed: Placement) -> Section:
+def axes_section(placed: Placement) -> doc.Section:
     """Return the links of each mesh axis, a device's gather bandwidth along it, and the arithmetic."""
     if placed.machine.chip.kind == "cpu":
-        return section(_RIDES, *notes(f"None: {_SIMULATED}."))
+        return doc.section(_RIDES, *doc.notes(f"None: {_SIMULATED}."))
     rows = [_axis(placed, path) for path in placed.paths if path.size > 1]
-    heads = (Column("axis"), Column("all-gather rate", right=True), Column("links", wrap=True))
-    rides = Table(columns=heads, rows=tuple(rows), noun="axis", folds="never", name="axis-rides")
-    blocks = (rides,) if rows else notes("The mesh has no axis of more than one device.")
-    return section(_RIDES, *blocks)
+    heads = (doc.Column("axis"), doc.Column("all-gather rate", right=True), doc.Column("links", wrap=True))
+    rides = doc.Table(columns=heads, rows=tuple(rows), noun="axis", folds="never", name="axis-rides")
+    blocks = (rides,) if rows else doc.notes("The mesh has no axis of more than one device.")
+    return doc.section(_RIDES, *blocks)
 
 
-def _axis(placed: Placement, path: AxisPath) -> Row:
+def _axis(placed: Placement, path: AxisPath) -> doc.Row:
     gather = collective_seconds("all-gather", _SAMPLE, (path.name,), placed, placed.machine)
     rate = "" if gather.bytes_per_s is None else format_rate(gather.bytes_per_s)
     far = path.route.slices > 1 or path.route.domains > 1
-    rides = (words(str(path), tone="warn" if far else ""), *_remarks(placed, path))
-    detail = paragraph(gather.formula, label=f"an all-gather of 1 GB, bound by {gather.bound}", quiet=True)
-    return row((axes((path.name,)), words(f"= {path.size}")), words(rate), rides, detail=(detail,))
+    rides = (doc.words(str(path), tone="warn" if far else ""), *_remarks(placed, path))
+    detail = doc.paragraph(gather.formula, label=f"an all-gather of 1 GB, bound by {gather.bound}", quiet=True)
+    return doc.row((doc.axes((path.name,)), doc.words(f"= {path.size}")), doc.words(rate), rides, detail=(detail,))
 
 
-def _remarks(placed: Placement, path: AxisPath) -> Iterator[Piece]:
+def _remarks(placed: Placement, path: AxisPath) -> Iterator[doc.Piece]:
     route = path.route
     if placed.machine.chip.kind == "tpu":
         rings = [leg.axis for leg in route.legs if leg.ring]
         if rings:
-            yield words(f"· wraps around {', '.join(rings)}", quiet=True)
+            yield doc.words(f"· wraps around {', '.join(rings)}", quiet=True)
         elif route.legs or not route.regular:
-            yield words("· does not wrap around", tone="warn")
+            yield doc.words("· does not wrap around", tone="warn")
         if not route.neighbours:
-            yield words("· its devices are not neighbours", tone="warn")
+            yield doc.words("· its devices are not neighbours", tone="warn")
     if route.hosts == route.slices == route.domains == 1:
-        yield words("· stays on one host", quiet=True)
+        yield doc.words("· stays on one host", quiet=True)
 
 
-@document.register
-def device_document(device: PlacedDevice) -> Document:
+@doc.document.register
+def device_document(device: PlacedDevice) -> doc.Document:
     """Return a device's place, and its group along each mesh axis."""
     return _device(device, ())
 
 
-def device_pane(cost: StepCost, place: int, report: Report, selected: str) -> Document:
+def device_pane(cost: StepCost, place: int, report: Report, selected: str) -> doc.Document:
     """Return a device of a mesh, and its part of the selected value."""
     device, value = cost.placement.device(place), found_value(report, selected)[1]
     part = () if value is None else _holds(device, value, report)
     if not selected:
-        part = notes("select a value to see which slice this device holds")
+        part = doc.notes("select a value to see which slice this device holds")
     return _device(device, part)
 
 
-def _device(device: PlacedDevice, part: tuple[Block, ...]) -> Document:
+def _device(device: PlacedDevice, part: tuple[doc.Block, ...]) -> doc.Document:
     placed, place = device.placement, device.place
     mesh = placed.mesh
     title = f"device {place}" if not mesh.device_ids else f"place {place}"
-    at: list[Piece] = []
+    at: list[doc.Piece] = []
     for name, index in zip(mesh.shown.names, mesh.shown.coordinates()[place].tolist(), strict=True):
-        at += [*([words(",")] if at else []), axes((name,)), words(str(index))]
-    blocks = (paragraph(_where(device), label="location", name="device-where"), *part, *_groups(device))
-    return Document(title=words(title, strong=True), lead=(tuple(at),) if at else (), blocks=blocks, mesh=mesh)
+        at += [*([doc.words(",")] if at else []), doc.axes((name,)), doc.words(str(index))]
+    blocks = (doc.paragraph(_where(device), label="location", name="device-where"), *part, *_groups(device))
+    return doc.Document(title=doc.words(title, strong=True), lead=(tuple(at),) if at else (), blocks=blocks, mesh=mesh)
 
 
 def _where(device: PlacedDevice) -> str:
@@ -166,47 +148,47 @@ def _where(device: PlacedDevice) -> str:
     return where + (f"; JAX's id {device.id}" if device.id != device.place else "")
 
 
-def _groups(device: PlacedDevice) -> tuple[Table, ...]:
+def _groups(device: PlacedDevice) -> tuple[doc.Table, ...]:
     if device.placement.machine.chip.kind == "cpu":
         return ()
-    groups = company(device.placement, device.place)
-    heads = ("axis", lambda group: axes((group.axis,))), (wrapped("group"), lambda group: group.text)
-    return (table(groups, *heads, noun="axis", name="device-groups"),) if groups else ()
+    groups = device_groups(device.placement, device.place)
+    heads = ("axis", lambda group: doc.axes((group.axis,))), (doc.wrapped("group"), lambda group: group.text)
+    return (doc.table(groups, *heads, noun="axis", name="device-groups"),) if groups else ()
 
 
-def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[Paragraph, ...]:
+def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[doc.Paragraph, ...]:
     """Return `x[0:4, :]`; empty for a sharding that the report knows only as text."""
     try:
         own_layout = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
     except ShardvizError:
         return ()
-    part = code(f"{value.label or value.name}{slice_text(own_layout, device.place)}")
-    return (paragraph(part, words("shard map", selects=("tab", "shards")), label="holds", name="device-holds"),)
+    part = doc.code(f"{value.label or value.name}{slice_text(own_layout, device.place)}")
+    return (doc.paragraph(part, doc.words("shard map", selects=("tab", "shards")), label="holds", name="device-holds"),)
 
 
-def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Section:
+def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> doc.Section:
     """Return the possible device orders, and the time of collectives in each."""
     options = orders(cost) if options is None else options
-    heads = (Column("order", wrap=True), Column("collectives in a step", right=True), Column(""))
+    heads = (doc.Column("order", wrap=True), doc.Column("collectives in a step", right=True), doc.Column(""))
     rows = tuple(_order(option, options[0]) for option in options)
-    choices = Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
+    choices = doc.Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
     lead = placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
-    return section("Order of the devices", choices, lead=lead, name="order")
+    return doc.section("Order of the devices", choices, lead=lead, name="order")
 
 
-def orders_pane(cost: StepCost, options: Sequence[Order]) -> Document:
+def orders_pane(cost: StepCost, options: Sequence[Order]) -> doc.Document:
     """Return the device orders for the page, where one can be chosen."""
-    return Document(blocks=(orders_section(cost, options),), mesh=cost.mesh)
+    return doc.Document(blocks=(orders_section(cost, options),), mesh=cost.mesh)
 
 
-def _order(order: Order, jax: Order) -> Row:
-    marks = [words("now", strong=True)] if order.now else []
+def _order(order: Order, jax: Order) -> doc.Row:
+    marks = [doc.words("now", strong=True)] if order.now else []
     times = order.communication / jax.communication if jax.communication else 1.0
     if abs(times - 1) >= 0.005:
-        marks.append(words(f"{format_times(times)} as long", quiet=True))
-    same = notes(*(f"{_name(key)} takes the same time" for key in order.also))
-    name = words(_name(order.key), strong=order.now)
-    return row(name, seconds(order.communication, strong=order.now), tuple(marks), detail=same)
+        marks.append(doc.words(f"{format_times(times)} as long", quiet=True))
+    same = doc.notes(*(f"{_name(key)} takes the same time" for key in order.also))
+    name = doc.words(_name(order.key), strong=order.now)
+    return doc.row(name, doc.seconds(order.communication, strong=order.now), tuple(marks), detail=same)
 
 
 def _name(key: str | tuple[str, str]) -> str:

@@ -15,27 +15,8 @@ from shardviz.study.answer import Finalist, Floor, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
 from shardviz.study.fixes import Fix, Fixes
 from shardviz.study.sweep import Sweep, SweepRow, value_text
+from shardviz.view import document as doc
 from shardviz.view.comparison import difference_text
-from shardviz.view.document import (
-    Block,
-    Cell,
-    Document,
-    Inline,
-    Piece,
-    Section,
-    Table,
-    code,
-    document,
-    line,
-    mesh_axes,
-    notes,
-    right,
-    section,
-    signed_text,
-    table,
-    words,
-    wrapped,
-)
 from shardviz.view.picture import Labels, Lines, Picture, Point, Rects, Shape, picture
 from shardviz.view.step_cost import BOUND_WORDS, fits_word, step_words
 from shardviz.view.values import total_bytes
@@ -74,8 +55,8 @@ _SAME = {"target": "machine", "mesh": "mesh", "level": "level", "runs": "runs of
 """Columns that move above the table if all rows agree → their names there."""
 
 
-@document.register
-def cost_table_document(compared: CostTable) -> Document:
+@doc.document.register
+def cost_table_document(compared: CostTable) -> doc.Document:
     """Return a row per plan or machine; common values are above the table."""
     costs = list(compared.costs.values())
     texts = {
@@ -88,12 +69,12 @@ def cost_table_document(compared: CostTable) -> Document:
     keys = [key for key in _COSTS if key not in same and any(text.get(key) for text in texts.values())]
     best = {key: compared.best(key) if key in _NUMBERS else frozenset() for key in keys}
 
-    def cell(key: str, name: str) -> Piece:
+    def cell(key: str, name: str) -> doc.Piece:
         if key == "mesh":
-            return mesh_axes(compared.costs[name].mesh)
+            return doc.mesh_axes(compared.costs[name].mesh)
         text, marked = texts[name].get(key, ""), name in best[key]
         tips = {"memory": compared.costs[name].needs.verdict, "target": str(compared.costs[name].machine)}
-        return words(f"★ {text}" if marked else text, strong=marked, tip=tips.get(key, ""))
+        return doc.words(f"★ {text}" if marked else text, strong=marked, tip=tips.get(key, ""))
 
     above = "; ".join(f"{_SAME[key]} {text}" for key, text in same.items())
     programs = ", ".join(dict.fromkeys(cost.program for cost in costs))
@@ -102,169 +83,178 @@ def cost_table_document(compared: CostTable) -> Document:
         marks = f"no best is marked, because the rows are of several levels ({', '.join(compared.levels)})"
     counted = {cost.tokens_are for cost in costs if cost.tokens_from} or {"tokens"}  # some rows may count samples
     heads = {key: _COSTS[key][0].replace("tokens", " or ".join(sorted(counted, reverse=True))) for key in keys}
-    rows = table(
+    rows = doc.table(
         compared.costs,
-        ("", lambda name: words(name, strong=True)),
-        *((right(heads[key]) if key in _NUMBERS else heads[key], partial(cell, key)) for key in keys),
+        ("", lambda name: doc.words(name, strong=True)),
+        *((doc.right(heads[key]) if key in _NUMBERS else heads[key], partial(cell, key)) for key in keys),
     )
-    return Document(
-        title=words(f"{programs}: {above}" if above else programs),
-        blocks=(*notes(f"{_STEP_TIMES}; bytes that enter collectives on each device; {marks}"), rows),
+    return doc.Document(
+        title=doc.words(f"{programs}: {above}" if above else programs),
+        blocks=(*doc.notes(f"{_STEP_TIMES}; bytes that enter collectives on each device; {marks}"), rows),
         mesh=costs[0].mesh if "mesh" in same or len(costs) == 1 else None,
     )
 
 
-def _priced(cell: Callable[[StepCost], Cell]) -> Callable[[Preset | SweepRow], Cell]:
+def _priced(cell: Callable[[StepCost], doc.Cell]) -> Callable[[Preset | SweepRow], doc.Cell]:
     """Return a column about the cost; empty without a cost."""
     return lambda each: "" if each.cost is None else cell(each.cost)
 
 
-@document.register
-def presets_document(presets: Presets) -> Document:
+@doc.document.register
+def presets_document(presets: Presets) -> doc.Document:
     """Return a row per preset: its sharding, and its costs by Shardy and the cost model."""
     timed = any(each.cost is not None for each in presets.rows)
 
-    def memory(cost: StepCost) -> Piece:
-        return words(memory_text(cost), tone="bad" if cost.needs.fits is False else "", tip=cost.needs.verdict)
+    def memory(cost: StepCost) -> doc.Piece:
+        return doc.words(memory_text(cost), tone="bad" if cost.needs.fits is False else "", tip=cost.needs.verdict)
 
-    rows = table(
+    rows = doc.table(
         presets.rows,
-        ("preset", lambda each: code(each.name, strong=True)),
-        (wrapped("what it does"), lambda each: words(each.words, tip=each.cut)),
-        (right("arguments"), lambda each: format_bytes(total_bytes(each.report.arguments)[0]) if each.report else ""),
-        (right("communication"), _bytes_moved),
-        (right("memory"), _priced(memory)) if timed else None,
-        (right("step"), _priced(step_words)) if timed else None,
+        ("preset", lambda each: doc.code(each.name, strong=True)),
+        (doc.wrapped("what it does"), lambda each: doc.words(each.words, tip=each.cut)),
+        (
+            doc.right("arguments"),
+            lambda each: format_bytes(total_bytes(each.report.arguments)[0]) if each.report else "",
+        ),
+        (doc.right("communication"), _bytes_moved),
+        (doc.right("memory"), _priced(memory)) if timed else None,
+        (doc.right("step"), _priced(step_words)) if timed else None,
         ("level", _confirmed) if timed else None,
-        (wrapped(), lambda each: words(each.trouble, tone="bad")),
+        (doc.wrapped(), lambda each: doc.words(each.trouble, tone="bad")),
         noun="preset",
     )
     what = "arguments and operands of collectives, bytes on one device in a step"
     predicted = "a step is predicted until the partitioner has confirmed it"
     what = f"{what}; {_STEP_TIMES}, {predicted}; what cannot fit is last" if timed else f"level propagated; {what}"
     offered = sum(each.report is not None for each in presets.rows)
-    title = words(plural(offered, "preset"), strong=True)
+    title = doc.words(plural(offered, "preset"), strong=True)
     mesh = presets.rows[0].plan.mesh if presets.rows else None
-    return Document(title=title, blocks=(*notes(what), rows), mesh=mesh)
+    return doc.Document(title=title, blocks=(*doc.notes(what), rows), mesh=mesh)
 
 
-def _confirmed(each: Preset) -> Piece:
+def _confirmed(each: Preset) -> doc.Piece:
     """Return the level of the step's cost, and the prediction if the partitioner corrected it."""
     if each.report is None or each.cost is None:
-        return words("")
+        return doc.words("")
     if each.predicted is None:
-        return words("predicted")
+        return doc.words("predicted")
     was = each.predicted.step.seconds
     more = f", {format_seconds(was)} predicted" if abs(each.cost.step.seconds - was) > 0.05 * was else ""
-    return words(f"{each.report.level}{more}", tone="warn" * bool(more))
+    return doc.words(f"{each.report.level}{more}", tone="warn" * bool(more))
 
 
 def _bytes_moved(each: Preset | SweepRow) -> str:
     return "" if each.report is None else format_bytes(sum(c.assumed_bytes for c in each.report.collectives))
 
 
-@document.register
-def sweep_document(sweep: Sweep) -> Document:
+@doc.document.register
+def sweep_document(sweep: Sweep) -> doc.Document:
     """Return a row per evaluated point."""
     front, best = sweep.pareto, sweep.best
-    rows = table(
+    rows = doc.table(
         sweep.rows,
-        *((name, lambda each, name=name: code(value_text(each.point[name]))) for name in sweep.over),
-        (right("step"), _priced(step_words)),
-        (right("memory"), _priced(lambda cost: words(cost.needs.text, tip=cost.needs.verdict))),
-        (right("communication"), lambda each: format_bytes(each.cost.total.bytes) if each.cost else _bytes_moved(each)),
-        (right("tokens/s"), _priced(lambda c: "" if c.tokens_per_s is None else format_number(c.tokens_per_s))),
-        (wrapped(), lambda each: _verdict(each, each in front, each is best)),
+        *((name, lambda each, name=name: doc.code(value_text(each.point[name]))) for name in sweep.over),
+        (doc.right("step"), _priced(step_words)),
+        (doc.right("memory"), _priced(lambda cost: doc.words(cost.needs.text, tip=cost.needs.verdict))),
+        (
+            doc.right("communication"),
+            lambda each: format_bytes(each.cost.total.bytes) if each.cost else _bytes_moved(each),
+        ),
+        (doc.right("tokens/s"), _priced(lambda c: "" if c.tokens_per_s is None else format_number(c.tokens_per_s))),
+        (doc.wrapped(), lambda each: _verdict(each, each in front, each is best)),
         marked=lambda each: each is best,
         noun="point",
     )
     what = f"level {sweep.level}; {_STEP_TIMES}; memory on one device"
     missing = f"{plural(sweep.left, 'point')} not evaluated: in Python, sv.sweep(..., previous=this) evaluates the rest"
     left = missing if sweep.left else ""
-    over = words(f"over {', '.join(sweep.over)}", quiet=True)
-    title = (words(plural(len(sweep.rows), "point"), strong=True), over)
-    return Document(title=title, blocks=(*notes(what), rows, *notes(left)))
+    over = doc.words(f"over {', '.join(sweep.over)}", quiet=True)
+    title = (doc.words(plural(len(sweep.rows), "point"), strong=True), over)
+    return doc.Document(title=title, blocks=(*doc.notes(what), rows, *doc.notes(left)))
 
 
-def _verdict(each: SweepRow, front: bool, best: bool) -> Inline:
+def _verdict(each: SweepRow, front: bool, best: bool) -> doc.Inline:
     if each.report is None:
-        return words(each.trouble, tone="bad")
+        return doc.words(each.trouble, tone="bad")
     if each.cost is not None and each.fits is False:
-        return words(fits_word(each.cost.needs), tone="bad")
+        return doc.words(fits_word(each.cost.needs), tone="bad")
     praise = [word for word, so in (("★ best", best), ("on the front", front and not best)) if so]
-    return words(", ".join(filter(None, [*praise, each.trouble])), tone="good" if praise else "")
+    return doc.words(", ".join(filter(None, [*praise, each.trouble])), tone="good" if praise else "")
 
 
 _MOST_LINES = 2
 _MOST_BY_HAND = 3
 
 
-@document.register
-def fixes_document(fixes: Fixes) -> Document:
+@doc.document.register
+def fixes_document(fixes: Fixes) -> doc.Document:
     """Return the fixes, largest saving first; below them the changes that do not help."""
-    title = (words(f"Fixes of {fixes.program}", strong=True), code("" if fixes.target == "cpu" else fixes.target))
+    title = (
+        doc.words(f"Fixes of {fixes.program}", strong=True),
+        doc.code("" if fixes.target == "cpu" else fixes.target),
+    )
     timed = any(fix.seconds is not None for fix in fixes.fixes)
-    listed = table(
+    listed = doc.table(
         fixes.fixes,
-        (wrapped("change"), _change),
+        (doc.wrapped("change"), _change),
         (
-            right("step saved"),
-            lambda fix: words(
+            doc.right("step saved"),
+            lambda fix: doc.words(
                 format_seconds(fix.seconds) if fix.seconds else "the same",
                 tone="good" if (fix.seconds or 0.0) > 0 else "",
             ),
         )
         if timed
         else None,
-        (right("communication"), lambda fix: difference_text(fix.difference.amount("operand bytes"))),
-        (right("memory, about"), _memory_more),
-        ("where", lambda fix: tuple(map(line, fix.lines[:_MOST_LINES])) or ""),
-        (wrapped("level"), lambda fix: fix.levels if fix.is_unsure else fix.level),
+        (doc.right("communication"), lambda fix: difference_text(fix.difference.amount("operand bytes"))),
+        (doc.right("memory, about"), _memory_more),
+        ("where", lambda fix: tuple(map(doc.line, fix.lines[:_MOST_LINES])) or ""),
+        (doc.wrapped("level"), lambda fix: fix.levels if fix.is_unsure else fix.level),
         noun="fix",
     )
     single = "Each was tried alone: two together may save less than their sum."
     none = "Nothing to try: no finding suggests a change, and no logical dimension can be sharded another way."
     none = f"None of the {plural(fixes.tried, 'change')} tried makes it better." if fixes.tried else none
     none = none if fixes.tried or fixes.finished else "The time was over before a change was tried."
-    blocks: list[Block] = [listed, *notes(single)] if fixes.fixes else [*notes(none)]
+    blocks: list[doc.Block] = [listed, *doc.notes(single)] if fixes.fixes else [*doc.notes(none)]
     if fixes.by_hand:
         left = len(fixes.by_hand) - _MOST_BY_HAND
         more = f"; and {plural(left, 'other')}" if left > 0 else ""
         changes = "; ".join(fixes.by_hand[:_MOST_BY_HAND])
-        blocks += notes(f"Not tried, because only a person can write it: {changes}{more}.")
+        blocks += doc.notes(f"Not tried, because only a person can write it: {changes}{more}.")
     if fixes.not_offered:
-        refused = table(
+        refused = doc.table(
             fixes.not_offered,
-            (wrapped("change"), lambda refused: refused.action),
-            (wrapped("why it is not offered"), lambda refused: refused.why),
+            (doc.wrapped("change"), lambda refused: refused.action),
+            (doc.wrapped("why it is not offered"), lambda refused: refused.why),
             most=48,
             noun="change",
         )
         lead = plural(len(fixes.not_offered), "change")
-        blocks.append(section("Not offered", refused, lead=lead, fold="closed", brief=True))
+        blocks.append(doc.section("Not offered", refused, lead=lead, fold="closed", brief=True))
     tried = f"{fixes.tried} of {plural(fixes.candidates, 'change')} tried, {len(fixes.fixes)} worth making"
     tried += "" if fixes.finished else "; not finished"
     step = next((fix.step for fix in fixes.fixes if fix.step), None)
     tried += f"; the step now takes {format_seconds(step)}" if step else ""
-    return Document(title=title, lead=(words(tried),), blocks=tuple(blocks))
+    return doc.Document(title=title, lead=(doc.words(tried),), blocks=tuple(blocks))
 
 
-def _change(fix: Fix) -> Inline:
-    against = fix.finding and words(f"fixes {fix.finding.rule}", quiet=True, tip=fix.finding.text)
+def _change(fix: Fix) -> doc.Inline:
+    against = fix.finding and doc.words(f"fixes {fix.finding.rule}", quiet=True, tip=fix.finding.text)
     return (
-        words(f"{fix.action}:", strong=True),
+        doc.words(f"{fix.action}:", strong=True),
         *((against,) if against else ()),
-        words("; ".join(fix.collectives) or "no other collectives", quiet=True),
-        *((words("· write", quiet=True), code(fix.write)) if fix.write else ()),
+        doc.words("; ".join(fix.collectives) or "no other collectives", quiet=True),
+        *((doc.words("· write", quiet=True), doc.code(fix.write)) if fix.write else ()),
     )
 
 
-def _memory_more(fix: Fix) -> Inline:
-    more = signed_text(fix.memory, format_bytes) if abs(fix.memory) >= 0.5e6 else "the same"
+def _memory_more(fix: Fix) -> doc.Inline:
+    more = doc.signed_text(fix.memory, format_bytes) if abs(fix.memory) >= 0.5e6 else "the same"
     predicted = fix.for_memory and fix.level != "compiled"
     return (
-        words(f"{more}, predicted" if predicted else more),
-        *((words(f"still {format_bytes(fix.over)} too large", tone="warn"),) if fix.over else ()),
+        doc.words(f"{more}, predicted" if predicted else more),
+        *((doc.words(f"still {format_bytes(fix.over)} too large", tone="warn"),) if fix.over else ()),
     )
 
 
@@ -274,31 +264,31 @@ _SCORED = "propagated"
 _PREDICTED = f"all as predicted at level {_SCORED}"
 
 
-@document.register
-def search_document(search: Search) -> Document:
+@doc.document.register
+def search_document(search: Search) -> doc.Document:
     """Return the offered plans as a table, the alternatives, the front, and the rejected candidates."""
     best = search.best
     counts = f"{plural(len(search.tried), 'candidate')} tried in {format_seconds(search.seconds)}"
     counts += f", {len(search.fallen)} dropped" if search.fallen else ""
-    title = (words(search.program, strong=True), words(f"on {search.target}: {counts}", quiet=True))
-    fallen = table(
+    title = (doc.words(search.program, strong=True), doc.words(f"on {search.target}: {counts}", quiet=True))
+    fallen = doc.table(
         sorted(search.reasons.items(), key=lambda item: -item[1]),
-        (right("how many"), lambda item: str(item[1])),
-        (wrapped("why"), lambda item: item[0]),
+        (doc.right("how many"), lambda item: str(item[1])),
+        (doc.wrapped("why"), lambda item: item[0]),
         first=_MOST_REASONS,
         noun="reason",
     )
     large = [each.score.needs.total for each in search.too_large]
     least = format_bytes(min(large, default=0.0))
     left_out = f"{plural(len(large), 'candidate')} do not fit and are left out: they need {least} or more."
-    return Document.of(
-        notes(_nothing(search) if best is None else _headline(search, best)),
-        None if best is None else _offers(search),
-        notes("" if best is None or search.floor is None else _floor(search.floor, best), search.note),
-        section("Why this plan", *_why_nots(search.why_not), lead=_PREDICTED) if search.why_not else None,
+    return doc.Document.of(
+        doc.notes(_nothing(search) if best is None else _headline(search, best)),
+        None if best is None else _presets(search),
+        doc.notes("" if best is None or search.floor is None else _floor(search.floor, best), search.note),
+        doc.section("Why this plan", *_why_nots(search.why_not), lead=_PREDICTED) if search.why_not else None,
         _front(search) if len(search.front) > 1 else None,
-        notes(left_out if large else ""),
-        section("What was dropped", fallen) if search.fallen else None,
+        doc.notes(left_out if large else ""),
+        doc.section("What was dropped", fallen) if search.fallen else None,
         title=title,
         mesh=None if best is None else best.plan.mesh,
     )
@@ -329,47 +319,49 @@ def _headline(search: Search, best: Finalist) -> str:
     return f"{text} The starting plan is predicted to take {format_times(times)} as long{level}."
 
 
-def _offers(search: Search) -> Table:
+def _presets(search: Search) -> doc.Table:
     predicted = search.level != _SCORED
 
-    def accepted(each: Finalist) -> Piece:
-        return words("yes" if each.accepted else "not asked", tone="good" if each.accepted else "bad", tip=each.verdict)
+    def accepted(each: Finalist) -> doc.Piece:
+        return doc.words(
+            "yes" if each.accepted else "not asked", tone="good" if each.accepted else "bad", tip=each.verdict
+        )
 
-    return table(
+    return doc.table(
         search.offers,
-        ("", lambda each: words("★ best" if each is search.best else "", tone="good")),
-        (wrapped("plan"), lambda each: each.text),
-        (right("step"), lambda each: step_words(each.cost)),
-        (right("memory"), lambda each: words(each.cost.needs.text, tip=each.verdict)),
+        ("", lambda each: doc.words("★ best" if each is search.best else "", tone="good")),
+        (doc.wrapped("plan"), lambda each: each.text),
+        (doc.right("step"), lambda each: step_words(each.cost)),
+        (doc.right("memory"), lambda each: doc.words(each.cost.needs.text, tip=each.verdict)),
         ("level", lambda each: each.report.level),
-        (right("step predicted"), lambda each: format_seconds(each.score.seconds)) if predicted else None,
+        (doc.right("step predicted"), lambda each: format_seconds(each.score.seconds)) if predicted else None,
         ("accepted", accepted),
         marked=lambda each: each is search.best,
         noun="plan",
     )
 
 
-def _front(search: Search) -> Section:
+def _front(search: Search) -> doc.Section:
     best, predicted = search.best, search.level != _SCORED
     rows = sorted({id(each): each for each in (*search.front, *((best.tried,) if best else ()))}.values(), key=_scored)
 
     def above(each: Tried) -> str:
-        offer = search.offer_of(each)
-        return "not asked" if offer is None else f"{step_words(offer.cost)}, {offer.cost.needs.text}"
+        preset = search.offer_of(each)
+        return "not asked" if preset is None else f"{step_words(preset.cost)}, {preset.cost.needs.text}"
 
-    front = table(
+    front = doc.table(
         rows,
-        ("", lambda each: words("★ best" if best is not None and each is best.tried else "", tone="good")),
-        (wrapped("plan"), lambda each: each.text),
-        (right("step predicted" if predicted else "step"), lambda each: format_seconds(each.score.seconds)),
-        (right("memory predicted" if predicted else "memory"), lambda each: each.score.needs.text),
-        (right(search.level), above) if predicted else None,
+        ("", lambda each: doc.words("★ best" if best is not None and each is best.tried else "", tone="good")),
+        (doc.wrapped("plan"), lambda each: each.text),
+        (doc.right("step predicted" if predicted else "step"), lambda each: format_seconds(each.score.seconds)),
+        (doc.right("memory predicted" if predicted else "memory"), lambda each: each.score.needs.text),
+        (doc.right(search.level), above) if predicted else None,
         marked=lambda each: best is not None and each is best.tried,
         first=_MOST_FRONT,
         noun="plan",
     )
     lead = f"as predicted at level {_SCORED}; what is {search.level} has its numbers beside them" if predicted else ""
-    return section("Faster or smaller: the front", front, lead=lead)
+    return doc.section("Faster or smaller: the front", front, lead=lead)
 
 
 def _scored(each: Tried) -> tuple[float, float]:
@@ -384,20 +376,23 @@ def _floor(floor: Floor, best: Finalist) -> str:
     return text
 
 
-def _why_nots(rows: Sequence[WhyNot]) -> tuple[Block, ...]:
+def _why_nots(rows: Sequence[WhyNot]) -> tuple[doc.Block, ...]:
     """Return a table of decisions that would change the result; those that would not are listed below."""
     same = [f"{each.other} instead of {each.chosen}" for each in rows if not each.seconds and not each.bytes]
-    other = table(
+    other = doc.table(
         sorted((each for each in rows if each.seconds or each.bytes), key=lambda each: each.seconds),
-        (wrapped("instead of"), lambda each: each.chosen),
-        (wrapped("this"), lambda each: each.other),
-        (right("step"), lambda each: words(signed_text(each.seconds, format_seconds), tone="bad" * (each.seconds > 0))),
-        (right("memory"), lambda each: signed_text(each.bytes, format_bytes)),
-        (wrapped("because"), lambda each: each.reason),
+        (doc.wrapped("instead of"), lambda each: each.chosen),
+        (doc.wrapped("this"), lambda each: each.other),
+        (
+            doc.right("step"),
+            lambda each: doc.words(doc.signed_text(each.seconds, format_seconds), tone="bad" * (each.seconds > 0)),
+        ),
+        (doc.right("memory"), lambda each: doc.signed_text(each.bytes, format_bytes)),
+        (doc.wrapped("because"), lambda each: each.reason),
         noun="decision",
     )
     blocks = (other,) if other.rows else ()
-    return (*blocks, *notes(f"The same result: {'; '.join(same)}." if same else ""))
+    return (*blocks, *doc.notes(f"The same result: {'; '.join(same)}." if same else ""))
 
 
 _WIDE, _HIGH, _LEFT, _TOP = 420.0, 240.0, 70.0, 10.0

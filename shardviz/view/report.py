@@ -19,35 +19,8 @@ from shardviz.records.paths import segments
 from shardviz.records.report import Constrained, host_bytes, values_of
 from shardviz.records.sums import WorkTotal
 from shardviz.records.values import SourceText, unused_bytes
+from shardviz.view import document as doc
 from shardviz.view.collectives import collectives_section, runs_section
-from shardviz.view.document import (
-    Block,
-    Document,
-    Inline,
-    Paragraph,
-    Part,
-    Piece,
-    Section,
-    Table,
-    axes,
-    bar,
-    code,
-    document,
-    folded_axes,
-    line,
-    mesh_axes,
-    nbytes,
-    notes,
-    paragraph,
-    right,
-    section,
-    shape,
-    shorten,
-    table,
-    term,
-    words,
-    wrapped,
-)
 from shardviz.view.values import LONGEST_NAME, beside_words, residuals_section, values_section, values_table
 
 LEVEL_WORDS = {
@@ -63,25 +36,25 @@ CPU_DETAIL = "The CPU compiler keeps some bf16 temporaries in f32, which doubles
 """Remark on the memory plan of the CPU's compiler."""
 
 
-@document.register
-def report_document(report: Report) -> Document:
+@doc.document.register
+def report_document(report: Report) -> doc.Document:
     """Return everything about a report; equal reports give equal documents without measured times."""
     return full_report(report, None)
 
 
-def full_report(report: Report, cost: StepCost | None) -> Document:
+def full_report(report: Report, cost: StepCost | None) -> doc.Document:
     """Return everything about a report, its collectives with a cost's seconds, or its own target's."""
     level = LEVEL_WORDS.get(report.level, "")
     lead = (
-        *((words("mesh"), mesh_axes(report.mesh)) if report.mesh.names else ()),
-        words((", " if report.mesh.names else "") + f"{plural(report.mesh.size, 'device')}, target"),
-        code(report.target),
+        *((doc.words("mesh"), doc.mesh_axes(report.mesh)) if report.mesh.names else ()),
+        doc.words((", " if report.mesh.names else "") + f"{plural(report.mesh.size, 'device')}, target"),
+        doc.code(report.target),
     )
     if report.plan.options:
-        lead += (words(", compiler options"), code(options_text(report.plan.options)))
-    blocks: list[Block] = []
+        lead += (doc.words(", compiler options"), doc.code(options_text(report.plan.options)))
+    blocks: list[doc.Block] = []
     if report.findings:
-        blocks.append(section("Findings", findings_table(report.findings), lead=counted(report.findings)))
+        blocks.append(doc.section("Findings", findings_table(report.findings), lead=counted(report.findings)))
     blocks += [values_section("Arguments", report.arguments), values_section("Outputs", report.outputs)]
     blocks += [constraints_section(report.plan.constraints)] if report.plan.constraints else []
     blocks.append(collectives_section(report, cost))
@@ -92,38 +65,44 @@ def full_report(report: Report, cost: StepCost | None) -> Document:
     blocks += [differences_section(report.level_differences)] if report.level_differences else []
     if report.intermediates:
         inside, many = values_table(report.intermediates, kept=_KEPT), plural(len(report.intermediates), "value")
-        blocks.append(section("Intermediates", inside, lead=many, fold="closed", brief=True))
-    title = (words(report.program, strong=True), term(report.level), words(f"({level})" if level else "", quiet=True))
-    return Document(title=title, lead=(lead, *folded_axes(report.mesh)), blocks=tuple(blocks), mesh=report.mesh)
+        blocks.append(doc.section("Intermediates", inside, lead=many, fold="closed", brief=True))
+    title = (
+        doc.words(report.program, strong=True),
+        doc.term(report.level),
+        doc.words(f"({level})" if level else "", quiet=True),
+    )
+    return doc.Document(title=title, lead=(lead, *doc.folded_axes(report.mesh)), blocks=tuple(blocks), mesh=report.mesh)
 
 
-def constraints_section(constraints: Sequence[Constrained]) -> Section:
+def constraints_section(constraints: Sequence[Constrained]) -> doc.Section:
     """Return the plan's constraints on values inside the function."""
 
-    def name(c: Constrained) -> Inline:
+    def name(c: Constrained) -> doc.Inline:
         return (
-            code(shorten(c.name, LONGEST_NAME)) if c.times == 1 else (code(c.name), words(f"x {c.times}", quiet=True))
+            doc.code(doc.shorten(c.name, LONGEST_NAME))
+            if c.times == 1
+            else (doc.code(c.name), doc.words(f"x {c.times}", quiet=True))
         )
 
-    rows = table(
+    rows = doc.table(
         constraints,
         ("value", name),
-        ("spec", lambda c: code(c.spec_text)),
-        ("line", lambda c: line(c.source)),
+        ("spec", lambda c: doc.code(c.spec_text)),
+        ("line", lambda c: doc.line(c.source)),
         ("shape", lambda c: " or ".join(map(str, map(list, c.shapes)))),
         noun="value",
     )
     lead = f"{plural(len(constraints), 'value')} that the function itself does not constrain"
-    return section("Constraints of the plan", rows, lead=lead)
+    return doc.section("Constraints of the plan", rows, lead=lead)
 
 
-def differences_section(differences: Sequence[LevelDifference]) -> Section:
+def differences_section(differences: Sequence[LevelDifference]) -> doc.Section:
     """Return the differences between Shardy's prediction and XLA's partitioned program."""
-    rows = table(
+    rows = doc.table(
         differences,
         ("", lambda d: d.what),
-        (wrapped("Shardy predicted"), lambda d: d.propagated),
-        (wrapped("the partitioner made"), lambda d: d.partitioned),
+        (doc.wrapped("Shardy predicted"), lambda d: d.propagated),
+        (doc.wrapped("the partitioner made"), lambda d: d.partitioned),
         noun="difference",
     )
     explained = (
@@ -131,7 +110,7 @@ def differences_section(differences: Sequence[LevelDifference]) -> Section:
         "collective, or combine several."
     )
     lead = plural(len(differences), "difference")
-    return section("Where the levels differ", *notes(explained), rows, lead=lead, fold="closed", brief=True)
+    return doc.section("Where the levels differ", *doc.notes(explained), rows, lead=lead, fold="closed", brief=True)
 
 
 _MARKS = {"error": "✗", "warning": "⚠", "note": "ℹ"}
@@ -139,20 +118,20 @@ TONES = {"error": "bad", "warning": "warn"}
 _MOST_TRIED = 3
 
 
-@document.register
-def findings_document(findings: Findings) -> Document:
+@doc.document.register
+def findings_document(findings: Findings) -> doc.Document:
     if not findings:
-        return Document(title=words("No findings at this level.", quiet=True))
-    title = (words("Findings", strong=True), words(counted(findings), quiet=True))
-    return Document(title=title, blocks=(findings_table(findings),))
+        return doc.Document(title=doc.words("No findings at this level.", quiet=True))
+    title = (doc.words("Findings", strong=True), doc.words(counted(findings), quiet=True))
+    return doc.Document(title=title, blocks=(findings_table(findings),))
 
 
-@document.register
-def finding_document(finding: Finding) -> Document:
+@doc.document.register
+def finding_document(finding: Finding) -> doc.Document:
     """Return a finding with its suggestions."""
-    title = (_severity(finding), words(finding.text, strong=True))
-    lead = ((code(finding.rule, quiet=True), *_where(finding, ())),)
-    return Document(title=title, lead=lead, blocks=_detail(finding, most=len(finding.suggestions)))
+    title = (_severity(finding), doc.words(finding.text, strong=True))
+    lead = ((doc.code(finding.rule, quiet=True), *_where(finding, ())),)
+    return doc.Document(title=title, lead=lead, blocks=_detail(finding, most=len(finding.suggestions)))
 
 
 def counted(findings: Iterable[Finding]) -> str:
@@ -161,40 +140,40 @@ def counted(findings: Iterable[Finding]) -> str:
     return ", ".join(plural(many[severity], severity) for severity in _MARKS if many[severity])
 
 
-def findings_table(findings: Sequence[Finding], values: Collection[str] = ()) -> Table:
+def findings_table(findings: Sequence[Finding], values: Collection[str] = ()) -> doc.Table:
     """Return a row per finding: severity, place and sentence; below it the cause and suggestions. `values` are
     selectable names."""
-    return table(
+    return doc.table(
         findings,
         ("severity", _severity),
         ("where", lambda finding: _where(finding, values)),
-        (wrapped("what"), lambda finding: " ".join(finding.text.split())),
+        (doc.wrapped("what"), lambda finding: " ".join(finding.text.split())),
         detail=_detail,
         noun="finding",
         name="findings",
     )
 
 
-def _severity(finding: Finding) -> Piece:
+def _severity(finding: Finding) -> doc.Piece:
     mark = _MARKS.get(finding.severity, "")
-    return words(f"{mark} {finding.severity}".strip(), tone=TONES.get(finding.severity, ""), tip=finding.rule)
+    return doc.words(f"{mark} {finding.severity}".strip(), tone=TONES.get(finding.severity, ""), tip=finding.rule)
 
 
-def _where(finding: Finding, values: Collection[str]) -> tuple[Piece, ...]:
+def _where(finding: Finding, values: Collection[str]) -> tuple[doc.Piece, ...]:
     value = finding.value
-    place = [words(value, selects=("value", value) if value in values else None)] if value else []
-    place += [axes(finding.axes)] if finding.axes else []
-    place += [line(finding.source)] if finding.source else []
-    return tuple(place) or (words(""),)
+    place = [doc.words(value, selects=("value", value) if value in values else None)] if value else []
+    place += [doc.axes(finding.axes)] if finding.axes else []
+    place += [doc.line(finding.source)] if finding.source else []
+    return tuple(place) or (doc.words(""),)
 
 
-def _detail(finding: Finding, most: int = _MOST_TRIED) -> tuple[Paragraph, ...]:
+def _detail(finding: Finding, most: int = _MOST_TRIED) -> tuple[doc.Paragraph, ...]:
     texts = {"why": " ".join(finding.why.split())}
     for label, by_hand in (("to try", False), ("by hand, not tried", True)):
         tries = _tries([fix for fix in finding.suggestions if (fix.kind == "code") == by_hand])
         also = f"; and {plural(len(tries) - most, 'other')}" if len(tries) > most else ""
         texts[label] = "; ".join(tries[:most]) + also
-    return tuple(paragraph(text, label=label) for label, text in texts.items() if text)
+    return tuple(doc.paragraph(text, label=label) for label, text in texts.items() if text)
 
 
 def _tries(fixes: Sequence[Suggestion]) -> list[str]:
@@ -220,7 +199,7 @@ def fit_text(memory: Memory) -> str:
     return f"it fits: {of}, {format_bytes(memory.headroom)} to spare"
 
 
-def memory_section(report: Report, memory: Memory) -> Section:
+def memory_section(report: Report, memory: Memory) -> doc.Section:
     """Return the memory plan, the values alive at the peak, and how the target runs collectives."""
     fits = f"; {text}" if (text := fit_text(memory)) else ""
     parts = (
@@ -228,30 +207,33 @@ def memory_section(report: Report, memory: Memory) -> Section:
         f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; peak of "
         f"live memory {format_bytes(memory.peak)}"
     )
-    blocks: list[Block] = [paragraph(parts), *notes(*beside_words(host_bytes(report), unused_bytes(report.arguments)))]
+    blocks: list[doc.Block] = [
+        doc.paragraph(parts),
+        *doc.notes(*beside_words(host_bytes(report), unused_bytes(report.arguments))),
+    ]
     if memory.hbm is not None and memory.alive_at_peak:
         alive = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
-        blocks.append(section("Largest values at the peak", alive, fold="closed"))
+        blocks.append(doc.section("Largest values at the peak", alive, fold="closed"))
     lead = f"{format_bytes(memory.set_aside)} allocated ({memory.target} compiler's plan){fits}"
-    return section("Memory on each device", *blocks, *runs_section(report, fold="closed", brief=True), lead=lead)
+    return doc.section("Memory on each device", *blocks, *runs_section(report, fold="closed", brief=True), lead=lead)
 
 
-def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, name: str = "") -> Table:
+def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, name: str = "") -> doc.Table:
     """Return the values that take memory, in the given order, optionally with bars."""
     names, most = {v.name for v in values_of(report)}, max((a.bytes for a in alive), default=0) or 1
 
-    def named(a: Alive) -> Piece:
+    def named(a: Alive) -> doc.Piece:
         tip = a.name_stack or (a.name if len(a.name) > 48 else "")
-        return words(shorten(a.name, 48), tip=tip, selects=("value", a.name) if a.name in names else None)
+        return doc.words(doc.shorten(a.name, 48), tip=tip, selects=("value", a.name) if a.name in names else None)
 
-    return table(
+    return doc.table(
         alive,
-        (right("bytes"), lambda a: nbytes(a.bytes)),
-        ("", lambda a: bar([Part(share=a.bytes / most, role="work")])) if bars else None,
+        (doc.right("bytes"), lambda a: doc.nbytes(a.bytes)),
+        ("", lambda a: doc.bar([doc.Part(share=a.bytes / most, role="work")])) if bars else None,
         ("kind", lambda a: a.kind),
         ("name", named),
-        ("on one device", lambda a: shape(a.shape, dtype=a.dtype) if a.dtype else ""),
-        ("line", lambda a: line(a.source, report.source) if a.source else ""),
+        ("on one device", lambda a: doc.shape(a.shape, dtype=a.dtype) if a.dtype else ""),
+        ("line", lambda a: doc.line(a.source, report.source) if a.source else ""),
         most=48,
         name=name,
     )
@@ -262,14 +244,14 @@ _SAME = 1.005
 _MOST_WORK = 12
 
 
-def cost_section(report: Report, cost: Cost) -> Section:
+def cost_section(report: Report, cost: Cost) -> doc.Section:
     """Return FLOPs and memory traffic by phase, line and module."""
     memory = "HBM" if report.target.startswith(("tpu", "gpu")) else "main memory"
     facts = {"FLOPs": phase_words(cost), f"{memory} traffic": traffic_words(cost)}
     more = work_blocks(cost, memory, report.source)
-    folded = (section("By phase, line and module", *more, fold="closed"),) if more else ()
-    labelled = (paragraph(text, label=label) for label, text in facts.items() if text)
-    return section("Cost on each device", *labelled, *folded, lead=_cost_text(cost, memory))
+    folded = (doc.section("By phase, line and module", *more, fold="closed"),) if more else ()
+    labelled = (doc.paragraph(text, label=label) for label, text in facts.items() if text)
+    return doc.section("Cost on each device", *labelled, *folded, lead=_cost_text(cost, memory))
 
 
 def _cost_text(cost: Cost, memory: str) -> str:
@@ -311,29 +293,29 @@ def _analysis_words(cost: Cost) -> str:
     return text
 
 
-def work_blocks(cost: Cost, memory: str, source: SourceText) -> tuple[Block, ...]:
+def work_blocks(cost: Cost, memory: str, source: SourceText) -> tuple[doc.Block, ...]:
     """Return why `cost_analysis()` differs, and a table each by phase, line and module."""
     lines, modules = list(cost.by("source")), [t for t in cost.by("module") if t.key]
     sums = {"phase": _by_phase(cost), "line": lines, "module": modules if len(modules) > 1 else []}
     counted = any(t.flops or t.at_least for t in lines)
     tables = (_work_table(what, totals, cost, memory, source) for what, totals in sums.items() if counted and totals)
-    return (*notes(_analysis_words(cost)), *tables)
+    return (*doc.notes(_analysis_words(cost)), *tables)
 
 
-def _work_table(what: str, totals: Sequence[WorkTotal], cost: Cost, memory: str, source: SourceText) -> Table:
+def _work_table(what: str, totals: Sequence[WorkTotal], cost: Cost, memory: str, source: SourceText) -> doc.Table:
     most = max((t.flops for t in totals), default=0.0) or 1.0
 
-    def name(t: WorkTotal) -> Piece:
+    def name(t: WorkTotal) -> doc.Piece:
         if what != "line":
-            return words(str(t.key), strong=True)
-        return line(t.key if isinstance(t.key, Frame) else None, source)
+            return doc.words(str(t.key), strong=True)
+        return doc.line(t.key if isinstance(t.key, Frame) else None, source)
 
-    return table(
+    return doc.table(
         totals,
-        (right("FLOPs"), lambda t: f"{t.at_least}{format_flops(t.flops)}"),
-        (right("share"), lambda t: f"{t.flops / cost.flops:.1%}" if cost.flops else ""),
-        (right(memory), lambda t: nbytes(t.hbm_bytes or 0.0)) if cost.hbm_bytes is not None else None,
-        ("", lambda t: bar([Part(share=t.flops / most, role="work")])),
+        (doc.right("FLOPs"), lambda t: f"{t.at_least}{format_flops(t.flops)}"),
+        (doc.right("share"), lambda t: f"{t.flops / cost.flops:.1%}" if cost.flops else ""),
+        (doc.right(memory), lambda t: doc.nbytes(t.hbm_bytes or 0.0)) if cost.hbm_bytes is not None else None,
+        ("", lambda t: doc.bar([doc.Part(share=t.flops / most, role="work")])),
         (what, name),
         caption=f"By {what}",
         first=6,

@@ -30,21 +30,7 @@ from shardviz.notation.read import Sharding, sharding
 from shardviz.notation.spec import KINDS
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_shape, plural
-from shardviz.view.document import (
-    Block,
-    Document,
-    Inline,
-    Piece,
-    code,
-    document,
-    mesh_axes,
-    paragraph,
-    shape,
-    shorten,
-    table,
-    words,
-    wrapped,
-)
+from shardviz.view import document as doc
 from shardviz.view.values import found_value
 
 NAMES = {
@@ -115,41 +101,41 @@ def sharding_of(value: Value, mesh: Any) -> Sharding:
     return sharding(text, mesh, len(value.shape))
 
 
-@document.register
-def rosetta_document(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> Document:
+@doc.document.register
+def rosetta_document(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> doc.Document:
     """Return the sharding, and a row per notation with its parts."""
     subject, mesh = shown.sharding, shown.sharding.mesh
     where = "the mesh" if mesh.names else "one device" if mesh.size == 1 else "a mesh with no axes"
-    over = (mesh_axes(mesh),) if mesh.names else ()
-    rows = table(
+    over = (doc.mesh_axes(mesh),) if mesh.names else ()
+    rows = doc.table(
         shown.rows,
-        ("notation", lambda each: words(NAMES[each.notation][0], strong=True, tip=NAMES[each.notation][1])),
-        (wrapped("the sharding in it"), lambda each: _written(each, most, mesh.names)),
+        ("notation", lambda each: doc.words(NAMES[each.notation][0], strong=True, tip=NAMES[each.notation][1])),
+        (doc.wrapped("the sharding in it"), lambda each: _written(each, most, mesh.names)),
         detail=_letters,
         selects=lambda each: ("rosetta", each.notation),
         most=48,
         folds="never",
         name="rosetta",
     )
-    title = (_title_piece(subject), words(f"on {where}"), *over, words(", in every notation"))
-    return Document(title=title, blocks=(rows,), mesh=mesh)
+    title = (_title_piece(subject), doc.words(f"on {where}"), *over, doc.words(", in every notation"))
+    return doc.Document(title=title, blocks=(rows,), mesh=mesh)
 
 
-def _title_piece(subject: Sharding) -> Piece:
+def _title_piece(subject: Sharding) -> doc.Piece:
     plain = subject.spec is None or subject.manual or any(subject.open) or subject.reduced
-    text = shorten(str(subject), _LONGEST)
-    return code(text, tip=str(subject)) if plain else Piece(text=text, kind="spec", value=subject.spec)
+    text = doc.shorten(str(subject), _LONGEST)
+    return doc.code(text, tip=str(subject)) if plain else doc.Piece(text=text, kind="spec", value=subject.spec)
 
 
-def _written(each: Said, most: int, names: Sequence[str]) -> Inline:
+def _written(each: Said, most: int, names: Sequence[str]) -> doc.Inline:
     """Return the sharding in a notation, shortened to `most` characters, or why it cannot be expressed."""
     if each.text is None:
-        return words("not possible:", strong=True, quiet=True), words(each.why, quiet=True)
+        return doc.words("not possible:", strong=True, quiet=True), doc.words(each.why, quiet=True)
     left = len(each.text) - most
     rest = f"… and {left:,} more characters; sv.sharding(…).to({each.notation!r}) gives all of it"
     marks = _marks(each, names) if len(each.text) <= min(most, _MOST_MARKED) else None
-    shown = Piece(text=each.text[:most], kind="code", whole=True, value=marks)
-    return shown, *([words(rest, quiet=True)] if left > 0 else [])
+    shown = doc.Piece(text=each.text[:most], kind="code", whole=True, value=marks)
+    return shown, *([doc.words(rest, quiet=True)] if left > 0 else [])
 
 
 def _marks(each: Said, names: Sequence[str]) -> tuple[tuple[str, int, str], ...]:
@@ -169,12 +155,12 @@ def _axis_of(piece: str, each: Said, names: Sequence[str]) -> str:
     return bare if bare in names else ""
 
 
-def _letters(each: Said) -> tuple[Block, ...]:
+def _letters(each: Said) -> tuple[doc.Block, ...]:
     place = {letter: n for n, letter in enumerate(each.letters)}
-    pieces = table(
+    pieces = doc.table(
         each.letters,
-        ("", lambda letter: code(shorten(letter.piece, _MOST_PIECE), strong=True)),
-        (wrapped(), lambda letter: letter.meaning),
+        ("", lambda letter: doc.code(doc.shorten(letter.piece, _MOST_PIECE), strong=True)),
+        (doc.wrapped(), lambda letter: letter.meaning),
         selects=lambda letter: ("letter", f"{each.notation} {place[letter]}"),
         most=48,
         name=f"letters-{each.notation}",
@@ -182,19 +168,19 @@ def _letters(each: Said) -> tuple[Block, ...]:
     return (pieces,) if pieces.rows else ()
 
 
-def value_rosetta(report: Report, name: str, remark: str = "") -> Document:
+def value_rosetta(report: Report, name: str, remark: str = "") -> doc.Document:
     """Return a value's sharding in every notation, or why there is none; `remark` says which value it is."""
     value = found_value(report, name)[1]
     if value is None:
         none = remark or "Select a value to see its sharding in every notation, or paste one above."
-        return Document(blocks=(paragraph(none, quiet=True),))
-    what = (code(value.label or value.name, strong=True), shape(value.shape, dtype=value.dtype))
+        return doc.Document(blocks=(doc.paragraph(none, quiet=True),))
+    what = (doc.code(value.label or value.name, strong=True), doc.shape(value.shape, dtype=value.dtype))
     try:
         shown = rosetta_document(ShownRosetta(sharding_of(value, report.mesh)), MOST_ON_PAGE)
     except ShardvizError as error:
-        return Document(title=what, blocks=(paragraph(str(error), quiet=True),))
-    title = (shown.title,) if isinstance(shown.title, Piece) else shown.title
-    return replace(shown, title=(*what, *title), lead=(words(remark, quiet=True),) if remark else ())
+        return doc.Document(title=what, blocks=(doc.paragraph(str(error), quiet=True),))
+    title = (shown.title,) if isinstance(shown.title, doc.Piece) else shown.title
+    return replace(shown, title=(*what, *title), lead=(doc.words(remark, quiet=True),) if remark else ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +195,8 @@ class PastedSharding:
         error: why the text cannot be read.
     """
 
-    answer: Document
-    document: Document | None = None
+    answer: doc.Document
+    document: doc.Document | None = None
     same: bool = False
     apply: str = ""
     error: str = ""
@@ -223,7 +209,7 @@ def read_rosetta(report: Report, name: str, text: str) -> PastedSharding:
         check_size(text, MOST_PASTED, "this text", "characters")
         subject = sharding(text, report.mesh)
     except ShardvizError as error:
-        return PastedSharding(answer=Document(), error=str(error))
+        return PastedSharding(answer=doc.Document(), error=str(error))
     name, holds, same, apply = "", "", False, ""
     why = "select an argument or an output to apply it to"
     if value is not None:
@@ -236,17 +222,17 @@ def read_rosetta(report: Report, name: str, text: str) -> PastedSharding:
             apply = "" if same else _spec_for(subject, role, value)
         except ShardvizError as error:
             why = str(error)
-    what = code(name, strong=True)
-    on = words(f"on {report.mesh.shown}" if report.mesh.names else "on a mesh with no axes", quiet=True)
-    holds_words = (words("·", quiet=True), what, words(f": {holds}", quiet=True)) if holds else ()
-    has = words("✓", tone="good"), what, words("has this sharding", tone="good")
-    answer = Document.of(
-        paragraph(_title_piece(subject), on, holds_words, name="read-is"),
-        paragraph(has, name="read-same") if same else None,
-        None if same or apply else paragraph(f"It cannot be applied: {why}.", quiet=True, name="read-cannot"),
+    what = doc.code(name, strong=True)
+    on = doc.words(f"on {report.mesh.shown}" if report.mesh.names else "on a mesh with no axes", quiet=True)
+    holds_words = (doc.words("·", quiet=True), what, doc.words(f": {holds}", quiet=True)) if holds else ()
+    has = doc.words("✓", tone="good"), what, doc.words("has this sharding", tone="good")
+    answer = doc.Document.of(
+        doc.paragraph(_title_piece(subject), on, holds_words, name="read-is"),
+        doc.paragraph(has, name="read-same") if same else None,
+        None if same or apply else doc.paragraph(f"It cannot be applied: {why}.", quiet=True, name="read-cannot"),
         mesh=report.mesh,
     )
-    title = (words("What was read,", strong=True), words("in every notation"))
+    title = (doc.words("What was read,", strong=True), doc.words("in every notation"))
     shown = replace(rosetta_document(ShownRosetta(subject), MOST_ON_PAGE), title=title)
     return PastedSharding(answer=answer, document=shown, same=same, apply=apply)
 

@@ -21,176 +21,161 @@ from shardviz.judge.runs import ProgramChange, RunComparison
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.groups import grouped
 from shardviz.records.runs import RULED_OUT, RunArray, RunProgram, RunRecord
-from shardviz.view.document import (
-    Block,
-    Document,
-    Inline,
-    Paragraph,
-    Table,
-    axes,
-    code,
-    difference,
-    document,
-    line,
-    mesh_axes,
-    nbytes,
-    notes,
-    paragraph,
-    right,
-    seconds,
-    section,
-    table,
-    words,
-)
+from shardviz.view import document as doc
 from shardviz.view.report import counted, findings_table
 
 _MOST_ARRAYS, _FIRST_PROGRAMS, _SMALL = 60, 12, 100_000
 
 
-@document.register
-def of_run(run: RunRecord) -> Document:
+@doc.document.register
+def of_run(run: RunRecord) -> doc.Document:
     """A row for each program, largest first, with its arrays below; then what moved, by bytes, and notes."""
     on = f"{run.target}, {plural(run.devices, 'device')}" if run.target else plural(run.devices, "device")
     head = f"dry run on {on}: {plural(len(run.programs), 'program')}, {plural(len(run.calls), 'call')}; {run.ended}"
-    return Document.of(
-        paragraph(code(run.command)) if run.command else None,
+    return doc.Document.of(
+        doc.paragraph(doc.code(run.command)) if run.command else None,
         _peak(run),
-        section("Findings", findings_table(run.findings), lead=counted(run.findings)) if run.findings else None,
+        doc.section("Findings", findings_table(run.findings), lead=counted(run.findings)) if run.findings else None,
         *_programs(run),
         *_transfers(run),
         *_rules(run),
         *_notes(run),
-        title=words(head, strong=True),
+        title=doc.words(head, strong=True),
         mesh=next((program.mesh for program in run.programs if program.mesh is not None), None),
     )
 
 
-def _peak(run: RunRecord, label: str = "") -> Paragraph:
+def _peak(run: RunRecord, label: str = "") -> doc.Paragraph:
     """How much a device needs at most, when, and whether that fits."""
     if (peak := run.peak) is None:
-        return paragraph(
-            words("No program was recorded: none is on several devices, nor are its arrays larger than the bound."),
+        return doc.paragraph(
+            doc.words("No program was recorded: none is on several devices, nor are its arrays larger than the bound."),
             label=label,
         )
     needed, program = run.needs_at(peak), run.programs[peak.program]
-    amount = words(format_bytes(needed), strong=True)
+    amount = doc.words(format_bytes(needed), strong=True)
     call = f"call {run.calls.index(peak) + 1} ({program.name})"
     during = f"alive on a device at most, during {call}, with what the program needs"
     if run.usable is None:
-        return paragraph(amount, words(during), label=label)
+        return doc.paragraph(amount, doc.words(during), label=label)
     fits = needed <= run.usable
-    verdict = words("fits" if fits else "does not fit", tone="good" if fits else "bad", strong=True)
-    of_usable = words(f"of {format_bytes(run.usable)} {during}:")
-    return paragraph(amount, of_usable, verdict, words("(level propagated)"), label=label)
+    verdict = doc.words("fits" if fits else "does not fit", tone="good" if fits else "bad", strong=True)
+    of_usable = doc.words(f"of {format_bytes(run.usable)} {during}:")
+    return doc.paragraph(amount, of_usable, verdict, doc.words("(level propagated)"), label=label)
 
 
-def _programs(run: RunRecord) -> Iterator[Block]:
+def _programs(run: RunRecord) -> Iterator[doc.Block]:
     if not run.programs:
         return
     timed = any(program.seconds is not None for program in run.programs)
-    rows = table(
+    rows = doc.table(
         sorted(run.programs, key=lambda p: (p.devices == 1, -(p.seconds or 0), -p.bytes_per_device)),
-        ("program", lambda p: words(p.name, strong=True)),
-        (right("calls"), lambda p: f"{p.calls:,}"),
-        (right("devices"), lambda p: mesh_axes(p.mesh) if p.mesh is not None else words(str(p.devices))),
-        (right("one call"), lambda p: seconds(p.seconds)) if timed else None,
-        (right("arguments"), lambda p: nbytes(sum(a.bytes_per_device for a in p.arguments))),
-        (right("results"), lambda p: nbytes(sum(a.bytes_per_device for a in p.results))),
-        ("line", lambda p: line(p.source)),
+        ("program", lambda p: doc.words(p.name, strong=True)),
+        (doc.right("calls"), lambda p: f"{p.calls:,}"),
+        (doc.right("devices"), lambda p: doc.mesh_axes(p.mesh) if p.mesh is not None else doc.words(str(p.devices))),
+        (doc.right("one call"), lambda p: doc.seconds(p.seconds)) if timed else None,
+        (doc.right("arguments"), lambda p: doc.nbytes(sum(a.bytes_per_device for a in p.arguments))),
+        (doc.right("results"), lambda p: doc.nbytes(sum(a.bytes_per_device for a in p.results))),
+        ("line", lambda p: doc.line(p.source)),
         detail=_arrays,
         folds="always",
         first=_FIRST_PROGRAMS,
         noun="program",
     )
     level = "; seconds are of level propagated" if timed else ""
-    yield section("Programs", rows, *notes(f"Bytes are those of a device{level}."))
+    yield doc.section("Programs", rows, *doc.notes(f"Bytes are those of a device{level}."))
 
 
-def _arrays(program: RunProgram) -> Iterator[Block]:
+def _arrays(program: RunProgram) -> Iterator[doc.Block]:
     """A program's arguments and results, those with most bytes first."""
     named = [("donated" if a.donated else "argument", a) for a in program.arguments]
     named += [("result", a) for a in program.results]
-    yield table(
+    yield doc.table(
         sorted(named, key=lambda each: -each[1].bytes_per_device)[:_MOST_ARRAYS],
-        ("", lambda each: words(each[0], quiet=True)),
-        ("array", lambda each: words(each[1].name)),
+        ("", lambda each: doc.words(each[0], quiet=True)),
+        ("array", lambda each: doc.words(each[1].name)),
         ("type", lambda each: f"{each[1].dtype}[{','.join(map(str, each[1].shape))}]"),
-        ("spec", lambda each: code(each[1].spec)),
-        (right("bytes"), lambda each: nbytes(each[1].bytes_per_device)),
+        ("spec", lambda each: doc.code(each[1].spec)),
+        (doc.right("bytes"), lambda each: doc.nbytes(each[1].bytes_per_device)),
         noun="array",
     )
 
 
-def _transfers(run: RunRecord) -> Iterator[Block]:
+def _transfers(run: RunRecord) -> Iterator[doc.Block]:
     """What moved, most first; transfers of a few bytes, such as a loss that is printed, in one line."""
     large = [t for t in run.transfers if t.nbytes / t.count >= _SMALL]
     few = [t for t in run.transfers if t.nbytes / t.count < _SMALL]
-    rows = table(
+    rows = doc.table(
         sorted(large, key=lambda t: -t.nbytes),
         ("moved", lambda t: t.kind),
-        (right("arrays"), lambda t: f"{t.count:,}"),
-        (right("bytes"), lambda t: nbytes(t.nbytes)),
+        (doc.right("arrays"), lambda t: f"{t.count:,}"),
+        (doc.right("bytes"), lambda t: doc.nbytes(t.nbytes)),
         ("from", lambda t: t.before),
         ("to", lambda t: t.after),
-        ("line", lambda t: line(t.source)),
+        ("line", lambda t: doc.line(t.source)),
         first=_FIRST_PROGRAMS,
         noun="transfer",
     )
     total = f"{plural(sum(t.count for t in few), 'array')}, {format_bytes(sum(t.nbytes for t in few))} in all"
-    said = notes("Bytes are those of the whole arrays." if large else "")
-    said += notes(f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "")
+    said = doc.notes("Bytes are those of the whole arrays." if large else "")
+    said += doc.notes(f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "")
     if run.transfers:
-        yield section("Transfers", rows if large else None, *said)
+        yield doc.section("Transfers", rows if large else None, *said)
 
 
-def _rules(run: RunRecord) -> Iterator[Block]:
+def _rules(run: RunRecord) -> Iterator[doc.Block]:
     """What became of flax's logical axis names, one row for each outcome of a name."""
     if not run.rules:
         return
     outcomes = grouped(((rule.name, rule.axes, rule.why), rule) for rule in run.rules)
-    rows = table(
+    rows = doc.table(
         outcomes.values(),
-        ("name", lambda rules: words(rules[0].name, strong=True)),
-        ("mesh axes", lambda rules: axes(rules[0].axes) if rules[0].axes else words("none", quiet=True)),
-        ("shards nothing, because", lambda rules: words(rules[0].why, tone="" if rules[0].why == RULED_OUT else "bad")),
-        (right("lines"), lambda rules: f"{len(rules):,}"),
-        ("first line", lambda rules: line(rules[0].source)),
+        ("name", lambda rules: doc.words(rules[0].name, strong=True)),
+        ("mesh axes", lambda rules: doc.axes(rules[0].axes) if rules[0].axes else doc.words("none", quiet=True)),
+        (
+            "shards nothing, because",
+            lambda rules: doc.words(rules[0].why, tone="" if rules[0].why == RULED_OUT else "bad"),
+        ),
+        (doc.right("lines"), lambda rules: f"{len(rules):,}"),
+        ("first line", lambda rules: doc.line(rules[0].source)),
         first=_FIRST_PROGRAMS,
         noun="name",
     )
-    yield section("Logical axis names", rows)
+    yield doc.section("Logical axis names", rows)
 
 
-def _notes(run: RunRecord) -> Iterator[Block]:
+def _notes(run: RunRecord) -> Iterator[doc.Block]:
     if run.notes:
-        yield section("Otherwise than in a real run", *(paragraph(words(n.text), line(n.source)) for n in run.notes))
+        yield doc.section(
+            "Otherwise than in a real run", *(doc.paragraph(doc.words(n.text), doc.line(n.source)) for n in run.notes)
+        )
 
 
-@document.register
-def of_runs(comparison: RunComparison) -> Document:
+@doc.document.register
+def of_runs(comparison: RunComparison) -> doc.Document:
     """A row for each program that differs, with its arrays that differ below."""
     runs = comparison.before, comparison.after
     named = list(zip(comparison.names, runs, strict=True))
     changed = [each for each in comparison.programs if not each.same]
     alike = len(comparison.programs) - len(changed)
-    rows = table(
+    rows = doc.table(
         changed,
-        ("program", lambda c: words(c.name, strong=True)),
-        (right("calls"), lambda c: _both(c, lambda p: f"{p.calls:,}")),
-        (right("devices"), _devices),
-        (right("one call"), lambda c: _both(c, lambda p: "" if p.seconds is None else format_seconds(p.seconds))),
-        (right("arguments and results"), lambda c: _both(c, lambda p: format_bytes(p.bytes_per_device))),
-        (right("arrays that differ"), lambda c: f"{len(c.arrays):,}"),
+        ("program", lambda c: doc.words(c.name, strong=True)),
+        (doc.right("calls"), lambda c: _both(c, lambda p: f"{p.calls:,}")),
+        (doc.right("devices"), _devices),
+        (doc.right("one call"), lambda c: _both(c, lambda p: "" if p.seconds is None else format_seconds(p.seconds))),
+        (doc.right("arguments and results"), lambda c: _both(c, lambda p: format_bytes(p.bytes_per_device))),
+        (doc.right("arrays that differ"), lambda c: f"{len(c.arrays):,}"),
         first=_FIRST_PROGRAMS,
         noun="program",
     )
     same = f"{plural(alike, 'program')} {'is' if alike == 1 else 'are'} the same." if alike else ""
-    return Document.of(
+    return doc.Document.of(
         *(_peak(run, name) for name, run in named),
-        section("Programs that differ", rows) if changed else None,
-        *(section(f"Arrays of {c.name} that differ", _changed_arrays(c)) for c in changed if c.arrays),
-        *notes(same, "Bytes are those of a device; seconds are of level propagated." if changed else ""),
-        title=words(f"dry runs compared: {' and '.join(comparison.names)}", strong=True),
+        doc.section("Programs that differ", rows) if changed else None,
+        *(doc.section(f"Arrays of {c.name} that differ", _changed_arrays(c)) for c in changed if c.arrays),
+        *doc.notes(same, "Bytes are those of a device; seconds are of level propagated." if changed else ""),
+        title=doc.words(f"dry runs compared: {' and '.join(comparison.names)}", strong=True),
         mesh=next((p.mesh for run in runs for p in run.programs if p.mesh is not None), None),
     )
 
@@ -207,22 +192,26 @@ def _both(change: ProgramChange, text: Callable[[RunProgram], str]) -> str:
     return " → ".join(dict.fromkeys("–" if p is None else text(p) for p in (change.before, change.after)))
 
 
-def _changed_arrays(change: ProgramChange) -> Table:
+def _changed_arrays(change: ProgramChange) -> doc.Table:
     size = lambda array: array.bytes_per_device if array else 0  # noqa: E731
-    return table(
+    return doc.table(
         sorted(change.arrays, key=lambda each: -abs(size(each[2]) - size(each[1])))[:_MOST_ARRAYS],
-        ("array", lambda each: words(each[0])),
+        ("array", lambda each: doc.words(each[0])),
         ("before", lambda each: _array_words(each[1], each[2])),
         ("after", lambda each: _array_words(each[2], each[1])),
-        (right("per device"), lambda each: difference(size(each[2]) - size(each[1]), format_bytes)),
+        (doc.right("per device"), lambda each: doc.difference(size(each[2]) - size(each[1]), format_bytes)),
         noun="array",
     )
 
 
-def _array_words(array: RunArray | None, other: RunArray | None) -> Inline:
+def _array_words(array: RunArray | None, other: RunArray | None) -> doc.Inline:
     """Return an array's spec, with its type and shape where those of the other differ."""
     if array is None:
-        return words("none", quiet=True)
-    typed = words(f"{array.dtype}[{','.join(map(str, array.shape))}]")
+        return doc.words("none", quiet=True)
+    typed = doc.words(f"{array.dtype}[{','.join(map(str, array.shape))}]")
     same = other is not None and (array.shape, array.dtype) == (other.shape, other.dtype)
-    return (*(() if same else (typed,)), code(array.spec or "no spec"), *((words("donated"),) if array.donated else ()))
+    return (
+        *(() if same else (typed,)),
+        doc.code(array.spec or "no spec"),
+        *((doc.words("donated"),) if array.donated else ()),
+    )

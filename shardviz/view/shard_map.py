@@ -22,48 +22,9 @@ from shardviz.layouts import Layout
 from shardviz.notation import axis_name
 from shardviz.notation.spec import axis_text
 from shardviz.records.amounts import format_shape, plural
-from shardviz.view.document import (
-    Beside,
-    Block,
-    Document,
-    Figure,
-    Paragraph,
-    Piece,
-    axes,
-    code,
-    device_ranges,
-    document,
-    mesh_axes,
-    paragraph,
-    section,
-    shape,
-    words,
-)
-from shardviz.view.layouts import (
-    all_axes,
-    kept_and_moved,
-    move_blocks,
-    process_blocks,
-    slice_text,
-    spec_pieces,
-    spec_words,
-    tree_blocks,
-    uneven_words,
-)
-from shardviz.view.picture import (
-    LETTERS,
-    LIMITS,
-    Grid,
-    Head,
-    Labels,
-    Lines,
-    Picture,
-    Role,
-    Shape,
-    picture,
-    shifted,
-    text_wide,
-)
+from shardviz.view import document as doc
+from shardviz.view import layouts
+from shardviz.view import picture as pic
 from shardviz.view.scene import Scene, Side, build_scene, coarsen, copies_along, describe, notes
 from shardviz.view.show import Shown, ShownChange, ShownTree
 
@@ -77,15 +38,15 @@ _MOST_KEYS = 4096  # devices of a mesh that can be picked one by one; in a large
 _BETWEEN, _GAP, _FOOT, _CARD = 70.0, 28.0, 38.0, 5.0  # pixels
 
 
-def shard_map(shown: Shown, room: float | None = None) -> Picture:
+def shard_map(shown: Shown, room: float | None = None) -> pic.Picture:
     """Return the untitled map, the finest within 1,280 pixels each way; `coarser` gives maps with fewer cells.
 
     With `room` the letters are larger: a cell of many devices names the first, and its tip all.
     """
     fine = build_scene(shown.layout)
-    pictures: dict[tuple[int, ...], Picture] = {}  # many limits give the same cells
+    pictures: dict[tuple[int, ...], pic.Picture] = {}  # many limits give the same cells
 
-    def coarser(*limits: int) -> Picture:
+    def coarser(*limits: int) -> pic.Picture:
         few = coarsen(fine, *limits)
         if few.ids.shape not in pictures:
             pictures[few.ids.shape] = replace(_drawn(few, room), coarser=coarser, cells=cells)
@@ -94,67 +55,67 @@ def shard_map(shown: Shown, room: float | None = None) -> Picture:
     def cells(*limits: int) -> int:
         return coarsen(fine, *limits).cells
 
-    return coarser(*next((limits for limits in LIMITS if _fits(coarsen(fine, *limits), room)), LIMITS[-1]))
+    return coarser(*next((limits for limits in pic.LIMITS if _fits(coarsen(fine, *limits), room)), pic.LIMITS[-1]))
 
 
-@picture.register
-def shard_map_picture(shown: Shown) -> Picture:
+@pic.picture.register
+def shard_map_picture(shown: Shown) -> pic.Picture:
     """Return the titled map."""
     return _titled(shard_map(shown), shown)
 
 
-def _titled(drawn: Picture, shown: Shown) -> Picture:
+def _titled(drawn: pic.Picture, shown: Shown) -> pic.Picture:
     layout, coarser = shown.layout, drawn.coarser
     assert coarser is not None
     first = f"mesh {layout.mesh.shown} · shard {format_shape(layout.shard_shape)}"
     return replace(
         drawn,
-        title="  ".join(filter(None, (shown.named, format_shape(layout.shape), spec_words(layout)))),
-        notes=tuple(filter(None, (first, *drawn.notes, uneven_words(layout, shown.dtype)))),
+        title="  ".join(filter(None, (shown.named, format_shape(layout.shape), layouts.spec_words(layout)))),
+        notes=tuple(filter(None, (first, *drawn.notes, layouts.uneven_words(layout, shown.dtype)))),
         coarser=lambda *limits: _titled(coarser(*limits), shown),
     )
 
 
-@picture.register
-def change_picture(shown: ShownChange) -> Picture:
+@pic.picture.register
+def change_picture(shown: ShownChange) -> pic.Picture:
     """Return the maps before and after a change, side by side, with words on the data moved."""
     return _change(shown, *(shard_map(each) for _, each in shown.sides))
 
 
-def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
-    heads = [f"{word}: {spec_words(each.layout)}" for word, each in shown.sides]
-    left, top = max(before.width, text_wide(heads[0])) + _BETWEEN, 24.0
-    shapes: list[Shape] = [Labels(at=((0.0, 8.0), (left, 8.0)), texts=tuple(heads), mono=True)]
-    shapes += [shifted(each, x, top) for x, drawn in ((0.0, before), (left, after)) for each in drawn.shapes]
+def _change(shown: ShownChange, before: pic.Picture, after: pic.Picture) -> pic.Picture:
+    heads = [f"{word}: {layouts.spec_words(each.layout)}" for word, each in shown.sides]
+    left, top = max(before.width, pic.text_wide(heads[0])) + _BETWEEN, 24.0
+    shapes: list[pic.Shape] = [pic.Labels(at=((0.0, 8.0), (left, 8.0)), texts=tuple(heads), mono=True)]
+    shapes += [pic.shifted(each, x, top) for x, drawn in ((0.0, before), (left, after)) for each in drawn.shapes]
     y, end = top + (before.grids[0].top + min(before.height, after.height)) / 2, left - 14
-    shapes.append(Lines(lines=(((left - _BETWEEN + 14, y), (end, y)),), stroke="quiet", width=2))
+    shapes.append(pic.Lines(lines=(((left - _BETWEEN + 14, y), (end, y)),), stroke="quiet", width=2))
     tip = ((end, y), (end - 9, y - 5), (end - 9, y + 5))
-    shapes.append(Lines(lines=(tip,), closed=True, stroke="quiet", fill="quiet"))
+    shapes.append(pic.Lines(lines=(tip,), closed=True, stroke="quiet", fill="quiet"))
     sentences = []
     for (word, each), drawn in zip(shown.sides, (before, after), strict=True):
-        parts = [*filter(None, (*drawn.notes, uneven_words(each.layout, each.dtype)))]
+        parts = [*filter(None, (*drawn.notes, layouts.uneven_words(each.layout, each.dtype)))]
         sentences += [f"{word}: {'; '.join(parts)}"] if parts else []
     layout = shown.before.layout
-    return Picture(
-        width=left + max(after.width, text_wide(heads[1])),
+    return pic.Picture(
+        width=left + max(after.width, pic.text_wide(heads[1])),
         height=max(before.height, after.height) + top,
         shapes=tuple(shapes),
         title="  ".join(filter(None, (shown.before.title, format_shape(layout.shape), f"mesh {layout.mesh.shown}"))),
         alt=f"Before: {before.alt} After: {after.alt}",
         axes=layout.mesh.names,
-        notes=(*sentences, *kept_and_moved(shown.moves, shown.before.dtype)),
+        notes=(*sentences, *layouts.kept_and_moved(shown.moves, shown.before.dtype)),
         coarser=lambda *limits: _change(shown, *(each.coarser(*limits) for each in (before, after))),  # type: ignore[misc]
         cells=lambda *limits: sum(each.cells(*limits) for each in (before, after)),  # type: ignore[misc]
     )
 
 
-@picture.register
-def _(shown: ShownTree) -> Picture:
-    return picture(shown.chosen)
+@pic.picture.register
+def _(shown: ShownTree) -> pic.Picture:
+    return pic.picture(shown.chosen)
 
 
-@document.register
-def of_shown(shown: Shown) -> Document:
+@doc.document.register
+def of_shown(shown: Shown) -> doc.Document:
     """Return the map, JAX's treatment of an uneven sharding, and the slices that each host loads.
 
     >>> from shardviz.layouts import layout
@@ -170,65 +131,78 @@ def of_shown(shown: Shown) -> Document:
      2:4 │  1  │
          └─────┘
     """
-    return Document(blocks=(*_map_blocks(shown), *_besides(shown)), mesh=shown.layout.mesh)
+    return doc.Document(blocks=(*_map_blocks(shown), *_besides(shown)), mesh=shown.layout.mesh)
 
 
-def _map_blocks(shown: Shown, wide: float = MOST) -> tuple[Block, ...]:
+def _map_blocks(shown: Shown, wide: float = MOST) -> tuple[doc.Block, ...]:
     """Return the sharding in words, and the map, readable at this width in pixels."""
     layout, scene = shown.layout, build_scene(shown.layout)
     head = (
-        *(shape(layout.shape), *spec_pieces(layout), words("· shard", quiet=True), shape(layout.shard_shape)),
-        *((words("· mesh", quiet=True), mesh_axes(layout.mesh)) if layout.mesh.names else ()),
-        words(f"{', ' if layout.mesh.names else '· '}{plural(layout.mesh.size, 'device')}"),
+        *(
+            doc.shape(layout.shape),
+            *layouts.spec_pieces(layout),
+            doc.words("· shard", quiet=True),
+            doc.shape(layout.shard_shape),
+        ),
+        *((doc.words("· mesh", quiet=True), doc.mesh_axes(layout.mesh)) if layout.mesh.names else ()),
+        doc.words(f"{', ' if layout.mesh.names else '· '}{plural(layout.mesh.size, 'device')}"),
     )
     named = [*(("panels", side) for side in scene.depth), ("rows", scene.rows), ("columns", scene.columns)]
-    sides = (paragraph(*_side(side), label=name) for name, side in named if side.dimension is not None)
-    name = (paragraph(words(shown.title, strong=True), words(shown.size, strong=True)),) if shown.named else ()
-    return (*name, paragraph(*head), *sides, Figure(of=shard_map(shown).within((wide, MOST))))
+    sides = (doc.paragraph(*_side(side), label=name) for name, side in named if side.dimension is not None)
+    name = (
+        (doc.paragraph(doc.words(shown.title, strong=True), doc.words(shown.size, strong=True)),) if shown.named else ()
+    )
+    return (*name, doc.paragraph(*head), *sides, doc.Figure(of=shard_map(shown).within((wide, MOST))))
 
 
-def _side(side: Side) -> tuple[Piece, ...]:
-    first, each = f"dimension {side.dimension}, {side.size},", words(f", {side.shard} each")
+def _side(side: Side) -> tuple[doc.Piece, ...]:
+    first, each = f"dimension {side.dimension}, {side.size},", doc.words(f", {side.shard} each")
     if side.ways == 1:
-        return (words(f"{first} not sharded"),)
+        return (doc.words(f"{first} not sharded"),)
     if not side.axes:
-        return (words(f"{first} sharded {side.ways} ways"), each)
-    return (words(f"{first} along"), axes(tuple(axis for axis, _ in side.axes)), each)
+        return (doc.words(f"{first} sharded {side.ways} ways"), each)
+    return (doc.words(f"{first} along"), doc.axes(tuple(axis for axis, _ in side.axes)), each)
 
 
-def _besides(shown: Shown, which: str = "") -> tuple[Block, ...]:
-    uneven = uneven_words(shown.layout, shown.dtype)
-    refused = (paragraph(uneven, label=which or "uneven"),) if uneven else ()
-    return refused + process_blocks(shown.layout, which)
+def _besides(shown: Shown, which: str = "") -> tuple[doc.Block, ...]:
+    uneven = layouts.uneven_words(shown.layout, shown.dtype)
+    refused = (doc.paragraph(uneven, label=which or "uneven"),) if uneven else ()
+    return refused + layouts.process_blocks(shown.layout, which)
 
 
-@document.register
-def of_tree(shown: ShownTree) -> Document:
+@doc.document.register
+def of_tree(shown: ShownTree) -> doc.Document:
     """Return the table of the arrays, and the chosen array's map."""
-    mesh = all_axes(leaf.layout for leaf in shown.leaves)
-    return Document(blocks=(*tree_blocks(shown.bytes, shown.left_out), *document(shown.chosen).blocks), mesh=mesh)
+    mesh = layouts.all_axes(leaf.layout for leaf in shown.leaves)
+    return doc.Document(
+        blocks=(*layouts.tree_blocks(shown.bytes, shown.left_out), *doc.document(shown.chosen).blocks), mesh=mesh
+    )
 
 
-@document.register
-def of_change(shown: ShownChange) -> Document:
+@doc.document.register
+def of_change(shown: ShownChange) -> doc.Document:
     """Return both maps, the resharding, and the notes."""
-    maps = Beside(blocks=tuple(section(word, *_map_blocks(each, MOST / 2)) for word, each in shown.sides))
+    maps = doc.Beside(blocks=tuple(doc.section(word, *_map_blocks(each, MOST / 2)) for word, each in shown.sides))
     more = (block for word, each in shown.sides for block in _besides(each, word))
-    blocks = (maps, *move_blocks(shown.moves, shown.before.dtype), *more)
-    return Document(blocks=blocks, mesh=shown.before.layout.mesh)
+    blocks = (maps, *layouts.move_blocks(shown.moves, shown.before.dtype), *more)
+    return doc.Document(blocks=blocks, mesh=shown.before.layout.mesh)
 
 
-def held_words(layout: Layout, device: int) -> tuple[Paragraph, ...]:
+def held_words(layout: Layout, device: int) -> tuple[doc.Paragraph, ...]:
     """Return the slice on a picked device (its position in the mesh; below 0 for none)."""
     mesh = layout.mesh
     if not 0 <= device < mesh.size:
         return ()
     at = ", ".join(f"{name} {i}" for name, i in zip(mesh.shown.names, mesh.shown.coordinates()[device], strict=True))
-    who = words(f"device {int(mesh.ids()[device])}", strong=True), words(f"({at})", quiet=True), words("holds")
-    return (paragraph(who, code(slice_text(layout, device)), name="device-of"),)
+    who = (
+        doc.words(f"device {int(mesh.ids()[device])}", strong=True),
+        doc.words(f"({at})", quiet=True),
+        doc.words("holds"),
+    )
+    return (doc.paragraph(who, doc.code(layouts.slice_text(layout, device)), name="device-of"),)
 
 
-def _drawn(scene: Scene, room: float | None) -> Picture:
+def _drawn(scene: Scene, room: float | None) -> pic.Picture:
     """Draw all panels of a scene, arranged as nearly square as they fit."""
     texts = list(scene.labels)
     if room is not None:  # `0…` in place of `0-3,8-11`
@@ -237,10 +211,10 @@ def _drawn(scene: Scene, room: float | None) -> Picture:
     width, height, across = _arranged(scene, frame)
     step = (width + _GAP) / across, height / -(-len(scene.devices) // across)
     grids = [
-        shifted(grid, n % across * step[0] + frame.left, n // across * step[1] + frame.top)
+        pic.shifted(grid, n % across * step[0] + frame.left, n // across * step[1] + frame.top)
         for n, grid in enumerate(_panels(scene, frame, texts))
     ]
-    return Picture(
+    return pic.Picture(
         width=width,
         height=height,
         shapes=tuple(grids),
@@ -250,7 +224,7 @@ def _drawn(scene: Scene, room: float | None) -> Picture:
     )
 
 
-def _arranged(scene: Scene, frame: Grid) -> tuple[float, float, int]:
+def _arranged(scene: Scene, frame: pic.Grid) -> tuple[float, float, int]:
     """Return width and height of all panels, and the number of panels per line."""
     panels, rows, columns = scene.devices.shape[:3]
     wide = frame.left + columns * frame.wide + _GAP
@@ -268,12 +242,12 @@ def _fits(scene: Scene, room: float | None) -> bool:
     return size(len(first)) <= MOST and size(max(map(len, scene.labels))) <= MOST
 
 
-def _frame(scene: Scene, longest: int, room: float | None) -> Grid:
+def _frame(scene: Scene, longest: int, room: float | None) -> pic.Grid:
     """Return a panel without texts, for labels of so many letters, at the position of the first panel."""
     layout = scene.layout
     cards, size, wide, high = _cell(scene, longest, room)
     apart = layout.partial_sums * layout.manual_ways > 1
-    return Grid(
+    return pic.Grid(
         texts=(),
         wide=wide,
         high=high,
@@ -294,7 +268,7 @@ def _frame(scene: Scene, longest: int, room: float | None) -> Grid:
     )
 
 
-def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
+def _panels(scene: Scene, frame: pic.Grid, texts: list[str]) -> Iterator[pic.Grid]:
     mesh, (panels, rows, columns, many) = scene.mesh, scene.devices.shape
     places = np.zeros(int(mesh.ids().max()) + 1, int)
     places[mesh.ids()] = np.arange(mesh.size)
@@ -309,7 +283,7 @@ def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
         f"{index}, padded by {padding}," if padding else index
         for index, padding in zip(scene.slices, scene.paddings, strict=True)
     ]
-    named = {each: f"host{'s' * (len(each) > 1)} {device_ranges(each)}" for each in set(scene.hosts)}
+    named = {each: f"host{'s' * (len(each) > 1)} {doc.device_ranges(each)}" for each in set(scene.hosts)}
     hosts = [named[each] for each in scene.hosts]
     parts = list(zip(slices, who, *([hosts] if hosts else []), strict=True))
     heads = _heads(scene, scene.columns)
@@ -322,7 +296,7 @@ def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
             caption=scene.panel_text(panel),
             edges=scene.edges(panel),
             marks=_marks(scene.hosts[own], columns),
-            told=tuple(parts[own]),
+            tip_parts=tuple(parts[own]),
             keys=tuple(keys[own]),
         )
 
@@ -330,37 +304,37 @@ def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
 def _marks(hosts: Sequence[tuple[int, ...]], columns: int) -> tuple[tuple[tuple[int, int], str], ...]:
     """Return marks such as `h0-1` for cells with hosts that no earlier cell has."""
     first = {each: divmod(place, columns) for place, each in reversed(list(enumerate(hosts)))}
-    marks = tuple((at, f"h{device_ranges(each)}") for each, at in reversed(first.items()))
+    marks = tuple((at, f"h{doc.device_ranges(each)}") for each, at in reversed(first.items()))
     return marks if all(len(text) <= _BRIEF + 2 for _, text in marks) else ()
 
 
-def _cell(scene: Scene, longest: int, room: float | None) -> tuple[tuple[Role, ...], float, float, float]:
+def _cell(scene: Scene, longest: int, room: float | None) -> tuple[tuple[pic.Role, ...], float, float, float]:
     """Return the cards behind each cell, the letter size, and the cell's width and height."""
     layout, (panels, rows, columns) = scene.layout, scene.devices.shape[:3]
     behind = (min(layout.replicas, 3) - 1) * scene.stacked
-    along: list[Role] = [scene.mesh.names.index(name) for name in copies_along(layout)] or ["tile"]
+    along: list[pic.Role] = [scene.mesh.names.index(name) for name in copies_along(layout)] or ["tile"]
     cards = tuple(along[n % len(along)] for n in range(behind))
     least = (longest + 1.2) * _LETTER, 1.5
     spare = _CARD * (behind + 1) if behind else 0.0
     big = min(340.0 if panels == 1 else 190.0, math.inf if room is None else room - _SIDE)
-    letters = _LEAST if room is None else LETTERS
+    letters = _LEAST if room is None else pic.LETTERS
     wide = max(big * min(1, 1 / scene.aspect) / columns, letters * least[0] + spare)
     high = max(big * min(1, scene.aspect) / rows, letters * least[1] + spare)
     return cards, min(_LARGEST, (wide - spare) / least[0], (high - spare) / least[1]), wide, high
 
 
-def _own(scene: Scene, panel: int) -> Iterator[Head]:
+def _own(scene: Scene, panel: int) -> Iterator[pic.Head]:
     for side, cell in zip(scene.depth, scene.place(panel), strict=True):
         for axis, spans in side.coordinates():
             each = [text for text, count in spans for _ in range(count)]
             span = f"{axis_text(axis)} {each[cell]}", scene.columns.cells
-            yield Head(spans=(span,), role=scene.mesh.names.index(axis_name(axis)), name="")
+            yield pic.Head(spans=(span,), role=scene.mesh.names.index(axis_name(axis)), name="")
 
 
-def _heads(scene: Scene, side: Side) -> tuple[Head, ...]:
+def _heads(scene: Scene, side: Side) -> tuple[pic.Head, ...]:
     """Return the coordinates of each mesh axis along a side."""
     return tuple(
-        Head(spans=tuple(spans), role=scene.mesh.names.index(axis_name(axis)), name=axis_text(axis))
+        pic.Head(spans=tuple(spans), role=scene.mesh.names.index(axis_name(axis)), name=axis_text(axis))
         for axis, spans in (side.coordinates() if side.ways > 1 else ())
     )
 

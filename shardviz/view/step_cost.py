@@ -19,30 +19,8 @@ from shardviz.records.amounts import (
     plural,
 )
 from shardviz.records.sums import NO_SOURCE, CollectiveTotal
+from shardviz.view import document as doc
 from shardviz.view.collectives import sums_table
-from shardviz.view.document import (
-    Block,
-    Column,
-    Document,
-    Inline,
-    Part,
-    Section,
-    Table,
-    axes,
-    bar,
-    document,
-    folded_axes,
-    line,
-    mesh_axes,
-    nbytes,
-    notes,
-    right,
-    seconds,
-    section,
-    table,
-    words,
-    wrapped,
-)
 from shardviz.view.placement import axes_section, orders_section
 from shardviz.view.report import phase_words, traffic_words, work_blocks
 from shardviz.view.values import beside_words
@@ -64,19 +42,19 @@ def comparable(
     return here * chips[0], there * chips[1], lambda amount: f"{format_number(amount)} chip-seconds"
 
 
-@document.register
-def step_cost_document(cost: StepCost) -> Document:
+@doc.document.register
+def step_cost_document(cost: StepCost) -> doc.Document:
     """Return everything about a cost."""
-    blocks: list[Block] = [step_section(cost), memory_section(cost.needs)]
+    blocks: list[doc.Block] = [step_section(cost), memory_section(cost.needs)]
     blocks.append(axes_section(cost.placement))
     if cost.collectives:
         blocks.append(orders_section(cost))
         blocks += [longest_section(cost), sums_table(cost.collectives, "source", lines=cost.report.source, timed=True)]
     blocks += work_sections(cost)
     blocks.append(sources_section(cost))
-    lead = (words("mesh"), mesh_axes(cost.mesh), words(f"; {level_words(cost)}"))
-    title = (words(cost.program, strong=True), words(f"on {cost.machine}"))
-    return Document(title=title, lead=(lead, *folded_axes(cost.mesh)), blocks=tuple(blocks), mesh=cost.mesh)
+    lead = (doc.words("mesh"), doc.mesh_axes(cost.mesh), doc.words(f"; {level_words(cost)}"))
+    title = (doc.words(cost.program, strong=True), doc.words(f"on {cost.machine}"))
+    return doc.Document(title=title, lead=(lead, *doc.folded_axes(cost.mesh)), blocks=tuple(blocks), mesh=cost.mesh)
 
 
 def headline(cost: StepCost) -> str:
@@ -134,9 +112,9 @@ def level_words(cost: StepCost) -> str:
     return f"program compiled for {cost.report.target}" if cost.level == "compiled" else f"{cost.level} program"
 
 
-def step_section(cost: StepCost) -> Section:
+def step_section(cost: StepCost) -> doc.Section:
     """Return the times as bars with their arithmetic, and the machine's utilisation."""
-    return section("Step", times_table(cost), *notes(*_facts(cost)), lead=headline(cost), name="step")
+    return doc.section("Step", times_table(cost), *doc.notes(*_facts(cost)), lead=headline(cost), name="step")
 
 
 def _facts(cost: StepCost) -> Iterator[str]:
@@ -156,19 +134,19 @@ def _facts(cost: StepCost) -> Iterator[str]:
         yield "collectives are those of the final HLO" + ("" if seconds is None else before)
 
 
-def times_table(cost: StepCost) -> Table:
+def times_table(cost: StepCost) -> doc.Table:
     """Return compute, HBM traffic and communication, then each set of mesh axes, with the arithmetic."""
     step, over = cost.step, cost.by("axes")
     longest = max(step.compute, step.memory, step.communication) or 1.0
 
-    def formulas(moved: CollectiveTotal) -> tuple[Block, ...]:
+    def formulas(moved: CollectiveTotal) -> tuple[doc.Block, ...]:
         """Return the arithmetic of the longest collectives over some mesh axes."""
         alike = [a for a in cost.by("alike") if a.axes == moved.axes and a.whole_seconds is not None]
         more = f"and {len(alike) - _MOST_FORMULAS} more" if len(alike) > _MOST_FORMULAS else ""
-        return notes(*map(run_formula, alike[:_MOST_FORMULAS]), more)
+        return doc.notes(*map(run_formula, alike[:_MOST_FORMULAS]), more)
 
-    moved = {m.label: Part(share=m.seconds / longest, axes=m.axes, tip=m.label) for m in over}
-    compute, memory = (Part(share=amount / longest, role="work") for amount in (step.compute, step.memory))
+    moved = {m.label: doc.Part(share=m.seconds / longest, axes=m.axes, tip=m.label) for m in over}
+    compute, memory = (doc.Part(share=amount / longest, role="work") for amount in (step.compute, step.memory))
     computed, took = f"not known at level {cost.level}", None
     if cost.flops is not None:
         least = cost.report.cost.at_least if cost.report.cost else ""
@@ -183,12 +161,12 @@ def times_table(cost: StepCost) -> Table:
         ("communication", step.communication, moved.values(), many if cost.collectives else "no collectives"),
     )
     rows: list[tuple[Any, ...]] = [
-        (words(name, strong=True), seconds(t, strong=True), *rest, ()) for name, t, *rest in whole
+        (doc.words(name, strong=True), doc.seconds(t, strong=True), *rest, ()) for name, t, *rest in whole
     ]
     for m in over:
-        part, name = replace(moved[m.label], tip=""), (words("over", quiet=True), axes(m.axes))
-        rows.append((name, seconds(m.seconds), [part], moved_words(m), formulas(m)))
-    return _bars(rows, right("in a step"), wrapped("how"), folds="always", name="step-times")
+        part, name = replace(moved[m.label], tip=""), (doc.words("over", quiet=True), doc.axes(m.axes))
+        rows.append((name, doc.seconds(m.seconds), [part], moved_words(m), formulas(m)))
+    return _bars(rows, doc.right("in a step"), doc.wrapped("how"), folds="always", name="step-times")
 
 
 def _scheduled(at_peak: float, seconds: float, why: str = "") -> str:
@@ -198,13 +176,15 @@ def _scheduled(at_peak: float, seconds: float, why: str = "") -> str:
     return f" = {format_seconds(at_peak)} at the peak rate; {format_seconds(seconds)} as scheduled{why}"
 
 
-def _bars(rows: Iterable[tuple[Any, ...]], amount: Column, arithmetic: Column | None = None, **more: Any) -> Table:
+def _bars(
+    rows: Iterable[tuple[Any, ...]], amount: doc.Column, arithmetic: doc.Column | None = None, **more: Any
+) -> doc.Table:
     """Return rows of name, amount and bar, optionally with their arithmetic and details."""
-    return table(
+    return doc.table(
         rows,
         ("", lambda row: row[0]),
         (amount, lambda row: row[1]),
-        ("", lambda row: bar(row[2])),
+        ("", lambda row: doc.bar(row[2])),
         None if arithmetic is None else (arithmetic, lambda row: row[3]),
         detail=lambda row: row[4] if arithmetic is not None else (),
         **more,
@@ -273,8 +253,8 @@ def fit_words(needs: Needs) -> tuple[str, str]:
     of = f"{needs.text} of {format_bytes(needs.usable)}"
     left = needs.usable - needs.total
     room = f", {format_bytes(abs(left))} {'to spare' if left >= 0 else 'too much'}"
-    is_told = needs.margin or needs.fits is not None
-    return fits_word(needs) or "not known whether it fits", f"{of}{room if is_told else ''}; {needs.verdict}"
+    is_known = needs.margin or needs.fits is not None
+    return fits_word(needs) or "not known whether it fits", f"{of}{room if is_known else ''}; {needs.verdict}"
 
 
 FIT_TONES = {True: "good", False: "bad", None: ""}
@@ -288,26 +268,30 @@ def fits_word(needs: Needs) -> str:
     return ("" if needs.sure else "likely ") + ("fits" if needs.fits else "does not fit")
 
 
-def memory_section(needs: Needs) -> Section:
+def memory_section(needs: Needs) -> doc.Section:
     """Return the parts of the memory as bars against a device's memory."""
-    beside = notes(*beside_words(needs.host, needs.unused))
-    return section("Memory on each device", parts_table(needs.parts, needs.usable), *beside, lead=memory_words(needs))
+    beside = doc.notes(*beside_words(needs.host, needs.unused))
+    return doc.section(
+        "Memory on each device", parts_table(needs.parts, needs.usable), *beside, lead=memory_words(needs)
+    )
 
 
-def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "") -> Table:
+def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "") -> doc.Table:
     """Return the parts of the memory, their sum if named (`whole`), the rest or excess, and the usable memory if
     known."""
     total = sum(parts.values())
     longest = max(usable or 0.0, total) or 1.0
-    stretches = {what: Part(share=size / longest, role="work", tip=what) for what, size in parts.items()}
-    rows = [(words(what, tip=PARTS.get(what, "")), nbytes(size), [stretches[what]]) for what, size in parts.items()]
+    stretches = {what: doc.Part(share=size / longest, role="work", tip=what) for what, size in parts.items()}
+    rows = [
+        (doc.words(what, tip=PARTS.get(what, "")), doc.nbytes(size), [stretches[what]]) for what, size in parts.items()
+    ]
     if whole:
-        rows.append((words(whole, strong=True), nbytes(total, strong=True), list(stretches.values())))
+        rows.append((doc.words(whole, strong=True), doc.nbytes(total, strong=True), list(stretches.values())))
     if usable is not None:
-        left, room = usable - total, lambda size: [Part(share=size / longest, role="room")]
-        rows.append((words("to spare" if left >= 0 else "too much"), nbytes(abs(left)), room(abs(left))))
-        rows.append((words("usable", strong=True), nbytes(usable, strong=True), room(usable)))
-    return _bars(rows, right(), name="memory-parts")
+        left, room = usable - total, lambda size: [doc.Part(share=size / longest, role="room")]
+        rows.append((doc.words("to spare" if left >= 0 else "too much"), doc.nbytes(abs(left)), room(abs(left))))
+        rows.append((doc.words("usable", strong=True), doc.nbytes(usable, strong=True), room(usable)))
+    return _bars(rows, doc.right(), name="memory-parts")
 
 
 def run_words(alike: CollectiveTotal) -> str:
@@ -326,24 +310,24 @@ def where(alike: CollectiveTotal) -> str:
     return "; ".join(parts)
 
 
-def longest_section(cost: StepCost) -> Section:
+def longest_section(cost: StepCost) -> doc.Section:
     """Return the collectives, longest first, equal ones in one row, each with its formula."""
     alike = cost.by("alike")
 
-    def lines(same: CollectiveTotal) -> Inline:
+    def lines(same: CollectiveTotal) -> doc.Inline:
         first, *others = dict.fromkeys(c.source and c.source.bare for c in same.collectives)
         if not others:
-            return line(first, cost.report.source)
-        return replace(words(where(same), quiet=True), selects=("line", first.short) if first else None)
+            return doc.line(first, cost.report.source)
+        return replace(doc.words(where(same), quiet=True), selects=("line", first.short) if first else None)
 
-    rows = table(
+    rows = doc.table(
         alike,
-        (right("in a step"), lambda same: seconds(same.whole_seconds, strong=True)),
-        (right("runs × each"), run_words),
-        ("kind", lambda same: words(same.kinds[0], strong=True, tip=", ".join(c.name for c in same.collectives))),
-        ("over", lambda same: axes(same.axes, tip=same.collectives[0].groups)),
-        (wrapped("line"), lines),
-        detail=lambda same: notes(same.collectives[0].formula or ""),
+        (doc.right("in a step"), lambda same: doc.seconds(same.whole_seconds, strong=True)),
+        (doc.right("runs × each"), run_words),
+        ("kind", lambda same: doc.words(same.kinds[0], strong=True, tip=", ".join(c.name for c in same.collectives))),
+        ("over", lambda same: doc.axes(same.axes, tip=same.collectives[0].groups)),
+        (doc.wrapped("line"), lines),
+        detail=lambda same: doc.notes(same.collectives[0].formula or ""),
         selects=lambda same: ("collective", same.collectives[0].name),
         first=12,
         most=_MOST_COLLECTIVES,
@@ -353,7 +337,7 @@ def longest_section(cost: StepCost) -> Section:
     )
     count = plural(len(cost.collectives), "collective").capitalize()
     title = f"{count}, the longest in a step first; identical ones share a row"
-    return section(title, rows, fold="open" if len(alike) <= 16 else "closed")
+    return doc.section(title, rows, fold="open" if len(alike) <= 16 else "closed")
 
 
 def work_lines(cost: StepCost | None) -> dict[tuple[str, int], Frame]:
@@ -362,7 +346,7 @@ def work_lines(cost: StepCost | None) -> dict[tuple[str, int], Frame]:
     return {(each.source.file, each.source.line): each.source for each in work if each.source is not None}
 
 
-def work_sections(cost: StepCost) -> tuple[Section, ...]:
+def work_sections(cost: StepCost) -> tuple[doc.Section, ...]:
     """Return FLOPs and HBM traffic by phase, line and module; empty if unknown."""
     if cost.report.cost is None:
         return ()
@@ -370,10 +354,10 @@ def work_sections(cost: StepCost) -> tuple[Section, ...]:
     counted = cost.report.cost if own else replace(cost.report.cost, hbm_bytes=None, once_hbm_bytes=None)
     blocks = work_blocks(counted, "HBM", cost.report.source)
     title = f"{counted.at_least}{format_flops(counted.flops)} on each device"
-    return (section(title, *blocks, fold="closed", name="flops"),) if blocks else ()
+    return (doc.section(title, *blocks, fold="closed", name="flops"),) if blocks else ()
 
 
-def sources_section(cost: StepCost) -> Section:
+def sources_section(cost: StepCost) -> doc.Section:
     """Return the source of each number: the level, and the chip's data."""
     rows = list(cost.levels.items())
     chip = cost.machine.chip
@@ -389,5 +373,7 @@ def sources_section(cost: StepCost) -> Section:
             rows.append((what, f"{format_rate(width)} a {of}: {chip.source(name)}"))
     if cost.needs.usable is not None:
         rows.append(("usable memory", f"{format_bytes(cost.needs.usable)} a device: {cost.needs.source}"))
-    numbers = table(rows, ("number", lambda each: each[0]), (wrapped("from"), lambda each: each[1]), name="sources")
-    return section("Where the numbers are from", numbers, fold="closed")
+    numbers = doc.table(
+        rows, ("number", lambda each: each[0]), (doc.wrapped("from"), lambda each: each[1]), name="sources"
+    )
+    return doc.section("Where the numbers are from", numbers, fold="closed")

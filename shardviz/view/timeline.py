@@ -19,27 +19,7 @@ from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS
 from shardviz.notation import axis_name
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.collectives import KINDS, axes_words
-from shardviz.view.document import (
-    Block,
-    Document,
-    Figure,
-    Inline,
-    Part,
-    Section,
-    Table,
-    axes,
-    bar,
-    document,
-    line,
-    moved,
-    notes,
-    right,
-    seconds,
-    section,
-    table,
-    words,
-    wrapped,
-)
+from shardviz.view import document as doc
 from shardviz.view.picture import Labels, LegendKey, Lines, Picture, Rects, Shape, picture, text_wide
 from shardviz.view.step_cost import pair
 
@@ -47,28 +27,28 @@ _MOST = 12
 _WORDS = {"copy": "copy to or from the host"}
 
 
-@document.register
-def timeline_document(timeline: Timeline) -> Document:
+@doc.document.register
+def timeline_document(timeline: Timeline) -> doc.Document:
     """Return the seconds and their basis, their parts, the exposed communication, and what would shorten the step."""
     title = (
-        words(timeline.program, strong=True),
-        words(f"predicted on {timeline.target}:"),
-        words(format_seconds(timeline.seconds), strong=True),
-        words("a step"),
+        doc.words(timeline.program, strong=True),
+        doc.words(f"predicted on {timeline.target}:"),
+        doc.words(format_seconds(timeline.seconds), strong=True),
+        doc.words("a step"),
     )
-    lead = words(f"based on {timeline.rests_on}", quiet=True)
-    figure = Figure(of=timeline_picture(timeline), caption="Lanes", name="timeline-lanes")
-    return Document(title=title, lead=(lead,), blocks=(figure, *timeline_tables(timeline)), mesh=timeline.mesh)
+    lead = doc.words(f"based on {timeline.rests_on}", quiet=True)
+    figure = doc.Figure(of=timeline_picture(timeline), caption="Lanes", name="timeline-lanes")
+    return doc.Document(title=title, lead=(lead,), blocks=(figure, *timeline_tables(timeline)), mesh=timeline.mesh)
 
 
-def timeline_tables(timeline: Timeline) -> tuple[Block, ...]:
+def timeline_tables(timeline: Timeline) -> tuple[doc.Block, ...]:
     """Return everything but the picture."""
     return (
-        section("What the chip does", _spent(timeline)),
+        doc.section("What the chip does", _spent(timeline)),
         *_critical(timeline),
         *_exposed(timeline),
         _memory(timeline),
-        *((section("What is not known", *notes(*timeline.notes)),) if timeline.notes else ()),
+        *((doc.section("What is not known", *doc.notes(*timeline.notes)),) if timeline.notes else ()),
     )
 
 
@@ -76,7 +56,7 @@ def _share(timeline: Timeline, amount: float) -> str:
     return f"{amount / timeline.seconds:.1%}" if timeline.seconds else ""
 
 
-def _spent(timeline: Timeline) -> Table:
+def _spent(timeline: Timeline) -> doc.Table:
     """Return the step's seconds on the chip: work by its bound, and waits by their cause."""
     sums: dict[str, float] = {}
     for event in timeline.events:
@@ -90,11 +70,11 @@ def _spent(timeline: Timeline) -> Table:
         sums[key] = sums.get(key, 0.0) + event.total
     most = max(sums.values(), default=1.0)
     role = lambda key: "moved" if key.startswith("waits") else "work"  # noqa: E731
-    return table(
+    return doc.table(
         sorted(sums.items(), key=lambda item: -item[1]),
-        (right("in a step"), lambda item: seconds(item[1])),
-        (right("share"), lambda item: _share(timeline, item[1])),
-        ("", lambda item: bar([Part(share=item[1] / most, role=role(item[0]))])),
+        (doc.right("in a step"), lambda item: doc.seconds(item[1])),
+        (doc.right("share"), lambda item: _share(timeline, item[1])),
+        ("", lambda item: doc.bar([doc.Part(share=item[1] / most, role=role(item[0]))])),
         ("what", lambda item: item[0]),
         noun="sum",
         folds="never",
@@ -102,15 +82,17 @@ def _spent(timeline: Timeline) -> Table:
     )
 
 
-def _memory(timeline: Timeline) -> Section:
+def _memory(timeline: Timeline) -> doc.Section:
     memory, title = timeline.memory, "Memory over the step"
     if memory is None:
-        return section(title, lead=MEMORY_NOT_KNOWN)
+        return doc.section(title, lead=MEMORY_NOT_KNOWN)
     at = memory.peak_begin
     during = (e for e in timeline.events if e.lane in (COMPUTE, WAITS) and e.begin <= at < e.begin + e.seconds)
     source = next((event.source for event in during), None)
-    peak = words(f"at the peak, first after {format_seconds(at)}"), *(() if source is None else (line(source),))
-    return section(title, *notes(memory.rests_on, *memory.beside), lead=(words(memory_words(memory)), *peak))
+    peak = doc.words(f"at the peak, first after {format_seconds(at)}"), *(() if source is None else (doc.line(source),))
+    return doc.section(
+        title, *doc.notes(memory.rests_on, *memory.beside), lead=(doc.words(memory_words(memory)), *peak)
+    )
 
 
 MEMORY_NOT_KNOWN = "not known: the report has no buffer assignment, or an older shardviz wrote it"
@@ -122,48 +104,51 @@ def memory_words(memory: HeldMemory) -> str:
     return pair(format_bytes(memory.peak), usable, " of ")
 
 
-def _exposed(timeline: Timeline) -> Iterator[Section]:
+def _exposed(timeline: Timeline) -> Iterator[doc.Section]:
     total = sum(each.seconds for each in timeline.exposed)
     title = "Exposed communication"
     if not timeline.exposed:
-        yield section(title, lead="none")
+        yield doc.section(title, lead="none")
         return
-    waits = table(
+    waits = doc.table(
         timeline.exposed,
-        (right("in a step"), lambda it: seconds(it.seconds)),
-        (right("share"), lambda it: _share(timeline, it.seconds)),
-        ("what", lambda it: moved(it.what, it.axes, it.source) if it.what in KINDS else _WORDS.get(it.what, it.what)),
-        ("over", lambda it: axes(it.axes) if it.what in KINDS else ""),
-        ("line", lambda it: line(it.source, timeline.source)),
+        (doc.right("in a step"), lambda it: doc.seconds(it.seconds)),
+        (doc.right("share"), lambda it: _share(timeline, it.seconds)),
+        (
+            "what",
+            lambda it: doc.moved(it.what, it.axes, it.source) if it.what in KINDS else _WORDS.get(it.what, it.what),
+        ),
+        ("over", lambda it: doc.axes(it.axes) if it.what in KINDS else ""),
+        ("line", lambda it: doc.line(it.source, timeline.source)),
         first=_MOST,
         noun="row",
         name="timeline-exposed",
     )
-    yield section(title, waits, lead=f"{format_seconds(total)}, {_share(timeline, total)} of the step")
+    yield doc.section(title, waits, lead=f"{format_seconds(total)}, {_share(timeline, total)} of the step")
 
 
-def _critical(timeline: Timeline) -> Iterator[Section]:
+def _critical(timeline: Timeline) -> Iterator[doc.Section]:
     """Yield how much shorter the step would be if something took no time."""
     rows = [each for each in timeline.critical if abs(each.seconds) > timeline.seconds * 1e-6]
     if not rows:
         return
 
-    def what(each: Critical) -> Inline:
+    def what(each: Critical) -> doc.Inline:
         if each.kind == "line":
-            return line(each.source, timeline.source)
-        return words(f"links of {each.name}" if each.kind == "links" else each.name)
+            return doc.line(each.source, timeline.source)
+        return doc.words(f"links of {each.name}" if each.kind == "links" else each.name)
 
-    saved = table(
+    saved = doc.table(
         rows,
-        (right("shorter by"), lambda each: seconds(each.seconds)),
-        (right("share"), lambda each: _share(timeline, each.seconds)),
-        (wrapped("if this took no time"), what),
+        (doc.right("shorter by"), lambda each: doc.seconds(each.seconds)),
+        (doc.right("share"), lambda each: _share(timeline, each.seconds)),
+        (doc.wrapped("if this took no time"), what),
         first=_MOST,
         noun="row",
         name="timeline-critical",
     )
-    lead = words("each alone, with everything else unchanged and overlap counted", quiet=True)
-    yield section("What would make the step shorter", saved, lead=lead)
+    lead = doc.words("each alone, with everything else unchanged and overlap counted", quiet=True)
+    yield doc.section("What would make the step shorter", saved, lead=lead)
 
 
 @dataclass(frozen=True)
@@ -279,7 +264,7 @@ class Ruler:
                     fill=look.fill,
                     hatch=look.hatch,
                     tip="{}",
-                    told=tuple((item.tip,) for _, _, item in boxes),
+                    tip_parts=tuple((item.tip,) for _, _, item in boxes),
                     selects=tuple(("line", item.line) if item.line else None for _, _, item in boxes),
                     **more,
                 )
@@ -391,18 +376,18 @@ _BOUNDS = {
 }
 
 
-def timeline_pane(timelines: Mapping[str, Timeline], span: Sequence[float], lacks: str = "") -> Document:
+def timeline_pane(timelines: Mapping[str, Timeline], span: Sequence[float], lacks: str = "") -> doc.Document:
     """Return the first step and the named step that it is compared with, each on its own scale.
 
     `span` is the visible part of each, as shares 0 to 1. `lacks` says why there is no second step.
     """
     (begin, end), own = span, next(iter(timelines.values()))
     figures = [
-        Figure(
+        doc.Figure(
             of=timeline_picture(each, span=(begin * each.seconds, end * each.seconds)),
             caption=f"{name}: {format_seconds(each.seconds)} a step",
             name=f"timeline-{n}",
         )
         for n, (name, each) in enumerate(timelines.items())
     ]
-    return Document.of(figures, notes(lacks), timeline_tables(own), mesh=own.mesh)
+    return doc.Document.of(figures, doc.notes(lacks), timeline_tables(own), mesh=own.mesh)

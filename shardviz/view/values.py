@@ -15,21 +15,7 @@ from shardviz.records import Residual, Value
 from shardviz.records.amounts import format_bytes, format_count, plural
 from shardviz.records.report import ReportRecord
 from shardviz.records.values import on_device
-from shardviz.view.document import (
-    Block,
-    Piece,
-    Section,
-    Table,
-    line,
-    nbytes,
-    right,
-    section,
-    shape,
-    shorten,
-    table,
-    value_spec,
-    words,
-)
+from shardviz.view import document as doc
 
 LONGEST_NAME = 44
 """Maximum number of characters of an array's name in a table; a longer name ends in `…`."""
@@ -72,7 +58,7 @@ def beside_words(host: float, unused: Mapping[str, float]) -> tuple[str, ...]:
     sentences = [f"in the host's memory for each device: {format_bytes(host)}"] if host else []
     if unused:
         ordered = sorted(unused, key=lambda name: (-unused[name], name))
-        few = [f"{shorten(name, LONGEST_NAME)} ({format_bytes(unused[name])})" for name in ordered[:_MOST_UNUSED]]
+        few = [f"{doc.shorten(name, LONGEST_NAME)} ({format_bytes(unused[name])})" for name in ordered[:_MOST_UNUSED]]
         few += [f"{len(ordered) - _MOST_UNUSED} more"] if len(ordered) > _MOST_UNUSED else []
         sentences.append(
             f"no result needs {', '.join(few)}: JAX drops them from the program. These "
@@ -81,12 +67,12 @@ def beside_words(host: float, unused: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def values_section(title: str, values: Sequence[Value]) -> Section | Block:
+def values_section(title: str, values: Sequence[Value]) -> doc.Section | doc.Block:
     """Return arguments or outputs under a heading with their total."""
     if not values:
-        return section(title, lead="none")
+        return doc.section(title, lead="none")
     fold = "open" if len(values) <= 16 else "closed"
-    return section(title, values_table(values), lead=values_headline(values), fold=fold)
+    return doc.section(title, values_table(values), lead=values_headline(values), fold=fold)
 
 
 def values_table(
@@ -97,16 +83,16 @@ def values_table(
     most: int = MOST,
     kept: int = 0,
     name: str = "",
-) -> Table:
+) -> doc.Table:
     """Return the values in the given order, `roles` beside their names, the `changed` ones marked; `kept` rows
     unfold."""
-    return table(
+    return doc.table(
         values,
         ("name", lambda value: _name(value, (roles or {}).get(value.name, ""))),
-        ("type and shape", lambda value: shape(value.shape, dtype=value.dtype)),
-        ("spec", lambda value: value_spec(value, asks=True)),
-        ("shard", lambda value: shape(value.shard_shape)),
-        (right("per device"), lambda value: nbytes(value.bytes_per_device)),
+        ("type and shape", lambda value: doc.shape(value.shape, dtype=value.dtype)),
+        ("spec", lambda value: doc.value_spec(value, asks=True)),
+        ("shard", lambda value: doc.shape(value.shard_shape)),
+        (doc.right("per device"), lambda value: doc.nbytes(value.bytes_per_device)),
         selects=lambda value: ("value", value.name),
         marked=lambda value: value.name in changed,
         most=most,
@@ -117,23 +103,23 @@ def values_table(
     )
 
 
-def _name(value: Value, role: str) -> tuple[Piece, ...]:
+def _name(value: Value, role: str) -> tuple[doc.Piece, ...]:
     shown = value.label or value.name
     parts = (shown if len(shown) > LONGEST_NAME else "", value.op, value.source.short if value.source else "")
     tip = " · ".join(filter(None, (*parts, value.name_stack))) or value.name
-    named: list[Piece] = [words(shorten(shown, LONGEST_NAME), strong=True, tip=tip)]
+    named: list[doc.Piece] = [doc.words(doc.shorten(shown, LONGEST_NAME), strong=True, tip=tip)]
     if value.label and value.label != value.name:
-        named.append(words(shorten(value.name, LONGEST_NAME), quiet=True))
+        named.append(doc.words(doc.shorten(value.name, LONGEST_NAME), quiet=True))
     if value.count != 1:
-        named.append(words(f"× {format_count(value.count)}", quiet=True))
+        named.append(doc.words(f"× {format_count(value.count)}", quiet=True))
     if value.on_host:
-        named.append(words(value.memory_kind, quiet=True, tip="in the memory of the device's host"))
+        named.append(doc.words(value.memory_kind, quiet=True, tip="in the memory of the device's host"))
     if value.unused:
-        named.append(words("unused", quiet=True, tip="no result needs it, so JAX drops it from the program"))
+        named.append(doc.words("unused", quiet=True, tip="no result needs it, so JAX drops it from the program"))
     if role:
-        named.append(words(value.op or role, quiet=True))
+        named.append(doc.words(value.op or role, quiet=True))
     if role and value.source is not None:
-        named.append(line(value.source))
+        named.append(doc.line(value.source))
     return tuple(named)
 
 
@@ -167,22 +153,25 @@ def residuals_headline(residuals: Sequence[Residual], planned: float | None = No
     return text + (f"; also {', '.join(more)}" if more else "")
 
 
-def residuals_section(residuals: Sequence[Residual], planned: float | None = None) -> Section:
+def residuals_section(residuals: Sequence[Residual], planned: float | None = None) -> doc.Section:
     """Return the activations that the forward pass keeps, and those that are recomputed, largest first."""
-    rows = table(
+    rows = doc.table(
         sorted(residuals, key=lambda r: (list(_KINDS).index(r.kind), -(r.value.bytes_per_device or 0))),
         ("what", lambda r: _KINDS[r.kind]),
-        ("made by", lambda r: words(shorten(residual_name(r), LONGEST_NAME), strong=True, tip=r.value.name_stack)),
-        ("type and shape", lambda r: shape(r.value.shape, dtype=r.value.dtype)),
-        ("spec", lambda r: value_spec(r.value)),
-        ("shard", lambda r: shape(r.value.shard_shape)),
-        (right("per device"), lambda r: nbytes(r.value.bytes_per_device)),
-        ("line", lambda r: line(r.value.source) if r.value.source else ""),
+        (
+            "made by",
+            lambda r: doc.words(doc.shorten(residual_name(r), LONGEST_NAME), strong=True, tip=r.value.name_stack),
+        ),
+        ("type and shape", lambda r: doc.shape(r.value.shape, dtype=r.value.dtype)),
+        ("spec", lambda r: doc.value_spec(r.value)),
+        ("shard", lambda r: doc.shape(r.value.shard_shape)),
+        (doc.right("per device"), lambda r: doc.nbytes(r.value.bytes_per_device)),
+        ("line", lambda r: doc.line(r.value.source) if r.value.source else ""),
         first=10,
         most=40,
         noun="value",
     )
-    return section("Residuals", rows, lead=residuals_headline(residuals, planned), fold="closed")
+    return doc.section("Residuals", rows, lead=residuals_headline(residuals, planned), fold="closed")
 
 
 def residual_name(residual: Residual) -> str:

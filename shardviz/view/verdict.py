@@ -15,18 +15,9 @@ from shardviz.explorer.cards import Results
 from shardviz.notation.spec import axis_name
 from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, plural
 from shardviz.records.sums import sum_collectives
+from shardviz.view import step_cost
 from shardviz.view.document import Document, Paragraph, Piece, axes, line, paragraph, words
 from shardviz.view.placement import no_times
-from shardviz.view.step_cost import (
-    band_words,
-    fits_word,
-    memory_words,
-    pair,
-    seconds_words,
-    step_words,
-    tokens_words,
-    work_lines,
-)
 
 _VERBS = {
     "all-gather": "gathering",
@@ -48,25 +39,25 @@ def verdict_document(results: Results) -> Document:
     room, idle = [*_no_room(cost)], [*_useless(results)]
     bound = [] if idle else _bound(cost, short=bool(room))  # three lines have no room for all
     verdict = paragraph(*room, *idle, *bound, name="verdict")
-    step = words(step_words(cost), strong=True, tip=seconds_words(cost))
-    label = f"a step, {band_words(cost) or 'predicted'}"
+    step = words(step_cost.step_words(cost), strong=True, tip=step_cost.seconds_words(cost))
+    label = f"a step, {step_cost.band_words(cost) or 'predicted'}"
     blocks = (paragraph(step, label=label, name="top-step"), _memory(cost.needs), _rate(cost), verdict)
     return Document.of(*blocks, mesh=report.mesh)
 
 
 def _memory(needs: Needs) -> Paragraph:
     """Return `60.1 of 103 GB` and how much is free or missing; or that no compiler has planned it."""
-    tab, tip = ("tab", "memory"), memory_words(needs)
+    tab, tip = ("tab", "memory"), step_cost.memory_words(needs)
     if needs.usable is None:
         amount = words(needs.text, strong=True, tip=tip, selects=tab)
         return paragraph(amount, label="what a device has is not known", name="top-memory")
     left = needs.usable - needs.total
     label = "estimated, may not fit" if left < 0 else "estimated, not compiled"
     if needs.fits:
-        label = f"{fits_word(needs)}, {format_bytes(left)} to spare"
+        label = f"{step_cost.fits_word(needs)}, {format_bytes(left)} to spare"
     if needs.fits is False:
         label = f"{format_bytes(-left)} too much" if left < 0 else "does not fit"
-    amount, _, rest = pair(needs.text, format_bytes(needs.usable), " of ").partition(" of ")
+    amount, _, rest = step_cost.pair(needs.text, format_bytes(needs.usable), " of ").partition(" of ")
     tone = "bad" if needs.fits is False else ""
     size = words(amount, strong=True, tone=tone, tip=tip, selects=tab)
     return paragraph(size, words(f"of {rest}"), label=label, name="top-memory")
@@ -76,12 +67,14 @@ def _rate(cost: StepCost) -> Paragraph | None:
     """Return tokens (or samples) per second and chip; chip-seconds if their number is unknown."""
     each = cost.tokens_per_s_per_chip
     if each is not None:
-        rate = words(format_number(each), strong=True, tip=tokens_words(cost))
+        rate = words(format_number(each), strong=True, tip=step_cost.tokens_words(cost))
         return paragraph(rate, label=f"{cost.tokens_are}/s a chip", name="top-rate")
     if cost.seconds is None:
         return None
     chips = cost.machine.num_chips
-    spent = words(format_number(cost.seconds * chips), strong=True, tip=f"{chips:,} chips for {step_words(cost)}")
+    spent = words(
+        format_number(cost.seconds * chips), strong=True, tip=f"{chips:,} chips for {step_cost.step_words(cost)}"
+    )
     return paragraph(spent, label="chip-seconds a step", name="top-rate")
 
 
@@ -97,8 +90,10 @@ def _no_cost(results: Results) -> Iterator[Piece]:
 
 def _no_room(cost: StepCost) -> Iterator[Piece]:
     if cost.needs.fits is False:
-        sentence = f"{fits_word(cost.needs).capitalize()}."
-        yield words(sentence, strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
+        sentence = f"{step_cost.fits_word(cost.needs).capitalize()}."
+        yield words(
+            sentence, strong=True, tone="bad", tip=step_cost.memory_words(cost.needs), selects=("tab", "memory")
+        )
         if cost.needs.parts:
             part, size = max(cost.needs.parts.items(), key=lambda item: item[1])
             short = cost.bound == "compute"  # as what comes behind it is
@@ -147,7 +142,7 @@ def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator
     if short:
         return
     lines = {} if spent is None else spent.lines
-    if lines and (frame := work_lines(cost).get(next(iter(lines)))) is not None:
+    if lines and (frame := step_cost.work_lines(cost).get(next(iter(lines)))) is not None:
         yield words(f", {lines[frame.file, frame.line] / sum(lines.values()):.0%} of that at")
         yield line(frame, tip=frame.text_in(cost.report.source))
     moved = cost.step.communication
@@ -179,4 +174,4 @@ def _communication(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
 
 def _of(seconds: float, cost: StepCost) -> str:
     """Return `4.99 of 8.35 s`."""
-    return pair(format_seconds(seconds), format_seconds(cost.seconds), " of ")
+    return step_cost.pair(format_seconds(seconds), format_seconds(cost.seconds), " of ")

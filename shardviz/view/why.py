@@ -10,93 +10,69 @@ from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.records.values import SourceText
 from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, Source, Way, Why
-from shardviz.view.document import (
-    Block,
-    Cell,
-    Column,
-    Document,
-    Inline,
-    Piece,
-    Section,
-    Table,
-    axes,
-    code,
-    document,
-    line,
-    notes,
-    paragraph,
-    pieces,
-    right,
-    row,
-    section,
-    shape,
-    spec,
-    table,
-    words,
-    wrapped,
-)
+from shardviz.view import document as doc
 
 _BOUNDARY = {"call": "function", "loop": "loop", "branch": "branch", "shard_map": "shard_map", "barrier": "barrier"}
 
 
-@document.register
-def why_document(answer: Why) -> Document:
+@doc.document.register
+def why_document(answer: Why) -> doc.Document:
     """Return a section per mesh axis of a value, then the contested dimensions."""
     value = answer.value
     name = value.label or value.name
-    title = (words("why"), code(name, strong=True, selects=("value", value.name)))
-    title += () if value.spec is None else (spec(value.spec),)
-    lead: list[Inline] = [(shape(value.shape, dtype=value.dtype), *_at(value.source, answer.source))]
+    title = (doc.words("why"), doc.code(name, strong=True, selects=("value", value.name)))
+    title += () if value.spec is None else (doc.spec(value.spec),)
+    lead: list[doc.Inline] = [(doc.shape(value.shape, dtype=value.dtype), *_at(value.source, answer.source))]
     if value.computed is not None:
-        lead.append((words("computed as"), spec(value.computed), words("and then resharded")))
+        lead.append((doc.words("computed as"), doc.spec(value.computed), doc.words("and then resharded")))
     if answer.also:
         lead.append(
-            words(f"the first of {len(answer.also) + 1} values called {name}; others: {', '.join(answer.also)}")
+            doc.words(f"the first of {len(answer.also) + 1} values called {name}; others: {', '.join(answer.also)}")
         )
-    return Document(title=title, lead=tuple(lead), blocks=tuple(_blocks(answer, name)), mesh=answer.mesh)
+    return doc.Document(title=title, lead=tuple(lead), blocks=tuple(_blocks(answer, name)), mesh=answer.mesh)
 
 
-@document.register
-def collective_document(answer: CollectiveWhy) -> Document:
+@doc.document.register
+def collective_document(answer: CollectiveWhy) -> doc.Document:
     """Return a collective's cause, the origin of its axes, and how to avoid it."""
     c, need = answer.collective, answer.need
-    title = (words("why"), words(c.kind, strong=True), words("over"), axes(c.axes))
-    resharded: list[Piece] = [code(need.value)]
+    title = (doc.words("why"), doc.words(c.kind, strong=True), doc.words("over"), doc.axes(c.axes))
+    resharded: list[doc.Piece] = [doc.code(need.value)]
     if need.before is not None:
-        resharded += [spec(need.before), words("→"), *([] if need.after is None else [spec(need.after)])]
-    lead = (*resharded, words(format_bytes(c.operand_bytes)), *_at(c.source, answer.source))
-    needed = section("What needs it", paragraph(need.words), name="need")
-    return Document(title=title, lead=(lead,), blocks=(needed, *_blocks(answer)), mesh=answer.mesh)
+        resharded += [doc.spec(need.before), doc.words("→"), *([] if need.after is None else [doc.spec(need.after)])]
+    lead = (*resharded, doc.words(format_bytes(c.operand_bytes)), *_at(c.source, answer.source))
+    needed = doc.section("What needs it", doc.paragraph(need.words), name="need")
+    return doc.Document(title=title, lead=(lead,), blocks=(needed, *_blocks(answer)), mesh=answer.mesh)
 
 
-def _blocks(answer: Why | CollectiveWhy, name: str = "") -> Iterator[Block]:
+def _blocks(answer: Why | CollectiveWhy, name: str = "") -> Iterator[doc.Block]:
     """Yield the axes, the contest, alternatives to a collective, and the number of Shardy runs."""
     yield from (axis_section(each, answer.source, name) for each in answer.axes)
     need = answer.need.words if isinstance(answer, CollectiveWhy) else ""
     if answer.contest:
-        places: list[Block] = []
+        places: list[doc.Block] = []
         for each in answer.contest:
             if each.words not in need:
-                places.append(paragraph(each.words + ".", _at(each.source, answer.source)))
+                places.append(doc.paragraph(each.words + ".", _at(each.source, answer.source)))
             places.append(_choice(each))
-        yield section("Contest", *places, lead=plural(len(answer.contest), "place"), name="why-contest")
+        yield doc.section("Contest", *places, lead=plural(len(answer.contest), "place"), name="why-contest")
     if isinstance(answer, CollectiveWhy) and answer.ways:
         yield _ways(answer.ways)
     if answer.tried:
         runs = f"Tried: Shardy's propagation ran {plural(answer.tried, 'time')}; level propagated."
-        yield paragraph(words(runs, tip=f"in {format_seconds(answer.seconds)}"), quiet=True)
+        yield doc.paragraph(doc.words(runs, tip=f"in {format_seconds(answer.seconds)}"), quiet=True)
 
 
-def axis_section(why: AxisWhy, source: SourceText, name: str = "") -> Section:
+def axis_section(why: AxisWhy, source: SourceText, name: str = "") -> doc.Section:
     """Return why an axis shards a value, or why not; `name` overrides the value's name."""
     name, there = name or why.value, why.dimension is not None
     blocks = [*(_present(name, why) if there else _absent(name, why, source))]
     if why.chain:
         blocks.append(_chain(why, source))
     if there:
-        blocks += notes(*why.notes, _TYPES if any(c.source.role == "type" for c in why.causes) else "")
+        blocks += doc.notes(*why.notes, _TYPES if any(c.source.role == "type" for c in why.causes) else "")
     lead = f"dimension {why.dimension}" if there else "not sharded"
-    return section(f"axis {why.axis} on {name}", *blocks, lead=lead, name=f"why-{why.axis}")
+    return doc.section(f"axis {why.axis} on {name}", *blocks, lead=lead, name=f"why-{why.axis}")
 
 
 _TYPES = (
@@ -105,41 +81,43 @@ _TYPES = (
 )
 
 
-def _present(name: str, why: AxisWhy) -> Iterable[Block]:
-    on, causes = axes((why.axis,)), why.causes
-    begin = (code(name), words("is sharded along"), on)
+def _present(name: str, why: AxisWhy) -> Iterable[doc.Block]:
+    on, causes = doc.axes((why.axis,)), why.causes
+    begin = (doc.code(name), doc.words("is sharded along"), on)
     if not causes:
-        yield paragraph(*begin, words("; the cause was not found."))
+        yield doc.paragraph(*begin, doc.words("; the cause was not found."))
         return
     first, *rest = causes
     if not why.chain and first.source.name == name:
-        yield paragraph(*begin, words("because its own spec says so:"), spec(first.source.spec))
+        yield doc.paragraph(*begin, doc.words("because its own spec says so:"), doc.spec(first.source.spec))
         return
-    begin = (*begin, words("because of"), *_source(first.source))
+    begin = (*begin, doc.words("because of"), *_source(first.source))
     if any(c.verdict == "one of several" for c in causes):
         untried = any(c.verdict == "not tried" for c in causes)
         both = len(causes) == 2
         many = "any one of the first" if untried else "either" if both else f"any one of these {len(causes)}"
         without = "both" if both and not untried else "all of them"
-        yield paragraph(*begin, words(f"; {many} is enough; without {without}, {name} is not sharded along"), on)
+        yield doc.paragraph(
+            *begin, doc.words(f"; {many} is enough; without {without}, {name} is not sharded along"), on
+        )
         yield _causes(causes)
     elif first.verdict == "needed" and rest:
-        others = [piece for c in rest for piece in (words(","), *_source(c.source))][1:]
-        yield paragraph(*begin, words("together with"), *others, words("; neither is enough."))
+        others = [piece for c in rest for piece in (doc.words(","), *_source(c.source))][1:]
+        yield doc.paragraph(*begin, doc.words("together with"), *others, doc.words("; neither is enough."))
     elif first.verdict == "needed":
-        yield paragraph(*begin, words(f"; without it {name} is not sharded along it."))
+        yield doc.paragraph(*begin, doc.words(f"; without it {name} is not sharded along it."))
     elif rest:
-        yield paragraph(*begin, words(", or of one of those below."))
+        yield doc.paragraph(*begin, doc.words(", or of one of those below."))
         yield _causes(causes)
     else:
-        yield paragraph(*begin, words("."))
+        yield doc.paragraph(*begin, doc.words("."))
 
 
-def _causes(causes: Sequence[Cause]) -> Table:
-    return table(
+def _causes(causes: Sequence[Cause]) -> doc.Table:
+    return doc.table(
         causes,
         ("cause", lambda c: _source(c.source)[:-1]),
-        ("spec", lambda c: spec(c.source.spec)),
+        ("spec", lambda c: doc.spec(c.source.spec)),
         ("", lambda c: "enough alone" if c.verdict == "one of several" else c.verdict),
         first=5,
         most=48,
@@ -148,78 +126,80 @@ def _causes(causes: Sequence[Cause]) -> Table:
     )
 
 
-def _source(source: Source) -> tuple[Piece, ...]:
-    before = (words(source.lead),) if source.lead else ()
+def _source(source: Source) -> tuple[doc.Piece, ...]:
+    before = (doc.words(source.lead),) if source.lead else ()
     selects = ("value" if source.role in ("argument", "output") else "line", source.name)
-    return (*before, code(source.name, selects=selects), spec(source.spec))
+    return (*before, doc.code(source.name, selects=selects), doc.spec(source.spec))
 
 
-def _chain(why: AxisWhy, source: SourceText) -> Table:
+def _chain(why: AxisWhy, source: SourceText) -> doc.Table:
     """Return a row per operation from the first cause to the value; intermediate functions, loops and branches share a
     row."""
 
-    def operation(op: Piece, frame: Frame | None) -> tuple[Piece, ...]:
-        return pieces(op, None if frame is None else _short(frame, source))
+    def operation(op: doc.Piece, frame: Frame | None) -> tuple[doc.Piece, ...]:
+        return doc.pieces(op, None if frame is None else _short(frame, source))
 
     start, where = why.chain[0].before, why.causes[0].source if why.causes else None
     selects = ("value", start.name) if where is not None and where.role in ("argument", "output") else None
-    head = operation(words("from", strong=True), where and where.source)
-    ends = code(start.name, selects=selects), spec(start.spec)
-    rows: list[tuple[Cell, ...]] = [(head, f"dimension {start.dimension}", *ends, "")]
+    head = operation(doc.words("from", strong=True), where and where.source)
+    ends = doc.code(start.name, selects=selects), doc.spec(start.spec)
+    rows: list[tuple[doc.Cell, ...]] = [(head, f"dimension {start.dimension}", *ends, "")]
     for boundary, run in groupby(why.chain, key=lambda hop: hop.op in _BOUNDARY):
         hops = [*run]
         if boundary:
             through, end = ", ".join(dict.fromkeys(_BOUNDARY[hop.op] for hop in hops)), hops[-1].after
-            passed = words("passed through unchanged", quiet=True)
-            head = operation(words(through, strong=True), hops[0].source)
-            rows.append((head, passed, code(end.name), spec(end.spec), ""))
+            passed = doc.words("passed through unchanged", quiet=True)
+            head = operation(doc.words(through, strong=True), hops[0].source)
+            rows.append((head, passed, doc.code(end.name), doc.spec(end.spec), ""))
             continue
         for hop in hops:
             does = f"{hop.words} (backwards)" if hop.backwards else hop.words
-            end = code(hop.after.name), spec(hop.after.spec)
-            rows.append((operation(code(hop.op, strong=True), hop.source), does, *end, code(hop.rule, quiet=True)))
-    heads = Column("step"), wrapped("what it does"), Column("value"), Column("spec"), Column("rule")
-    steps = tuple(row(*cells, selects=("step", f"{why.axis}:{n}")) for n, cells in enumerate(rows))
-    return Table(columns=heads, rows=steps, noun="step", name="why-chain", first=40, most=200)
+            end = doc.code(hop.after.name), doc.spec(hop.after.spec)
+            rows.append(
+                (operation(doc.code(hop.op, strong=True), hop.source), does, *end, doc.code(hop.rule, quiet=True))
+            )
+    heads = doc.Column("step"), doc.wrapped("what it does"), doc.Column("value"), doc.Column("spec"), doc.Column("rule")
+    steps = tuple(doc.row(*cells, selects=("step", f"{why.axis}:{n}")) for n, cells in enumerate(rows))
+    return doc.Table(columns=heads, rows=steps, noun="step", name="why-chain", first=40, most=200)
 
 
-def _absent(name: str, why: AxisWhy, source: SourceText) -> Iterable[Block]:
-    begin = (code(name), words("is not sharded along"), axes((why.axis,)))
+def _absent(name: str, why: AxisWhy, source: SourceText) -> Iterable[doc.Block]:
+    begin = (doc.code(name), doc.words("is not sharded along"), doc.axes((why.axis,)))
     if why.notes:
-        yield paragraph(*begin, words(f": {'; '.join(why.notes)}."))
+        yield doc.paragraph(*begin, doc.words(f": {'; '.join(why.notes)}."))
         return
     if why.stops:
         first = why.stops[0]
-        at = words("; the axis stops at"), code(first.next.name), words("; "), words(f"{first.words}.")
-        yield paragraph(*begin, *at)
-        yield table(
+        at = doc.words("; the axis stops at"), doc.code(first.next.name), doc.words("; "), doc.words(f"{first.words}.")
+        yield doc.paragraph(*begin, *at)
+        yield doc.table(
             why.stops,
-            ("last with it", lambda s: code(s.last.name)),
-            ("spec", lambda s: spec(s.last.spec)),
-            ("operation", lambda s: code(s.op)),
-            ("first without", lambda s: code(s.next.name)),
-            ("spec", lambda s: spec(s.next.spec)),
-            (wrapped("why"), lambda s: s.words),
+            ("last with it", lambda s: doc.code(s.last.name)),
+            ("spec", lambda s: doc.spec(s.last.spec)),
+            ("operation", lambda s: doc.code(s.op)),
+            ("first without", lambda s: doc.code(s.next.name)),
+            ("spec", lambda s: doc.spec(s.next.spec)),
+            (doc.wrapped("why"), lambda s: s.words),
             ("line", lambda s: _short(s.source, source)),
             caption="where the axis ends",
             noun="place",
             name="why-stops",
         )
     else:
-        yield paragraph(*begin, words("because none of its operands and users passes that axis on to it."))
+        yield doc.paragraph(*begin, doc.words("because none of its operands and users passes that axis on to it."))
 
 
-def _choice(contest: Contest) -> Table:
+def _choice(contest: Contest) -> doc.Table:
     tone = "warn" if contest.verdict == "wanted is cheaper" else ""
     verdict = contest.verdict + (f": {contest.reason}" if contest.reason else "")
-    chosen = words(f"chosen: {contest.value}", strong=True), contest.chosen_spec, contest.chosen, verdict
-    wanted = words(f"wanted by {contest.wanted_by}"), contest.wanted_spec, contest.wanted, ""
-    return table(
+    chosen = doc.words(f"chosen: {contest.value}", strong=True), contest.chosen_spec, contest.chosen, verdict
+    wanted = doc.words(f"wanted by {contest.wanted_by}"), contest.wanted_spec, contest.wanted, ""
+    return doc.table(
         (chosen, wanted),
         ("", lambda side: side[0]),
-        ("spec", lambda side: spec(side[1])),
+        ("spec", lambda side: doc.spec(side[1])),
         *_effects(contest.chosen, lambda side: side[2]),
-        (wrapped(), lambda side: words(side[3], tone=tone)),
+        (doc.wrapped(), lambda side: doc.words(side[3], tone=tone)),
         noun="choice",
         name="why-choices",
     )
@@ -238,37 +218,37 @@ def _effects(first: Effect, of: Any) -> list[Any]:
         effect = of(record)
         return "–" if effect is None else say(effect)
 
-    return [(right(head), lambda record, say=say: cell(record, say)) for head, say in amounts]
+    return [(doc.right(head), lambda record, say=say: cell(record, say)) for head, say in amounts]
 
 
-def _ways(ways: Sequence[Way]) -> Section:
+def _ways(ways: Sequence[Way]) -> doc.Section:
     timed = any(way.after.seconds is not None for way in ways)
     judgements = {"wanted is cheaper": "cheaper", "chosen is cheaper": "but slower" if timed else "but it costs more"}
 
-    def outcome(way: Way | None) -> Piece:
+    def outcome(way: Way | None) -> doc.Piece:
         if way is None:
-            return words("")
+            return doc.words("")
         judged = judgements.get(way.verdict, way.verdict)
         text = "; ".join((f"{'removed' if way.gone else 'stays'}, {judged}", *way.added))
-        return words(text, tone="good" if way.gone and judged == "cheaper" else "")
+        return doc.words(text, tone="good" if way.gone and judged == "cheaper" else "")
 
-    tried = table(
+    tried = doc.table(
         (None, *ways),
-        (wrapped("change"), lambda way: "this plan" if way is None else way.text),
+        (doc.wrapped("change"), lambda way: "this plan" if way is None else way.text),
         *_effects(ways[0].before, lambda way: ways[0].before if way is None else way.after),
-        (wrapped(), outcome),
+        (doc.wrapped(), outcome),
         noun="way",
         name="why-ways",
     )
     level = "level propagated; on one device in a step" + ("; the step" if timed else "")
     stays = "XLA's partitioner may avoid one that stays here" if not all(way.gone for way in ways) else ""
-    return section("What would avoid it", *notes(level, stays), tried, name="ways")
+    return doc.section("What would avoid it", *doc.notes(level, stays), tried, name="ways")
 
 
-def _at(frame: Frame | None, source: SourceText) -> tuple[Piece, ...]:
-    return () if frame is None else (line(frame, source),)
+def _at(frame: Frame | None, source: SourceText) -> tuple[doc.Piece, ...]:
+    return () if frame is None else (doc.line(frame, source),)
 
 
-def _short(frame: Frame | None, source: SourceText) -> Piece:
+def _short(frame: Frame | None, source: SourceText) -> doc.Piece:
     """Return a source line for a table; its text is the tip."""
-    return words("") if frame is None else line(frame, tip=frame.text_in(source))
+    return doc.words("") if frame is None else doc.line(frame, tip=frame.text_in(source))

@@ -223,7 +223,7 @@ def test_presets_and_fixes_keep_them(program, plan):
     chosen = plan.with_options("xla_tpu_scoped_vmem_limit_kib=65536")
     assert plan_of(program.propagate(chosen)).options == chosen.options
     state = ExplorerState(program, chosen, debounce=60, level="propagated")
-    state.offer_presets()
+    state.try_presets()
     assert state.now.offers.items and not state.now.offers.busy
     assert [offer.plan.options for offer in state.now.offers.items] == [chosen.options] * len(state.now.offers.items)
     found = sv.search(program, "tpu v5e:2x4", plan=chosen, seconds=2, level="propagated", most=4)

@@ -57,9 +57,9 @@ def test_a_day(browser, lab: Lab, page: LabPage):
 
     # one's own function, nothing cut: a preset is a click away, and says before it is taken what it would change
     view.get_by_test_id("presets").click()
-    expect(view.get_by_test_id("offers-busy")).to_have_count(0, timeout=60_000)
-    offer = view.get_by_test_id("offers-pane").get_by_role("button", name="take").first
-    moved(view, offer.click)
+    expect(view.get_by_test_id("presets-busy")).to_have_count(0, timeout=60_000)
+    preset = view.get_by_test_id("presets-pane").get_by_role("button", name="take").first
+    moved(view, preset.click)
     preset = view.locator(".sv-card[aria-current=true]")
     expect(preset).to_contain_text("a preset")
 
@@ -80,11 +80,11 @@ def test_a_day(browser, lab: Lab, page: LabPage):
     assert view.get_by_test_id(slot).inner_text() != before
 
     # what was tried and helps stands beside it: a click takes it, one undo takes it back
-    fix = most.locator("[data-offer^='fix ']").first
+    fix = most.locator("[data-choice^='fix ']").first
     expect(fix).to_be_visible(timeout=120_000)
     expect(most).not_to_contain_text("changes tried", timeout=120_000)
-    offer = fix.get_attribute("data-offer")
-    taken = most.locator(f"[data-offer={json.dumps(offer)}]")
+    choice = fix.get_attribute("data-choice")
+    taken = most.locator(f"[data-choice={json.dumps(choice)}]")
     moved(view, taken.first.click)
     expect(taken).to_have_count(0)
     moved(view, view.get_by_test_id("undo").click)

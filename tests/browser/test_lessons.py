@@ -173,10 +173,10 @@ def fix(view, page) -> None:
     bad = step()
     assert 3.5 < bad / good < 4.5
     view.get_by_test_id("fix").click()
-    offer = view.get_by_test_id("panel-most").locator("[data-offer^='fix ']").first
-    expect(offer).to_be_visible(timeout=180_000)
+    choice = view.get_by_test_id("panel-most").locator("[data-choice^='fix ']").first
+    expect(choice).to_be_visible(timeout=180_000)
     before = edits(view)
-    offer.click()
+    choice.click()
     settled(view, before, "partitioned")
     assert step() < bad / 2
 

@@ -63,7 +63,7 @@ def test_a_newcomers_path(lab: Lab, page: LabPage):
     # the first fix is taken
     at("fix").click()
     expect(at("panel-most")).not_to_contain_text("changes tried", timeout=120_000)  # as it does while it tries some
-    fix = at("panel-most").locator("[data-offer^='fix ']").first
+    fix = at("panel-most").locator("[data-choice^='fix ']").first
     expect(fix).to_be_visible()
     assert in_sight(page, fix)
     number = edits(view)

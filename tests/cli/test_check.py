@@ -110,7 +110,7 @@ def test_a_step_that_the_base_has_not_is_said_to_have_none(repository, run):
     ran = run("check", "new", *BASE, "--max-step-time", "+5%")
     told = " ".join(ran.out.split())
     assert ran.code == 1 and "no base to compare with: STEP 'stranger:new_step'" in told
-    assert "+5%: not known, as the base has no report" in told
+    assert "+5%: not known, because the base has no report" in told
 
 
 def test_a_base_that_does_not_import_is_no_pass(repository, run):
@@ -142,7 +142,7 @@ def test_what_is_not_of_the_repository_has_no_base(repository, run):
     assert ran.code == 0 and "nothing of mlp comes from this repository" in " ".join(ran.out.split())
     (repository / ".git").rename(repository / "git")
     ran = run("check", "train", *BASE)
-    assert ran.code == 2 and "--base wants a repository of git" in ran.err
+    assert ran.code == 2 and "--base needs a git repository" in ran.err
 
 
 def test_a_saved_report_is_the_golden_that_the_api_checks(project, run):

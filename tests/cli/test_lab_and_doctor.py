@@ -55,7 +55,7 @@ def test_edits_are_kept_and_said_to_be(shipped: Path, mine: Path):
     (mine / FIRST).write_text("my own words")
     for _ in range(2):
         (line,) = copy_notebooks(shipped, mine)
-        assert line == f"kept     {mine / FIRST} (the shipped one is another; rename yours to get it)"
+        assert line == f"kept     {mine / FIRST} (it differs from the shipped one; rename yours to get that)"
     assert (mine / FIRST).read_text() == "my own words"
 
 

@@ -106,8 +106,8 @@ def test_wrong_input_exits_with_2_and_says_what_to_do(project, run, words, messa
         ("[tool.shardviz.steps.train]\nlevel = 'compild'", "Invalid enum value 'compild' - at `$.steps[...].level`"),
         ("[tool.shardviz.steps.a]\n[tool.shardviz.steps.b]", "STEP: which one? there are a, b"),
         ("[tool.shardviz.steps.train]\nmax_mem = '1 GB'", "unknown field `max_mem`"),
-        ("tool = 3", "[tool.shardviz] is to be a table, not 3"),
-        ("[[tool.shardviz]]", "[tool.shardviz] is to be a table, not [{}]"),
+        ("tool = 3", "[tool.shardviz] must be a table, not 3"),
+        ("[[tool.shardviz]]", "[tool.shardviz] must be a table, not [{}]"),
         (f"x = {'[' * 2000}{']' * 2000}", "cannot be read: maximum recursion depth exceeded"),
         (f"x = {'9' * 5000}", "cannot be read: Exceeds the limit"),
         ("[tool.shardviz.steps.train]\ndonate = '0,opt'", "steps.train: donate = '0,opt'; write donate = [0, \"opt\"]"),
@@ -127,7 +127,7 @@ def test_a_fault_in_the_persons_module_is_told_with_its_line(project, run):
     assert ran.code == 2 and "AttributeError: module 'math' has no attribute 'nonesuch'" in ran.err
     assert "other.py:2" in ran.err
     (project / "other.py").write_text("import nonesuch_package\n")
-    assert "importing other wants 'nonesuch_package', which is not installed" in run("report", "other:f").err
+    assert "importing other needs 'nonesuch_package', which is not installed" in run("report", "other:f").err
 
 
 EXITS = {

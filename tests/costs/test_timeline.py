@@ -413,7 +413,7 @@ def test_memory_begins_with_the_arguments_and_ends_with_the_outputs(scanned):
         memory = made.memory
         assert memory is not None and report.level in memory.rests_on and "estimated" in memory.rests_on
         given = sum(value.bytes_per_device for value in report.arguments)
-        assert memory.begins[0] == 0 and memory.bytes[0] == memory.standing == given
+        assert memory.begins[0] == 0 and memory.bytes[0] == memory.constant_bytes == given
         assert memory.bytes[-1] >= given + outputs_bytes(report)
         kept = 6 * 3 * (512 * 1024 * 2)
         assert report.residual_bytes == kept and kept + given <= memory.peak
@@ -466,7 +466,7 @@ def test_memory_is_the_buffer_assignments_and_the_levels_below_come_near():
     report = program.compile(plan, target)
     memory, planned = sv.timeline(report).memory, report.memory
     assert memory.peak == planned.peak and memory.usable == pytest.approx(planned.hbm, rel=1e-3)
-    assert memory.standing >= planned.arguments and memory.bytes[-1] >= planned.outputs
+    assert memory.constant_bytes >= planned.arguments and memory.bytes[-1] >= planned.outputs
     assert any(text.startswith(f"the compiler takes {format_bytes(planned.takes)}") for text in memory.beside)
     for below in (program.propagate(plan, target), program.partition(plan, target)):
         assert sv.timeline(below, target).memory.peak == pytest.approx(planned.takes, rel=0.2)

@@ -56,9 +56,9 @@ def test_what_is_to_be_done_is_said_and_not_done(state, program):
     (again,) = effects(e.Recompile())
     assert isinstance(again, Compile) and again.at_once and again.task.plan == state.plan
     assert effects(e.Stop()) == (Compile(None),) and effects(e.Pin()) == ()
-    assert effects(e.OfferPresets()) == (ChoreEffect("presets"),)
-    assert effects(e.CloseOffers()) == (ChoreEffect("presets", begins=False),)
-    assert len(program.jobs) == jobs and not state.now.offers.open
+    assert effects(e.TryPresets()) == (ChoreEffect("presets"),)
+    assert effects(e.ClosePresets()) == (ChoreEffect("presets", begins=False),)
+    assert len(program.jobs) == jobs and not state.now.presets.open
 
 
 def test_every_edit_has_a_name_of_its_own_and_is_a_method_of_the_state(state):

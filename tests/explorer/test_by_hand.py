@@ -7,7 +7,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.logical import cuts
+from shardviz.explorer.logical import dimension_shardings
 
 MESH = {"data": 4, "model": 2}
 
@@ -44,23 +44,23 @@ def name_of(state, member):
 
 
 def row(state, member):
-    found = cuts(state.logical.found, state.bound, state.report.arguments)
+    found = dimension_shardings(state.logical.found, state.bound, state.report.arguments)
     return next(cut for cut in found if member in map(str, cut.dimension.members))
 
 
 def test_a_dimension_is_cut_wherever_it_occurs_and_nothing_else_is(state):
     hidden = name_of(state, "params['up']:1")
-    assert state.cut_dimension(hidden, ["model"])
+    assert state.shard_dimension(hidden, ["model"])
     assert specs(state) == {"params['up']": "P(None, 'model')", "params['down']": "P('model')"}
     assert row(state, "params['up']:1").axes == ("model",) and not row(state, "params['up']:1").otherwise
-    assert state.cut_dimension(hidden, []) and specs(state) == {}
+    assert state.shard_dimension(hidden, []) and specs(state) == {}
     assert state.undo() and state.undo() and not state.past
 
 
 def test_what_may_cut_a_dimension_is_what_the_plan_takes(state):
-    for cut in cuts(state.logical.found, state.bound, state.report.arguments):
+    for cut in dimension_shardings(state.logical.found, state.bound, state.report.arguments):
         for choice in cut.choices:
-            taken = state.cut_dimension(cut.dimension.name, [choice.axis])
+            taken = state.shard_dimension(cut.dimension.name, [choice.axis])
             assert taken == choice.legal, (cut.dimension.name, choice)
             if taken:
                 state.undo()
@@ -71,9 +71,9 @@ def test_a_mesh_that_does_not_divide_everything_is_had_without_what_it_does_not(
     assert state.set_spec("params['wq']", "P(None, 'model')") and state.set_spec("params['up']", "P(None, 'model')")
     before = state.plan
     assert not state.resize_axis("model", 4)
-    (drop,) = state.ways
+    (drop,) = state.alternatives
     assert drop.text == "drop model where it does not divide (1 array)" and drop.tip == "params['wq']"
-    assert state.take_way(0)
+    assert state.take_alternative(0)
     assert specs(state) == {"params['up']": "P(None, 'model')"} and state.plan.mesh.shape["model"] == 4
     assert state.undo() and state.plan == before
 
@@ -83,23 +83,23 @@ def test_every_way_that_is_offered_leads_on(state):
         state.set_spec("params['wq']", "P('data', 'model')")
         if state.resize_axis("model", size):
             continue
-        for place, way in enumerate(state.ways):
+        for place, alternative in enumerate(state.alternatives):
             assert state.resize_axis("model", size) is False
-            assert state.take_way(place), (size, way)
+            assert state.take_alternative(place), (size, alternative)
             assert state.undo()
 
 
 def test_a_refusal_goes_with_its_cause(state):
-    assert not state.set_dim("x", 0, ["nowhere"]) and state.error["ways"] == []
+    assert not state.set_dim("x", 0, ["nowhere"]) and state.error["alternatives"] == []
     state.dismiss()
-    assert state.error is None and not state.ways
-    assert not state.take_way(0) and "out of date" in state.error["message"]
+    assert state.error is None and not state.alternatives
+    assert not state.take_alternative(0) and "out of date" in state.error["message"]
     assert state.set_dim("x", 0, ["data"]) and state.error is None
 
 
 def test_dimensions_that_are_not_known_are_not_cut(program):
     state = ExplorerState(program, sv.Plan(MESH), level="propagated")
-    assert not state.cut_dimension("d", ["data"]) and "not known yet" in state.error["message"]
+    assert not state.shard_dimension("d", ["data"]) and "not known yet" in state.error["message"]
 
 
 def test_a_rule_of_the_selection_says_what_the_array_says(state):
@@ -111,6 +111,6 @@ def test_a_rule_of_the_selection_says_what_the_array_says(state):
 
 
 def test_a_plan_of_cuts_survives_a_change_of_the_mesh(state):
-    assert state.cut_dimension(name_of(state, "params['up']:1"), ["model"]) and state.rename_axis("model", "tp")
+    assert state.shard_dimension(name_of(state, "params['up']:1"), ["model"]) and state.rename_axis("model", "tp")
     assert specs(state)["params['up']"] == str(P(None, "tp")).replace("PartitionSpec", "P")
     assert state.remove_axis("tp") and specs(state) == {}

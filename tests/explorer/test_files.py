@@ -182,9 +182,9 @@ WRONG = st.sampled_from([None, -1, 1e99, True, "", "baseline", "\ud800", [], {},
 def test_a_damaged_session_is_refused_or_read(data, state, program, tmp_path_factory):
     """Whatever stands at whatever place: it is refused by name, or it can be shown."""
     whole = json.loads(session_json(state))
-    *way, last = data.draw(st.sampled_from([at for at in paths(whole) if at]))
+    *alternative, last = data.draw(st.sampled_from([at for at in paths(whole) if at]))
     inside = whole
-    for key in way:
+    for key in alternative:
         inside = inside[key]
     if isinstance(inside, dict) and data.draw(st.booleans()):
         del inside[last]

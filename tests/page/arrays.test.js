@@ -5,7 +5,7 @@ import { Arrays, moved, nodesOf, withDim } from "../../shardviz/page/static/arra
 import { itemsOf } from "../../shardviz/page/static/tree.js";
 import { secondsText } from "../../shardviz/page/static/waits.js";
 
-/** @import { Cuts, Dims, Kind, Tree, View } from "../../shardviz/page/static/types.d.ts" */
+/** @import { Shardings, Dims, Kind, Tree, View } from "../../shardviz/page/static/types.d.ts" */
 
 /** Two trees of two alike layers with a weight each, and an input. @type {Tree} */
 const TREE = {
@@ -36,17 +36,17 @@ const kind = (dims, size = 1) => /** @type {Kind} */ ({
 });
 
 function arrays() {
-  /** @type {Cuts} */
-  const cuts = {
+  /** @type {Shardings} */
+  const shardings = {
     kinds: [kind([["data"], ["model"]], 4), kind([[]]), kind([[], []], 9)],
     at: [0, 1, 0, 1, 0, 2],
     sums: ["", "", "", "", ""],
   };
-  const kin = {
-    groups: [0, 1, 0, 1, 0, -1],
+  const groups = {
+    twins: [0, 1, 0, 1, 0, -1],
     dimensions: [["d", "k"], ["k"], ["d", "k"], ["k"], ["d", "k"], ["b", "d"]],
   };
-  return new Arrays(nodesOf(TREE), cuts, kin);
+  return new Arrays(nodesOf(TREE), shardings, groups);
 }
 
 /** @param {Partial<View> & { open?: string[], shut?: string[] }} [view] */
@@ -97,13 +97,13 @@ test("what is searched for or filtered is a flat list, each array of the layers 
   assert.deepEqual(keys({ text: "nothing" }), []);
 });
 
-test("an edit that is not answered shows at once, on twins too, where they are cut alike", () => {
-  const cut = (/** @type {Arrays} */ all) => all.leaves.map((_, place) => JSON.stringify(all.dims(place)));
-  const before = cut(arrays());
+test("an edit that is not answered shows at once, on twins too, where they are sharded alike", () => {
+  const shardings = (/** @type {Arrays} */ all) => all.leaves.map((_, place) => JSON.stringify(all.dims(place)));
+  const before = shardings(arrays());
   const ask = (/** @type {object} */ edit) => {
     const now = arrays();
     now.ask(/** @type {any} */ (edit), "inputs");
-    return cut(now).map((each, place) => (each === before[place] ? "" : each));
+    return shardings(now).map((each, place) => (each === before[place] ? "" : each));
   };
   const name = "p['layers'][0]['w']";
   const move = { op: "move_axis", name, axis: "data", dimension: 1 };
@@ -111,7 +111,7 @@ test("an edit that is not answered shows at once, on twins too, where they are c
   assert.deepEqual(ask(move), [after, "", "", "", "", ""]);
   assert.deepEqual(ask({ ...move, twins: true }), [after, "", after, "", after, ""]);
   assert.deepEqual(ask({ ...move, layers: true }), [after, "", after, "", "", ""]);
-  const dimension = { op: "cut_dimension", name: "k", axes: ["data"] };
+  const dimension = { op: "shard_dimension", name: "k", axes: ["data"] };
   assert.deepEqual(ask(dimension), ['[[],["data"]]', '[["data"]]', '[[],["data"]]', '[["data"]]', '[[],["data"]]', ""]);
   for (const op of ["undo", "set_dim"]) assert.deepEqual(ask({ op, name: "nowhere" }), ["", "", "", "", "", ""]);
 });

@@ -5,8 +5,8 @@ import {
   axisName,
   axisStyle,
   axisText,
-  cutText,
   shapeText,
+  shardingText,
   shortened,
   specText,
 } from "../../shardviz/page/static/chips.js";
@@ -27,7 +27,7 @@ test("a part of an axis has the axis's colour, an unknown axis is grey", () => {
 test("a spec is said dimension by dimension", () => {
   assert.equal(specText([["data", "model"], [], [["x", 1, 2]]]), "data and model, not sharded, x:(1)2");
   assert.equal(specText([]), "");
-  assert.equal(cutText([]), "not sharded");
+  assert.equal(shardingText([]), "not sharded");
 });
 
 test("a shape stands in brackets", () => {

@@ -96,10 +96,10 @@ test("a kernel whose comm has gone is noticed", async () => {
     widget_manager: { get_model: () => Promise.reject(new Error("gone")) },
   };
   const ctx = context(kernel);
-  const told = new Promise((resolve) => ctx.on("gone", () => resolve(true)));
+  const emitted = new Promise((resolve) => ctx.on("gone", () => resolve(true)));
   ctx.edit({ op: "undo" });
   ctx.watchKernel();
-  assert.ok(await told);
+  assert.ok(await emitted);
   assert.ok(ctx.gone && !ctx.asked().length);
   ctx.edit({ op: "undo" });
   assert.equal(kernel.sent.length, 1);

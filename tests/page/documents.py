@@ -39,9 +39,9 @@ def kpi(explorer, column) -> str:
     return said(card(explorer, column))
 
 
-def cells(told) -> dict[int, str]:
+def cells(content) -> dict[int, str]:
     """What is said of the cell of a shard map's Document that holds each place of the mesh."""
-    figure = told.blocks[0]
+    figure = content.blocks[0]
     shapes = [shape for shape in figure.of.shapes if getattr(shape, "select", "") == "cell"]
     return {
         place: tip for shape in shapes for places, tip in zip(shape.keys, shape.tips, strict=True) for place in places

@@ -12,13 +12,13 @@ const DATA = /** @type {MeshAxis} */ ({ name: "data", size: 4 });
 
 test("the menu says what an axis would do, or why it may not", () => {
   assert.equal(choiceText(1, DATA), "sharded 4 ways");
-  assert.equal(choiceText(["cuts dimension 1 now"], DATA), "move it here: it cuts dimension 1 now");
+  assert.equal(choiceText(["shards dimension 1 now"], DATA), "move it here: it shards dimension 1 now");
   assert.equal(choiceText("6 is not divisible by 4", DATA), "6 is not divisible by 4");
 });
 
 test("only a reason is illegal", () => {
   assert.ok(isLegal(1));
-  assert.ok(isLegal(["cuts dimension 1 now"]));
+  assert.ok(isLegal(["shards dimension 1 now"]));
   assert.ok(!isLegal("6 is not divisible by 4"));
   assert.ok(!isLegal(undefined)); // an axis that the kernel has not answered for
 });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { nearest, tips } from "../../shardviz/page/static/items.js";
 
 test("a tip's words are put into its template", () => {
-  const shape = { tip: "{} sends {} nothing", words: ["a", "b"], told: [0, 1, 1, 0] };
+  const shape = { tip: "{} sends {} nothing", words: ["a", "b"], tip_parts: [0, 1, 1, 0] };
   assert.deepEqual(tips(shape), ["a sends b nothing", "b sends a nothing"]);
   assert.deepEqual(tips({}), []);
 });

@@ -65,15 +65,15 @@ def test_by_the_keyboard_alone(page):
 
 def test_a_preset_is_seen_before_it_is_taken(page):
     page.click("presets")
-    tried = lambda: {offer.name for offer in page.explorer.state.now.offers.items}  # noqa: E731
+    tried = lambda: {preset.name for preset in page.explorer.state.now.presets.items}  # noqa: E731
     assert page.explorer.state.loop.inbox.wait_until(lambda: {"whole", "wrong"} <= tried(), 60)
     page.answer()
-    told = page.at("offers-pane").inner_text()
-    assert "nothing is cut" in told and "no axis 'none'" in told and page.at("take-wrong").count() == 0
-    assert [row[0] for row in rows(page.explorer.offers, "offers")][-1] == "wrong", "what cannot be comes last"
+    content = page.at("presets-pane").inner_text()
+    assert "nothing is cut" in content and "no axis 'none'" in content and page.at("take-wrong").count() == 0
+    assert [row[0] for row in rows(page.explorer.presets, "presets")][-1] == "wrong", "what cannot be comes last"
     page.click("take-whole")
     assert names(page)[-1] == "whole" and page.explorer.state.deck.now.name == "whole"
-    assert page.at("offers-pane").is_hidden()
+    assert page.at("presets-pane").is_hidden()
     assert page.explorer.state.undo() and page.explorer.state.deck.at == "draft"
 
 
@@ -90,15 +90,15 @@ def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, prog
     found, ended = [], []
 
     def finder(*_):
-        told, state = 0, known(0, 0.0)
+        content, state = 0, known(0, 0.0)
         try:
             while True:
-                if len(found) > told:
-                    told = len(found)
-                    state = known(told, told / 4, found[-1], f"number {told}")
+                if len(found) > content:
+                    content = len(found)
+                    state = known(content, content / 4, found[-1], f"number {content}")
                 yield state
         finally:
-            ended.append(told)
+            ended.append(content)
 
     monkeypatch.setattr(background, "searches", finder)
     page = open_page(Explorer(state))

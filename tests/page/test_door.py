@@ -28,7 +28,7 @@ FIELDS = {
     "cause": st.integers(-1, 2),
     "line": st.sampled_from(["", "a.py:1", "nothing"]),
     "action": st.sampled_from(["cut nothing", ""]),
-    "offer": st.sampled_from(["fsdp", "data parallel", "nothing"]),
+    "preset": st.sampled_from(["fsdp", "data parallel", "nothing"]),
     "card": st.sampled_from(["baseline", "draft", "card-1", "card-2", "", "nowhere"]),
     "name": names | axis_names,
     "spec": specs | st.none() | st.text(max_size=6),
@@ -179,7 +179,7 @@ def test_queries_that_the_page_makes_are_taken(real):
 def test_parts_of_axes_come_from_the_page_as_lists(real):
     say(real, op="set_dim", name="x", dimension=0, axes=[["data", 1, 2], "model"])
     assert real.state.error is None and real.state.bound.in_specs["x"].dims[0] == (("data", 1, 2), "model")
-    assert real.cuts["kinds"][real.cuts["at"][-1]]["dims"][0] == [["data", 1, 2], "model"]
+    assert real.shardings["kinds"][real.shardings["at"][-1]]["dims"][0] == [["data", 1, 2], "model"]
     assert real.state.undo()
 
 

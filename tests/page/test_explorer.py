@@ -45,10 +45,10 @@ def test_all_that_is_sent_is_json(explorer):
 
 def test_an_edit_changes_the_page_and_says_which_edit_it_was(explorer, sent):
     say(explorer, op="set_dim", name=W1, dimension=0, axes=["data"])
-    kind = explorer.cuts["kinds"][explorer.cuts["at"][1]]
+    kind = explorer.shardings["kinds"][explorer.shardings["at"][1]]
     assert kind["dims"] == [["data"], ["model"]] and kind["shard"] == [32, 256] and kind["changed"]
     assert explorer.status["seq"] == 1 and explorer.status["level"] == "propagated"
-    shown = {"cuts", "cards", "problems", "head", "status", "shards"}
+    shown = {"shardings", "cards", "problems", "head", "status", "shards"}
     assert set(sent) == shown, "the rest is not sent: no line of the source says anything else"
 
 
@@ -70,9 +70,9 @@ def test_an_answer_is_one_message_with_what_differs_and_the_number_of_its_edit(p
     ):
         before = {name: getattr(explorer, name) for name in VIEWS}
         explorer._on_message(explorer, {"edit": edit, "seq": seq}, [])
-        (told,) = sent
+        (content,) = sent
         differs = {name: now for name, old in before.items() if (now := getattr(explorer, name)) != old}
-        assert told["method"] == "update" and told["state"] == differs and differs["status"]["seq"] == seq, edit
+        assert content["method"] == "update" and content["state"] == differs and differs["status"]["seq"] == seq, edit
         sent.clear()
     assert explorer.status["error"]["place"] == "mesh", "the last was refused"
     assert [axis["name"] for axis in explorer.mesh["axes"]] == ["data", "model", "pipe"]
@@ -99,8 +99,8 @@ def test_a_value_that_no_partition_spec_says_is_drawn_all_the_same(explorer):
         for i, text in enumerate(texts)
     ]
     report = replace(explorer.report, intermediates=tuple(values))
-    told: list[Any] = [shard_map_pane(report, v.name) for v in values]
-    odd, one, manual, unknown = told
+    content: list[Any] = [shard_map_pane(report, v.name) for v in values]
+    odd, one, manual, unknown = content
     starts = {place: int(said.split("[")[1].split(":")[0]) for place, said in cells(odd).items()}
     assert sorted(starts, key=lambda place: starts[place]) == [0, 3, 1, 2, 4, 7, 5, 6]
     assert odd.title[1].kind == "code"
@@ -120,8 +120,8 @@ def test_selection_goes_both_ways(explorer):
 def test_menus_agree_with_the_state(explorer):
     say(explorer, op="add_axis", name="odd", size=3)
     specs, mesh = explorer.state.bound.in_specs, explorer.state.plan.mesh
-    for value, kind in zip(explorer.report.arguments, explorer.cuts["at"], strict=True):
-        for dimension, menu in enumerate(explorer.cuts["kinds"][kind]["choices"]):
+    for value, kind in zip(explorer.report.arguments, explorer.shardings["at"], strict=True):
+        for dimension, menu in enumerate(explorer.shardings["kinds"][kind]["choices"]):
             for choice, code in zip(choices(value.shape, specs[value.name], mesh, dimension), menu, strict=True):
                 assert (code == 1) == choice.legal
                 assert code == 1 or choice.reason == (code[0] if choice.move else code)

@@ -79,13 +79,13 @@ def test_an_edit_sends_how_arrays_are_cut_and_not_the_tree(explorer):
     hear = lambda change: sent.append(change["name"])  # noqa: E731
     explorer.observe(hear)
     say(explorer, op="set_dim", name="params['out']", dimension=0, axes=["data"])
-    assert not {"inputs", "outputs", "kin"} & set(sent) and {"cuts", "dimensions"} <= set(sent)
+    assert not {"inputs", "outputs", "array_groups"} & set(sent) and {"shardings", "dimensions"} <= set(sent)
     explorer.unobserve(hear)
 
 
 def test_the_dimensions_say_who_disagrees(explorer):
     name = dimension(explorer, UP_1)
-    assert explorer.state.cut_dimension(name, ["model"])
+    assert explorer.state.shard_dimension(name, ["model"])
     assert explorer.state.set_dim("params['layers'][1]['down']", 0, ["data"])
     row = next(row for row in explorer.dimensions["rows"] if row["name"] == name)
     assert row["axes"] == ["model"] and row["grave"]
@@ -113,7 +113,7 @@ def test_a_plan_is_built_with_the_mouse(open_page, explorer):
     page = open_page(explorer)
     name = dimension(explorer, UP_1)
     page.at("mesh-axis-model").locator(".sv-grip").drag_to(page.at(f"dim-{name}"))
-    assert page.edits()[-1] == {"op": "cut_dimension", "name": name, "axes": ["model"]}
+    assert page.edits()[-1] == {"op": "shard_dimension", "name": name, "axes": ["model"]}
     page.answer()
     assert set(cut(explorer)) == all_of("up") | all_of("down")
     # all layers are one row, whose edit goes to every layer and to momentum
@@ -150,12 +150,12 @@ def test_a_plan_is_built_with_the_mouse(open_page, explorer):
 
 def test_a_refused_change_is_fixed_by_a_click_and_so_is_a_program(open_page, explorer, monkeypatch):
     page = open_page(explorer)
-    explorer.state.cut_dimension(dimension(explorer, "params['out']:1"), ["model"])
+    explorer.state.shard_dimension(dimension(explorer, "params['out']:1"), ["model"])
     page.answer()
     page.click("axis-more-model")
     assert "is not divisible by 'model'=4" in page.at("mesh-error").inner_text()
     assert "padding to 32 adds 6.7 %" in page.at("mesh-error").inner_text()
-    page.click("way-0")
+    page.click("alternative-0")
     assert explorer.plan.mesh.shape["model"] == 4 and cut(explorer) == {} and page.at("mesh-error").count() == 0
     page.click("undo")
     page.click("axis-more-model")
@@ -165,7 +165,7 @@ def test_a_refused_change_is_fixed_by_a_click_and_so_is_a_program(open_page, exp
     monkeypatch.setattr(background, "fixes", _donating)
     explorer.state.try_fixes()
     page.click("fix")
-    page.click(page.tab.locator(f"[data-offer='fix {DONATE}']").first)
+    page.click(page.tab.locator(f"[data-choice='fix {DONATE}']").first)
     card = explorer.state.deck.now
     assert card.name == DONATE and explorer.report.value("momentum['out']").donated
     assert "its program donates momentum" in page.at(f"card-{card.id}").inner_text()
@@ -295,7 +295,7 @@ def test_tab_stops_are_few_and_everything_has_a_name(open_page, explorer):
 
 @pytest.mark.parametrize("light", [True, False])
 def test_the_left_side_can_be_read(open_page, explorer, light):
-    explorer.state.cut_dimension(dimension(explorer, "params['out']:1"), ["model"])
+    explorer.state.shard_dimension(dimension(explorer, "params['out']:1"), ["model"])
     explorer.state.set_dim("momentum['out']", 1, [])
     explorer.state.resize_axis("model", 4)
     page = open_page(explorer, light=light)

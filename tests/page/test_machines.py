@@ -22,10 +22,10 @@ from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.page.explorer import Explorer
 from shardviz.page.payload import pane
-from shardviz.page.targets import company_view, machine_view
+from shardviz.page.targets import device_groups_view, machine_view
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_rate, format_seconds, format_times
-from shardviz.view.machine import MOST_NODES, blocks, company, company_picture, floor
+from shardviz.view.machine import MOST_NODES, blocks, device_groups, device_groups_picture, floor
 from shardviz.view.panes import cost_pane, shard_map_pane
 from shardviz.view.picture import Lines
 from tests.costs.machines import placed as meshes_on_machines
@@ -115,9 +115,9 @@ def test_links_join_neighbours_and_have_the_axis_that_steps_along_them(target):
 
 def check_company(place: Placement, position: int):
     """Its groups are the placement's, and the links that are lit join two members of one."""
-    groups = company(place, position)
+    groups = device_groups(place, position)
     assert [g.axis for g in groups] == [n for n, s in place.mesh.shape.items() if s > 1]
-    drawn, lit, names = floor(place), company_picture(place, position), place.mesh.names
+    drawn, lit, names = floor(place), device_groups_picture(place, position), place.mesh.names
     at = {(round(n.x, 6), round(n.y, 6)): number for number, n in enumerate(drawn.nodes)}
     for group in groups:
         own = next(g for g in place.groups((group.axis,)).tolist() if place.order[position] in g)
@@ -148,9 +148,9 @@ def test_any_mesh_on_any_machine_is_drawn(found, data):
     places = sorted(itertools.chain(*(n.places for n in floor(cost.placement).nodes)))
     assert places == list(range(machine.size))
     several = [[f"{n} = {s}"] for n, s in mesh.shape.items() if s > 1]
-    assert [told[:1] for told in rides(view)] == several
+    assert [content[:1] for content in rides(view)] == several
     device = data.draw(st.integers(0, machine.size - 1))
-    picked = company_view(cost, device, report, "")
+    picked = device_groups_view(cost, device, report, "")
     assert at(picked) == mesh.coordinates()[device].tolist()
     check_company(cost.placement, device)
     assert len(json.dumps([view, picked, pane(cost_pane(cost))])) < 400_000
@@ -169,7 +169,7 @@ def test_what_is_sent_stays_small_and_says_what_is_not_drawn(target):
     cost, report = stepped(target)
     view = machine_view(cost)
     assert len(json.dumps(view)) < 200_000
-    assert len(json.dumps(company_view(cost, cost.mesh.size // 2, report, ""))) < 50_000
+    assert len(json.dumps(device_groups_view(cost, cost.mesh.size // 2, report, ""))) < 50_000
     stand, notes = floor(cost.placement), view["picture"]["notes"]
     several = len(stand.nodes) < cost.machine.num_chips
     assert bool(stand.grain) == several and (not several or stand.grain in notes)
@@ -235,8 +235,8 @@ def test_any_other_order_is_the_meshs_own():
     mesh = reordered(DeviceMesh.of(MESHES[target]), backwards)
     cost = cost_of(replace(made, plan=replace(made.plan, mesh=mesh)), target)
     assert [o.key for o in orders(cost) if o.now] == ["own"]
-    told = cost.placement.device(3).text()
-    assert told.startswith("place 3\n") and "JAX's id 12" in told
+    content = cost.placement.device(3).text()
+    assert content.startswith("place 3\n") and "JAX's id 12" in content
 
 
 def test_a_device_is_one_of_the_meshs():
@@ -251,15 +251,15 @@ def test_a_placement_and_a_device_tell_of_themselves(target):
     place = placed(target)
     said = " ".join(place.text(1000).split())
     assert str(place.machine) in said and all(str(path) in said for path in place.paths)
-    told = " ".join(place.device(place.mesh.size - 1).text(1000).split())
-    assert all(group.text in told for group in company(place, place.mesh.size - 1))
+    content = " ".join(place.device(place.mesh.size - 1).text(1000).split())
+    assert all(group.text in content for group in device_groups(place, place.mesh.size - 1))
 
 
 @pytest.mark.parametrize("mesh", ["data=4,model=2", "data=1"])
 def test_simulated_devices_have_no_links_and_say_so(mesh):
     place = Placement.of(mesh, "cpu")
-    for told in (place.text(), place.html(), place.device(0).text(), place.device(0).html()):
-        assert "simulated devices have no links" in told
+    for content in (place.text(), place.html(), place.device(0).text(), place.device(0).html()):
+        assert "simulated devices have no links" in content
 
 
 # In the state and the explorer.
@@ -313,18 +313,18 @@ def test_row_major_lasts_when_an_axis_is_removed_or_renamed():
 
 
 def test_a_device_is_told_of_only_while_somebody_looks(on_tpu):
-    assert on_tpu.machine == on_tpu.company == {}
+    assert on_tpu.machine == on_tpu.device_groups == {}
     on_tpu.tab = "machine"
-    assert said(on_tpu.machine["document"]["title"]).startswith("tpu v5e:2x4") and on_tpu.company == {}
+    assert said(on_tpu.machine["document"]["title"]).startswith("tpu v5e:2x4") and on_tpu.device_groups == {}
     on_tpu.device = 5
-    assert at(on_tpu.company) == [2, 1] and said(on_tpu.company["document"]["title"]) == "device 5"
+    assert at(on_tpu.device_groups) == [2, 1] and said(on_tpu.device_groups["document"]["title"]) == "device 5"
     on_tpu.state.select("x")
     value = on_tpu.report.value("x")
     index = layout(value.shape, value.spec, on_tpu.report.mesh).index(5)
-    held = table(on_tpu.company["document"]["blocks"], "device-holds")
+    held = table(on_tpu.device_groups["document"]["blocks"], "device-holds")
     assert said(held["pieces"][0]) == f"x[{index[0].start}:{index[0].stop}, :]"
     on_tpu.state.resize_axis("data", 2)  # there is no device 5 any more
-    assert on_tpu.company == {}
+    assert on_tpu.device_groups == {}
     on_tpu.state.set_target("cpu")
     assert on_tpu.machine.keys() == {"document"}
     assert "no links" in said(table(on_tpu.machine["document"]["blocks"], "machine-why")["pieces"])
@@ -338,9 +338,9 @@ def test_a_device_is_in_the_cell_of_the_shard_map_that_it_holds(on_tpu, spec, or
     on_tpu.state.select("x")
     value = on_tpu.report.value("x")
     cut = layout(value.shape, value.spec, on_tpu.report.mesh)
-    told = cells(shard_map_pane(on_tpu.report, "x"))
-    assert sorted(told) == list(range(8))
-    for place, words in told.items():
+    content = cells(shard_map_pane(on_tpu.report, "x"))
+    assert sorted(content) == list(range(8))
+    for place, words in content.items():
         said = words[words.index("[") + 1 : words.index("]")].split(", ")
         index = cut.index(int(cut.device_ids[place]))
         whole = [f"{s.start}:{s.stop}" for s in index]
@@ -358,9 +358,9 @@ def test_a_chip_is_picked_and_its_company_lit_and_the_shard_map_follows(open_pag
     place = floor(on_tpu.state.cost.placement).nodes[1].places[0]
     assert page.focus() == f"device-{place}"
     page.press("Enter")
-    assert on_tpu.device == place and page.at("company").locator("h2").inner_text() == f"device {place}"
+    assert on_tpu.device == place and page.at("device_groups").locator("h2").inner_text() == f"device {place}"
     lit = {int(n.get_attribute("data-key")) for n in page.tab.locator(".sv-over [data-key]").all()}
-    assert {m for group in company(on_tpu.state.cost.placement, place) for m in group.members} == lit
+    assert {m for group in device_groups(on_tpu.state.cost.placement, place) for m in group.members} == lit
     assert page.at(f"device-{place}").get_attribute("aria-pressed") == "true"
     page.go("shards")
     pressed = page.at("panel-shards").locator("[aria-pressed=true]")
@@ -370,9 +370,9 @@ def test_a_chip_is_picked_and_its_company_lit_and_the_shard_map_follows(open_pag
     page.click(page.at("panel-shards").get_by_test_id("cell-0"))
     assert on_tpu.device == 0
     page.go("machine")
-    assert page.at("company").locator("h2").inner_text() == "device 0"
+    assert page.at("device_groups").locator("h2").inner_text() == "device 0"
     page.enter("pick-device", "6")
-    assert on_tpu.device == 6 and page.at("company").locator("h2").inner_text() == "device 6"
+    assert on_tpu.device == 6 and page.at("device_groups").locator("h2").inner_text() == "device 6"
 
 
 def test_orders_are_chosen_on_the_page(open_page, on_tpu):

@@ -85,8 +85,8 @@ def test_keys_are_the_pages_after_what_had_the_focus_is_gone(page, plan, monkeyp
     monkeypatch.setattr(background, "fixes", lambda *given: iter([found] if given[-1] == plan else []))
     state.try_fixes()
     page.click("fix")
-    page.click(page.tab.locator("[data-offer='fix cut <w1>']").first)
-    assert state.plan == better and page.tab.locator("[data-offer='fix cut <w1>']").count() == 0
+    page.click(page.tab.locator("[data-choice='fix cut <w1>']").first)
+    assert state.plan == better and page.tab.locator("[data-choice='fix cut <w1>']").count() == 0
     page.press("Control+z")
     assert state.plan == plan
 

@@ -153,4 +153,4 @@ def test_a_compile_that_ends_while_the_explorer_is_drawn_is_told(slow, monkeypat
     assert explorer.status["failure"]["kind"] == "CompileMemoryLimit" and explorer.status["error"] is None
     assert re.search(words, explorer.status["failure"]["message"])
     assert explorer.report.level in ("propagated", "partitioned")
-    assert explorer.report.arguments == report.arguments and explorer.inputs["rows"] and explorer.cuts["at"]
+    assert explorer.report.arguments == report.arguments and explorer.inputs["rows"] and explorer.shardings["at"]

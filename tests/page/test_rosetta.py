@@ -27,14 +27,14 @@ def reading(explorer, text, name=W1):
     return read_rosetta(explorer.report, name, text)
 
 
-def notations(told) -> dict[str, Any]:
+def notations(content) -> dict[str, Any]:
     """The rows of a Document's table of notations, by notation."""
-    return {row.selects[1]: row for row in told.blocks[0].rows}
+    return {row.selects[1]: row for row in content.blocks[0].rows}
 
 
-def words(told):
+def words(content):
     """What a Document's paragraphs say."""
-    return " ".join(plain(block.pieces) for block in told.blocks)
+    return " ".join(plain(block.pieces) for block in content.blocks)
 
 
 def test_it_is_worked_out_only_while_somebody_looks(explorer):

@@ -150,7 +150,7 @@ def texts(data: Any) -> Iterator[str]:
 
 def page(explorer: Explorer) -> Iterator[str]:
     for name, view in VIEWS.items():
-        if name not in ("stages", "rosetta", "codes", "offers", "difference"):
+        if name not in ("stages", "rosetta", "codes", "presets", "difference"):
             explorer.tab = view.tab or "most"
             yield from texts(view.build(explorer))
 

@@ -40,15 +40,15 @@ def seen(explorer, cards):
     return explorer.timeline
 
 
-def figures(told):
-    return [block for block in told["document"]["blocks"] if block["block"] == "figure"]
+def figures(content):
+    return [block for block in content["document"]["blocks"] if block["block"] == "figure"]
 
 
-def drawn(told, number=0):
+def drawn(content, number=0):
     """What is said of each box of a step, and its begin, its end and its height; what it selects."""
     boxes = []
-    for shape in figures(told)[number]["of"]["shapes"]:
-        words = [shape["words"][n] for n in shape.get("told", ())]
+    for shape in figures(content)[number]["of"]["shapes"]:
+        words = [shape["words"][n] for n in shape.get("tip_parts", ())]
         for n, tip in enumerate(words):
             begin = shape["x"][n]
             boxes.append((tip, begin, begin + shape["wide"][n], shape["high"][n], shape["selects"][n]))
@@ -58,18 +58,20 @@ def drawn(told, number=0):
 def test_it_is_made_while_somebody_looks():
     explorer = Explorer(state())
     assert explorer.timeline == {} and explorer.state.now.timelines.items == ()
-    told = seen(explorer, 1)
+    content = seen(explorer, 1)
     assert explorer.state.cost is not None
     timeline = explorer.state.cost.timeline
-    (figure,) = figures(told)
+    (figure,) = figures(content)
     assert figure["caption"] == f"baseline: {format_seconds(timeline.seconds)} a step"
     assert [name for lane in timeline.lanes for name in [lane.name] if name not in str(figure)] == []
-    sums = [box for box in drawn(told) if "all-reduce" in box[0] and not box[0].partition(": ")[2].startswith("waits")]
+    sums = [
+        box for box in drawn(content) if "all-reduce" in box[0] and not box[0].partition(": ")[2].startswith("waits")
+    ]
     assert sums and {tuple(selects) for *_, selects in sums} == {("line", SUM)} and all(SUM in box[0] for box in sums)
-    held = {tip for tip, *_ in drawn(told) if tip.startswith("memory")}
+    held = {tip for tip, *_ in drawn(content) if tip.startswith("memory")}
     assert f"memory: {format_bytes(timeline.memory.peak)} held" in held
     assert held <= {f"memory: {format_bytes(size)} held" for size in timeline.memory.bytes}
-    assert any("× 8" in tip or "8 identical" in tip or "7 identical" in tip for tip, *_ in drawn(told))
+    assert any("× 8" in tip or "8 identical" in tip or "7 identical" in tip for tip, *_ in drawn(content))
     explorer.tab = "source"
     assert explorer.timeline == {}
 
@@ -121,7 +123,7 @@ def middle(page, about):
         (box for box in drawn(page.shown["timeline"]) if about in box[0]), key=lambda b: b[2] - b[1]
     )
     (of,) = [figure["of"] for figure in figures(page.shown["timeline"])]
-    y = next(s["y"][s["told"].index(s["words"].index(tip))] for s in of["shapes"] if tip in s.get("words", ()))
+    y = next(s["y"][s["tip_parts"].index(s["words"].index(tip))] for s in of["shapes"] if tip in s.get("words", ()))
     box = page.at("timeline-0").bounding_box()
     scale = box["width"] / of["width"]
     return tip, {"x": (begin + end) / 2 * scale, "y": (y + 4) * scale}
@@ -142,11 +144,11 @@ def test_keys_go_from_event_to_event_and_zoom(page):
     picture, tell = page.at("timeline-0"), page.at("timeline-0-said")
     assert "compute busy" in picture.get_attribute("aria-label")
     picture.focus()
-    told = []
+    content = []
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.press(key)
-        told.append(tell.inner_text())
-    assert len(set(told)) == 3
+        content.append(tell.inner_text())
+    assert len(set(content)) == 3
     spans = []
     for key in ("+", "+", ">", "-", "Home"):
         page.press(key)

@@ -91,8 +91,8 @@ def test_a_saved_report_is_read_back(tmp_path):
 
 
 def test_a_page_says_what_the_notebook_says_and_holds_every_row():
-    made, told = Tags(page_of(document(report()))).text, Tags(report().html()).text
-    assert told and all(text in made for text in told)
+    made, shown = Tags(page_of(document(report()))).text, Tags(report().html()).text
+    assert shown and all(text in made for text in shown)
     long = Table(columns=(Column("n"),), rows=tuple(row(words(f"row {n}.")) for n in range(300)), most=10)
     text = page_of(Document(blocks=(long,)))
     assert all(f"row {n}." in text for n in range(300)) and "290 more rows" in text

@@ -17,9 +17,9 @@ POD = {"mesh": "data=4,model=4", "target": "tpu v5e:4x4"}
 
 def test_each_host_with_its_devices_and_its_own_data():
     shown = show((8, 6), ("data", "model"), "data=4,model=4", target="tpu v5e:4x4")
-    told = " ".join(shown.text(120).split())
-    assert "1 2-3,6-7 [0:4, 4:6] [4, 2] 0 of 2 along dimension 0; 1 of 2 along dimension 1" in told
-    assert "4 hosts (h0 to h3), each a process of 4 devices; thick lines separate them" in told
+    text = " ".join(shown.text(120).split())
+    assert "1 2-3,6-7 [0:4, 4:6] [4, 2] 0 of 2 along dimension 0; 1 of 2 along dimension 1" in text
+    assert "4 hosts (h0 to h3), each a process of 4 devices; thick lines separate them" in text
     page = shown.html()
     assert "1 2-3,6-7 [0:4, 4:6] [4, 2] 0 of 2 along dimension 0" in words(page)
     assert "[2:4, 2:4] on device 5 (data 1, model 1), host 0" in read(page).titles

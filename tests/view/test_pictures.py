@@ -11,7 +11,7 @@ from shardviz import paint
 from shardviz.notation import DeviceMesh
 from shardviz.paint.mpl import png_of
 from shardviz.paint.svg import svg_of
-from shardviz.view.machine import company_picture, machine_picture
+from shardviz.view.machine import device_groups_picture, machine_picture
 from shardviz.view.picture import Labels, Picture, Rects, picture
 from tests.page.machines import MESHES, stepped
 from tests.view.sample import HOSTILE
@@ -42,7 +42,7 @@ def test_text_from_outside_is_escaped():
 @pytest.mark.parametrize("target", MESHES)
 def test_what_lies_over_a_tile_takes_its_place(target):
     cost, _ = stepped(target)
-    below, above = machine_picture(cost.placement), company_picture(cost.placement, 3)
+    below, above = machine_picture(cost.placement), device_groups_picture(cost.placement, 3)
 
     def keys(drawn):
         return [keys[0] for shape in drawn.shapes if isinstance(shape, Rects) for keys in shape.keys]

@@ -95,7 +95,7 @@ OTHERS = {
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, Document]:
+def documents() -> dict[str, Document]:
     """A partitioned report of a real program, its cost, and the page's panes of both."""
     example = sv.gallery.mlp(mesh="data=4,model=2")
     report = example.program.partition(example.plan)
@@ -224,8 +224,8 @@ def missing(made: Document, text: str, markup: str, data: dict, markdown: str) -
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_all_media_have_the_same_cells(told, subject):
-    made = told[subject]
+def test_all_media_have_the_same_cells(documents, subject):
+    made = documents[subject]
     assert made.title or len(list(cells(made.blocks))) > 1
     assert missing(made, paint.text(made), paint.html(made), paint.json(made), paint.markdown(made)) == []
     read(paint.html(made))  # the sanitizer takes nothing away
@@ -290,11 +290,11 @@ PANES = [
 
 
 @pytest.mark.parametrize(("pane", "subject"), PANES)
-def test_a_panes_numbers_are_those_of_its_subject(told, pane, subject):
+def test_a_panes_numbers_are_those_of_its_subject(documents, pane, subject):
     """Times, bytes and FLOPs on the page are a report's and a cost's own, rounded alike."""
     amount = re.compile(r"[\d.,]+ (?:[kMGTP]?B|[nµm]?s|[kMGTP]?FLOP)\b")
-    shown = " ".join(plain(cell.pieces) for cell in cells(told[pane].blocks) if not cell.nested)
-    said = "".join(paint.html(told[name]) for name in subject.split(", "))
+    shown = " ".join(plain(cell.pieces) for cell in cells(documents[pane].blocks) if not cell.nested)
+    said = "".join(paint.html(documents[name]) for name in subject.split(", "))
     numbers = set(amount.findall(shown))
     assert numbers or pane in ("problems", "shard map")
     assert {number for number in numbers if number not in said} == set()
@@ -303,16 +303,16 @@ def test_a_panes_numbers_are_those_of_its_subject(told, pane, subject):
 @pytest.mark.parametrize(
     ("pane", "subject"), [("machine pane", "placement"), ("orders pane", "cost"), ("device", "device pane")]
 )
-def test_what_is_told_of_a_machine_is_told_of_its_subject(told, pane, subject):
+def test_what_is_told_of_a_machine_is_told_of_its_subject(documents, pane, subject):
     """What the page says of the axes is the placement's, of the orders the cost's; a device's is on the page."""
-    shown, said = ([plain(cell.pieces) for cell in cells(told[name].blocks)] for name in (pane, subject))
+    shown, said = ([plain(cell.pieces) for cell in cells(documents[name].blocks)] for name in (pane, subject))
     assert len(shown) > 2 and set(shown) <= set(said)
 
 
 @pytest.mark.parametrize(("pane", "subject"), [("rules pane", "rules"), ("notations pane", "notations")])
-def test_a_panes_words_are_those_of_its_subject(told, pane, subject):
+def test_a_panes_words_are_those_of_its_subject(documents, pane, subject):
     """What a person edits on the page stands in the words of text and HTML."""
-    shown, said = ([plain(cell.pieces) for cell in cells(told[name].blocks)] for name in (pane, subject))
+    shown, said = ([plain(cell.pieces) for cell in cells(documents[name].blocks)] for name in (pane, subject))
     assert shown == said and len(shown) > 10
 
 

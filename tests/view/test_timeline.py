@@ -139,7 +139,7 @@ def test_memory_is_drawn_below_the_lanes_on_their_axis():
     """What a device has is a line on the same scale; the highest point is the peak, over the trips that have it."""
     timeline = made()
     memory = timeline.memory
-    assert memory is not None and (memory.standing, memory.peak, memory.bytes[-1]) == (0.0, 6e9, 1e9)
+    assert memory is not None and (memory.constant_bytes, memory.peak, memory.bytes[-1]) == (0.0, 6e9, 1e9)
     drawn, usable = picture(timeline), format_bytes(memory.usable)
     (held,) = [shape for shape in drawn.shapes if isinstance(shape, Rects) and "memory: 6.00 GB held" in shape.tips]
     (limit,) = [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.tip == "usable memory"]

@@ -12,7 +12,7 @@ from shardviz.view.most import costs_documents
 from shardviz.view.verdict import verdict_document
 
 
-def told(example, target="tpu v5e:2x4"):
+def judged(example, target="tpu v5e:2x4"):
     """The state on an example's plan, and what the verdict says, by name: the amount, and its label."""
     state = ExplorerState(example.program, example.plan, level="propagated", target=target, debounce=60)
     blocks = verdict_document(state.deck.now.results).blocks
@@ -25,7 +25,7 @@ def example():
 
 
 def test_the_numbers_are_the_costs(example):
-    state, said = told(example)
+    state, said = judged(example)
     cost = state.cost
     assert said["top-step"][0] == format_seconds(cost.seconds)
     assert format_seconds(cost.step.high) in said["top-step"][1]
@@ -35,7 +35,7 @@ def test_the_numbers_are_the_costs(example):
 
 
 def test_what_takes_longest_bounds_the_step(example):
-    state, said = told(example)
+    state, said = judged(example)
     step, words = state.cost.step, said["verdict"][0]
     times = {"Compute-bound": step.compute, "HBM-bound": step.memory, "Communication-bound": step.communication}
     assert words.startswith(max(times, key=times.__getitem__))
@@ -43,7 +43,7 @@ def test_what_takes_longest_bounds_the_step(example):
 
 def test_communication_is_said_with_its_line_and_axes():
     small = sv.gallery.mlp(mesh="data=4,model=2", batch=64)
-    state, said = told(small)
+    state, said = judged(small)
     cost = state.cost
     assert cost.bound == "communication"
     words = said["verdict"][0]
@@ -54,7 +54,7 @@ def test_communication_is_said_with_its_line_and_axes():
 
 def test_what_does_not_fit_says_so_first():
     large = sv.gallery.mlp((65_536, 262_144, 65_536, 256), mesh="data=4,model=2")
-    state, said = told(large)
+    state, said = judged(large)
     needs = state.cost.needs
     assert needs.total > needs.usable
     assert said["verdict"][0].startswith("Does not fit.")
@@ -66,14 +66,14 @@ def test_what_does_not_fit_says_so_first():
 
 
 def test_without_a_machine_there_are_no_times(example):
-    _, said = told(example, target="cpu")
+    _, said = judged(example, target="cpu")
     assert set(said) == {"verdict"}
     assert said["verdict"][0].startswith("choose a machine to see times")
 
 
 def test_an_axis_of_no_use_says_so_first_and_is_no_progress(example):
     """Four times the chips for the same step."""
-    state, _ = told(example)
+    state, _ = judged(example)
     assert state.add_axis("seq", 4)
     words = plain(verdict_document(state.deck.now.results).blocks[-1].pieces)
     assert words == "seq is of no use: 32 chips do what 8 would."
@@ -92,7 +92,7 @@ def test_an_axis_of_no_use_says_so_first_and_is_no_progress(example):
 def test_what_more_chips_take_less_of_each_is_no_progress_unless_all_take_less(target):
     """Four times the chips: a shorter step, of more chip-seconds; without times, all chips send more."""
     example = sv.gallery.mlp(mesh="data=4,model=2", batch=65_536)
-    state, _ = told(example, target)
+    state, _ = judged(example, target)
     before = state.deck.now.results
     assert state.add_axis("seq", 4)
     assert state.set_plan(state.plan.with_spec(dict.fromkeys("xy", P(("data", "seq")))))
@@ -106,7 +106,7 @@ def test_what_more_chips_take_less_of_each_is_no_progress_unless_all_take_less(t
 
 @pytest.mark.parametrize("target", ["tpu v5e:2x4", "gpu h100:1x8"])
 def test_a_number_lies_in_its_band_or_says_how_measured_steps_lay(example, target):
-    state, said = told(example, target)
+    state, said = judged(example, target)
     step, off, label = state.cost.step, state.cost.step.accuracy, said["top-step"][1]
     if off.low <= 1 <= off.high:
         assert format_seconds(step.high) in label and "usually" not in label

@@ -1,15 +1,15 @@
 // @ts-check
-// The arrays of the program as the page has them: the tree, sent once; how each is cut, sent with every answer; and
+// The arrays of the program as the page has them: the tree, sent once; how each is sharded, sent with every answer; and
 // over it what a person has just done and no kernel has answered yet.
 import { axisName } from "./chips.js";
 
-/** @import { Axis, Context, Cuts, Dims, Edit, Kind, Kin, KinOf, TreeNode, Tree, What } from "./types.d.ts" */
+/** @import { Axis, Context, Shardings, Dims, Edit, Kind, ArrayGroups, GroupsOf, TreeNode, Tree, What } from "./types.d.ts" */
 
-/** What differs between the two: a title, the test ids of a slot and a row, and the trait with how they are cut.
- * @type {Record<What, { title: string, slot: string, place: "argument" | "output", key: "cuts" | "out_cuts" }>} */
+/** What differs between the two: a title, the test ids of a slot and a row, and the trait with their shardings.
+ * @type {Record<What, { title: string, slot: string, place: "argument" | "output", key: "shardings" | "out_shardings" }>} */
 export const WORDS = {
-  inputs: { title: "Inputs", slot: "slot", place: "argument", key: "cuts" },
-  outputs: { title: "Outputs", slot: "out-slot", place: "output", key: "out_cuts" },
+  inputs: { title: "Inputs", slot: "slot", place: "argument", key: "shardings" },
+  outputs: { title: "Outputs", slot: "out-slot", place: "output", key: "out_shardings" },
 };
 
 /** What an edit of a dimension is about. @typedef {{ dimension: number, axis: string, axes: Axis[], place?: number }} Aimed */
@@ -87,40 +87,40 @@ export function withDim(dims, dimension, axes) {
 export class Arrays {
   /**
    * @param {TreeNode[]} nodes
-   * @param {Cuts} cuts
-   * @param {KinOf | undefined} kin
+   * @param {Shardings} shardings
+   * @param {GroupsOf | undefined} groups
    */
-  constructor(nodes, cuts, kin) {
+  constructor(nodes, shardings, groups) {
     this.nodes = nodes;
     this.leaves = nodes.filter((node) => node.place !== undefined);
-    this.cuts = cuts;
-    this.kin = kin;
-    /** What was done and is not answered yet: place → how the array is cut then, or null where that is not known. */
+    this.shardings = shardings;
+    this.groups = groups;
+    /** What was done and is not answered yet: place → the sharding of the array then, or null where that is not known. */
     this.asked = /** @type {Map<number, Dims | null>} */ (new Map());
     this.byName = new Map(this.leaves.map((node) => [node.path, node]));
   }
 
   /** @param {number} place @returns {Kind} */
   kind(place) {
-    return this.cuts.kinds[this.cuts.at[place]];
+    return this.shardings.kinds[this.shardings.at[place]];
   }
 
-  /** How an array is cut, or will be. @param {number} place @returns {Dims | null} */
+  /** The sharding of an array, now or after the pending edits. @param {number} place @returns {Dims | null} */
   dims(place) {
     return this.asked.get(place) ?? this.kind(place)?.dims ?? null;
   }
 
   /**
-   * The places of an array's twins that are cut alike.
+   * The places of an array's twins with equal sharding.
    * @param {number} place
    * @param {boolean} [layers] only those of other layers
    */
   twins(place, layers) {
-    const group = this.kin?.groups[place] ?? -1;
+    const group = this.groups?.twins[place] ?? -1;
     if (group < 0) return [];
     const own = JSON.stringify(this.dims(place));
     return this.leaves.filter(({ place: p = -1, own: path }) =>
-      p !== place && this.kin?.groups[p] === group && (!layers || path === this.leaves[place].own) &&
+      p !== place && this.groups?.twins[p] === group && (!layers || path === this.leaves[place].own) &&
       JSON.stringify(this.dims(p)) === own
     ).map(({ place: p = -1 }) => p);
   }
@@ -131,7 +131,7 @@ export class Arrays {
    * @param {What} what
    */
   ask(edit, what) {
-    if (edit.op === "cut_dimension") return this.askDimension(edit);
+    if (edit.op === "shard_dimension") return this.askDimension(edit);
     const place = this.byName.get(String(edit.name))?.place;
     const own = place !== undefined && (what === "outputs") === Boolean(edit.output);
     if (!own || !Object.values(OPS).some(({ inputs }) => inputs.op === edit.op)) return;
@@ -152,7 +152,7 @@ export class Arrays {
   askDimension(edit) {
     const axes = /** @type {Axis[]} */ (edit.axes);
     const names = axes.map(axisName);
-    this.kin?.dimensions?.forEach((of, place) => {
+    this.groups?.dimensions?.forEach((of, place) => {
       const before = this.dims(place);
       const has = of.flatMap((name, d) => name === edit.name ? [d] : []);
       const d = has.find((each) => before?.[each].length) ?? has[0];
@@ -169,17 +169,17 @@ export class Arrays {
  * @returns {(what: What) => Arrays}
  */
 export function arrays(ctx) {
-  /** @type {Record<string, { tree?: Tree, nodes: TreeNode[], cuts?: Cuts, kin?: Kin, asked?: unknown, made?: Arrays }>} */
+  /** @type {Record<string, { tree?: Tree, nodes: TreeNode[], shardings?: Shardings, groups?: ArrayGroups, asked?: unknown, made?: Arrays }>} */
   const kept = { inputs: { nodes: [] }, outputs: { nodes: [] } };
   return (what) => {
     const old = kept[what];
     const tree = ctx.get(what);
-    const cuts = ctx.get(what === "inputs" ? "cuts" : "out_cuts");
-    const kin = ctx.get("kin");
+    const shardings = ctx.get(what === "inputs" ? "shardings" : "out_shardings");
+    const groups = ctx.get("array_groups");
     const asked = ctx.asked();
     if (tree !== old.tree) Object.assign(old, { tree, nodes: nodesOf(tree), made: undefined });
-    if (!old.made || cuts !== old.cuts || kin !== old.kin) {
-      Object.assign(old, { cuts, kin, made: new Arrays(old.nodes, cuts, kin[what]), asked: null });
+    if (!old.made || shardings !== old.shardings || groups !== old.groups) {
+      Object.assign(old, { shardings, groups, made: new Arrays(old.nodes, shardings, groups[what]), asked: null });
     }
     const made = /** @type {Arrays} */ (old.made);
     if (asked !== old.asked) {

@@ -12,23 +12,23 @@ import { plain, rowsOf } from "./words.js";
 /** @import { Context, Row } from "./types.d.ts" */
 
 export function Cards() {
-  const ctx = useTraits("cards", "mesh", "status", "offers", "asked", "gone");
-  const [told, setTold] = useState(/** @type {string | null} */ (null)); // the card of which is told why it is as it is
+  const ctx = useTraits("cards", "mesh", "status", "presets", "asked", "gone");
+  const [explained, setExplained] = useState(/** @type {string | null} */ (null)); // the card whose reasons are shown
   const [naming, setNaming] = useState(/** @type {string | null} */ (null)); // the card whose name is being written
   const dragged = useRef(/** @type {string | null} */ (null));
   const list = useRef(/** @type {any} */ (null));
   const goes = useRef(/** @type {string | null} */ (null)); // the card to which the focus goes
   const held = useRef({ was: "", now: "", scrolled: 0 });
   const { at, document: { blocks } } = ctx.get("cards");
-  const { document } = ctx.get("offers");
+  const { document } = ctx.get("presets");
   const rows = rowsOf(blocks);
   const ids = rows.map(idOf);
-  const reasons = rows.find((row) => idOf(row) === told && row.detail?.length);
+  const reasons = rows.find((row) => idOf(row) === explained && row.detail?.length);
   const active = list.current && focused(list.current);
   const inside = active && list.current.contains(active) ? active.getAttribute("data-testid") : null;
 
   const open = (/** @type {string} */ card) => card !== at && ctx.edit({ op: "open_card", card });
-  const tell = (/** @type {string} */ card) => setTold(told === card ? null : card);
+  const tell = (/** @type {string} */ card) => setExplained(explained === card ? null : card);
 
   /** The difference of two cards: one is opened, and compared with the other. @param {string} card @param {string} other */
   function compare(card, other) {
@@ -84,7 +84,7 @@ export function Cards() {
   });
 
   const away = () => {
-    if (!ctx.get("offers").document) return false;
+    if (!ctx.get("presets").document) return false;
     togglePresets(ctx);
     find(ctx.root, "presets")?.focus();
   };
@@ -92,7 +92,7 @@ export function Cards() {
   const title = reasons && [{ t: `Why ${plain(reasons.cells[0])}`, b: true }];
   return ui`<div class="sv-strip" inert=${ctx.gone} onkeydown=${(e) => keyed(e, { Escape: away })}>
       <${Offers} />
-      <div class="sv-offers-pane sv-reasons" data-testid="card-why" hidden=${!reasons}>
+      <div class="sv-presets-pane sv-reasons" data-testid="card-why" hidden=${!reasons}>
         <${Documented} of=${reasons && { title, blocks: reasons.detail }} /></div>
       <div class="sv-ledger">
         <${Scatter} />
@@ -106,28 +106,28 @@ export function Cards() {
 }
 
 /** @param {Context} ctx */
-const togglePresets = (ctx) => ctx.edit({ op: ctx.get("offers").document ? "close_offers" : "offer_presets" });
+const togglePresets = (ctx) => ctx.edit({ op: ctx.get("presets").document ? "close_presets" : "try_presets" });
 
 /** The presets that were tried, each with a button that takes it. */
 function Offers() {
   const ctx = useContextOf();
-  const { document } = ctx.get("offers");
+  const { document } = ctx.get("presets");
   const take = (/** @type {Row} */ { sel }) =>
     sel &&
     ui`<button class="sv-btn" data-testid="take-${sel[1]}" title="make it a card and go to it" onclick=${() =>
-      ctx.edit({ op: "take_offer", offer: sel[1] })}>take</button>`;
-  const editors = { offers: { end: take } };
-  return ui`<div class="sv-offers-pane" data-testid="offers-pane" hidden=${!document}>
+      ctx.edit({ op: "take_preset", preset: sel[1] })}>take</button>`;
+  const editors = { presets: { end: take } };
+  return ui`<div class="sv-presets-pane" data-testid="presets-pane" hidden=${!document}>
       <${Documented} of=${document} editors=${editors} /></div>`;
 }
 
 /** The button that searches, which stands with the verdict. */
 export function Finder() {
-  const ctx = useTraits("offers");
-  const runs = ctx.get("offers").share !== null;
+  const ctx = useTraits("presets");
+  const runs = ctx.get("presets").share !== null;
   const title = runs
     ? "end the search; what it found stays"
     : "search meshes and shardings for the shortest step on this machine; what is found becomes a plan below";
   return ui`<button class="sv-btn sv-primary" data-testid="find-best" title=${title} onclick=${() =>
-    ctx.edit({ op: runs ? "stop_finding" : "find_best" })}>${runs ? "■ stop" : "Find the best"}</button>`;
+    ctx.edit({ op: runs ? "stop_search" : "begin_search" })}>${runs ? "■ stop" : "Find the best"}</button>`;
 }

@@ -39,11 +39,11 @@ export function shortened(name) {
 
 /** A spec in words, for screen readers: `data and model, not sharded`. @param {Dims} dims */
 export function specText(dims) {
-  return dims.map(cutText).join(", ");
+  return dims.map(shardingText).join(", ");
 }
 
-/** What cuts one dimension, in words. @param {Axis[]} axes */
-export function cutText(axes) {
+/** What shardings one dimension, in words. @param {Axis[]} axes */
+export function shardingText(axes) {
   return axes.length ? axes.map(axisText).join(" and ") : "not sharded";
 }
 
@@ -82,7 +82,7 @@ export function SpecChips({ dims, unreduced, kind = "sum", name = "" }) {
   return ui`<span class="sv-spec" aria-label=${specText(dims)}><b>[</b>${parts}<b>]</b>${sum}</span>`;
 }
 
-/** An axis of a value's spec: a click asks why the value is cut along it. @param {{ axis: Axis, name: string }} props */
+/** An axis of a value's spec: a click asks why the value is sharded along it. @param {{ axis: Axis, name: string }} props */
 function Asking({ axis, name }) {
   const ctx = useContextOf();
   const of = axisName(axis);

@@ -1,6 +1,6 @@
 // @ts-check
 // Constraints by hand: the selected value inside the function gets a spec, without an edit of the function; and those
-// that the plan has, each with a way to take it away.
+// that the plan has, each with a button to remove it.
 import { Form } from "./fields.js";
 import { ui, useTraits } from "./parts.js";
 

@@ -35,7 +35,7 @@ export function context(model) {
       try {
         listener();
       } catch (error) {
-        reportError(error); // the others are told all the same
+        reportError(error); // the others are still notified
       }
     }
   }

@@ -1,6 +1,6 @@
 // @ts-check
 // The logical dimensions: a row each, into which axes go, and every array that has it is sharded along them. What disagrees says so.
-import { cutText } from "./chips.js";
+import { shardingText } from "./chips.js";
 import { find, keyed } from "./dom.js";
 import { AxisSlot } from "./drag.js";
 import { ui, useContextOf, useTraits } from "./parts.js";
@@ -39,7 +39,7 @@ export function Dimensions() {
   /** @param {KeyboardEvent} e @param {number} place */
   function keys(e, place) {
     const { name, axes } = rows[place];
-    const empty = () => axes.length && ctx.edit({ op: "cut_dimension", name, axes: [] });
+    const empty = () => axes.length && ctx.edit({ op: "shard_dimension", name, axes: [] });
     keyed(e, {
       ArrowDown: () => rows[place + 1] && go(place + 1),
       ArrowUp: () => place && go(place - 1),
@@ -69,11 +69,11 @@ export function Dimensions() {
 /** How far the search for dimensions is. */
 function State() {
   const ctx = useContextOf();
-  const { told, asks } = ctx.get("dimensions");
+  const { message, asks } = ctx.get("dimensions");
   const find = ui`<button class="sv-btn" data-testid="find-dimensions" onclick=${() => ctx.set("wants", "dimensions")}>
       find them</button>`;
-  return told &&
-    ui`<div class="sv-empty" data-testid="dimensions-state" role="status">${told}${" "}${asks && find}</div>`;
+  return message &&
+    ui`<div class="sv-empty" data-testid="dimensions-state" role="status">${message}${" "}${asks && find}</div>`;
 }
 
 /** @typedef {{ keys: (e: KeyboardEvent, place: number) => void, enter: (place: number) => void }} Deck */
@@ -82,9 +82,9 @@ function State() {
 function Line({ row, place, tabs, rest, deck }) {
   const ctx = useContextOf();
   const { name } = row;
-  const asked = ctx.lastAsked("cut_dimension", name)?.axes;
+  const asked = ctx.lastAsked("shard_dimension", name)?.axes;
   const axes = asked ?? row.axes;
-  const take = (/** @type {string} */ axis) => ctx.edit({ op: "cut_dimension", name, axes: [...axes, axis] });
+  const take = (/** @type {string} */ axis) => ctx.edit({ op: "shard_dimension", name, axes: [...axes, axis] });
   const open = () => {
     deck.enter(place);
     ctx.openMenu({ what: "dimensions", name, id: `dim-${name}` });
@@ -104,7 +104,7 @@ function Line({ row, place, tabs, rest, deck }) {
             class="${wrong ? "sv-wrong" : ""}" aria-invalid=${wrong ? "true" : null} tabindex=${
     tabs ? "0" : "-1"
   } onclick=${open} onkeydown=${(e) => deck.keys(e, place)}
-            aria-label="dimension ${name} of size ${row.size}, ${row.arrays}: ${cutText(axes)}" />
+            aria-label="dimension ${name} of size ${row.size}, ${row.arrays}: ${shardingText(axes)}" />
         ${but}</span>
       <span class="sv-mem" role="gridcell">${row.size}</span></div>`;
 }

@@ -29,7 +29,7 @@ export function Documented({ of, editors = {}, flashes = false, class: look = ""
   const box = useRef(/** @type {any} */ (null));
   const opened = useRef(/** @type {Map<string, boolean>} */ (new Map())).current;
   const [wide, setWide] = useState(Infinity); // a width of LEAST
-  useLayoutEffect(() => { // it is told before anything is painted; asking for the width costs a layout each time
+  useLayoutEffect(() => { // it is called before anything is painted; asking for the width costs a layout each time
     const watch = new ResizeObserver(() => {
       const now = box.current?.clientWidth;
       if (now) setWide(LEAST.find((each) => now <= each) ?? Infinity);

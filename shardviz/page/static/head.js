@@ -70,10 +70,10 @@ function Level() {
 /** What came of the last button or edit, in one place below the answer: what was refused, how far a search is and what it
  * found, what was saved, what went wrong; and that no kernel is there. */
 export function Outcome() {
-  const ctx = useTraits("status", "gone", "offers", "mesh", "kept");
+  const ctx = useTraits("status", "gone", "presets", "mesh", "kept");
   const box = useRef(/** @type {any} */ (null));
   const { error, failure } = ctx.get("status");
-  const { share, search } = ctx.get("offers");
+  const { share, search } = ctx.get("presets");
   const last = JSON.stringify([error, failure, search.blocks.length, ctx.kept]);
   useLayoutEffect(() => { // a person who works in the page looks for it
     if (ctx.root.contains(focused(ctx.root))) box.current.scrollIntoView({ block: "nearest" });
@@ -87,15 +87,15 @@ export function Outcome() {
   const runs = share !== null;
   const far = runs &&
     ui`<span class="sv-track"><i class="sv-fill-work" style=${{ width: `${100 * share}%` }} /></span>`;
-  const ways = (error?.ways ?? []).map(({ text, tip }, place) => {
-    const go = () => ctx.edit({ op: "take_way", place });
-    return ui`<button class="sv-btn sv-do" data-testid="way-${place}" title=${tip} onclick=${go}>${text}</button>`;
+  const alternatives = (error?.alternatives ?? []).map(({ text, tip }, place) => {
+    const go = () => ctx.edit({ op: "take_alternative", place });
+    return ui`<button class="sv-btn sv-do" data-testid="alternative-${place}" title=${tip} onclick=${go}>${text}</button>`;
   });
   return ui`<div class="sv-outcome" data-testid="outcome" ref=${box}>
       ${ctx.gone && ui`<${Notice} kind="sv-info" id="gone" message=${words} />`}${
     error &&
     ui`<${Notice} kind="sv-error" id="${error.place}-error" message=${error.message} detail=${error.detail}
-          away=${dismiss}>${ways}<//>`
+          away=${dismiss}>${alternatives}<//>`
   }${
     failure &&
     ui`<${Notice} kind=${stopped ? "sv-info" : "sv-warning"} id="failure" message=${message}

@@ -14,12 +14,12 @@
  * @param {Shape} shape
  * @returns {string[]}
  */
-export function tips({ tip = "", words = [], told = [] }) {
+export function tips({ tip = "", words = [], tip_parts: parts = [] }) {
   const [first, ...rest] = tip.split("{}");
   const found = [];
-  for (let i = 0; rest.length && i < told.length; i += rest.length) {
+  for (let i = 0; rest.length && i < parts.length; i += rest.length) {
     found.push(
-      first + rest.map((/** @type {string} */ part, /** @type {number} */ n) => words[told[i + n]] + part).join(""),
+      first + rest.map((/** @type {string} */ part, /** @type {number} */ n) => words[parts[i + n]] + part).join(""),
     );
   }
   return found;
@@ -29,7 +29,7 @@ export function tips({ tip = "", words = [], told = [] }) {
  * The number of the box that is nearest in a direction; -1 where none is.
  * @param {Box[]} boxes
  * @param {number} from
- * @param {[number, number]} way
+ * @param {[number, number]} direction
  */
 export function nearest(boxes, from, [right, down]) {
   const { x, y, w, h: high } = boxes[from];
@@ -51,7 +51,7 @@ export function nearest(boxes, from, [right, down]) {
  * @returns {Item[]}
  */
 export function itemsOf({ shapes }) {
-  return shapes.filter(({ kind, told, select }) => kind === "rects" && (told || select)).flatMap((shape) => {
+  return shapes.filter(({ kind, tip_parts, select }) => kind === "rects" && (tip_parts || select)).flatMap((shape) => {
     const found = tips(shape);
     const boxes = shape.select ? boxesOf(shape) : boxesOf(shape).slice(0, found.length);
     return boxes.map((box, n) => ({

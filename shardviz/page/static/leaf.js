@@ -1,7 +1,7 @@
 // @ts-check
 // A row of the tree: a branch; or an array, whose dimensions are slots, each with its size above it, into which axes go.
 import { OPS, WORDS } from "./arrays.js";
-import { cutText, shapeText } from "./chips.js";
+import { shapeText, shardingText } from "./chips.js";
 import { twinsText } from "./choices.js";
 import { find, keyed } from "./dom.js";
 import { AxisSlot } from "./drag.js";
@@ -17,7 +17,7 @@ const MEMORIES = ["device", "pinned_host", "unpinned_host"].map((each) => [each,
 /** Pixels from the left: small steps from the third level on, so that a deep tree's names can still be read. */
 const indent = (/** @type {number} */ depth) => 8 + Math.min(depth, 2) * 14 + Math.max(0, depth - 2) * 5;
 
-/** What a row is told: at which slot (below 0: its name) Tab enters the tree, if at this row; and what can be done to it.
+/** The state of a row: at which slot (below 0: its name) Tab enters the tree, if at this row; and what can be done to it.
  * @typedef {{ what: What, item: Item, enters: number | null, enter: (dimension: number) => void,
  *   keys: (e: KeyboardEvent, item: Item, dimension: number) => void, change: (item: Item, edit: Edit) => void }} Own */
 
@@ -27,7 +27,7 @@ const indent = (/** @type {number} */ depth) => 8 + Math.min(depth, 2) * 14 + Ma
 /** @param {Own & { fold: () => void }} props */
 export function Branch({ what, item, enters, enter, keys, fold }) {
   const { key, label, depth, closed, kind, node } = item;
-  const { sums } = useContextOf().arrays(what).cuts;
+  const { sums } = useContextOf().arrays(what).shardings;
   const sum = node.branch === undefined ? "" : sums[node.branch];
   const said = kind === "stack"
     ? `each ${sum}`
@@ -85,14 +85,14 @@ export function Leaf({ flash, ...own }) {
       ${selected && ui`<${Detail} own=${own} row=${row} />`}</div>`;
 }
 
-/** One dimension: its size, and the slot with the axes that cut it.
+/** One dimension: its size, and the slot with the axes that shard it.
  * @param {{ own: Own, row: Shown, dimension: number, enters: boolean, wrong: boolean }} props */
 function Slot({ own: { what, item, enter, keys, change }, row, dimension, enters, wrong }) {
   const ctx = useContextOf();
   const { kind, dims, shape, place, name } = row;
   const axes = dims?.[dimension] ?? [];
   const id = `${WORDS[what].slot}-${item.key}-${dimension}`;
-  const of = ctx.arrays(what).kin?.dimensions?.[place]?.[dimension] ?? "";
+  const of = ctx.arrays(what).groups?.dimensions?.[place]?.[dimension] ?? "";
   const take = (/** @type {string} */ axis) => change(item, { ...OPS.move[what], axis, dimension });
   const open = () => {
     enter(dimension);
@@ -100,7 +100,7 @@ function Slot({ own: { what, item, enter, keys, change }, row, dimension, enters
     ctx.openMenu({ what, name, dimension, id, layers: item.count > 1 });
   };
   const which = `${item.key}, dimension ${dimension}${of ? ` (${of})` : ""}`;
-  const said = `${which} of size ${shape[dimension]}: ${cutText(axes)}`;
+  const said = `${which} of size ${shape[dimension]}: ${shardingText(axes)}`;
   return ui`<span class="sv-dim" data-thing=${of ? `dimension ${of}` : null}>
       <small>${shape[dimension]}</small>
       <${AxisSlot} axes=${axes} choices=${kind.choices[dimension]} take=${take} empty="·" data-testid=${id}
@@ -118,7 +118,7 @@ function Detail({ own: { what, item, change }, row: { name, place, shape, dtype,
     change(item, { ...OPS.spec[what], spec: what === "outputs" && !text.trim() ? null : text });
   const store = (/** @type {string} */ to) => ctx.edit({ ...OPS.memory[what], name, kind: to });
   const twins = what === "inputs" ? arrays.twins(place).map((each) => arrays.leaves[each].path) : [];
-  const kin = ui`<div class="sv-soft sv-kin" data-testid="twins-${name}" title=${twins.slice(0, 40).join("\n")}>
+  const others = ui`<div class="sv-soft sv-twinlist" data-testid="twins-${name}" title=${twins.slice(0, 40).join("\n")}>
       ${ctx.twins ? "with " : "without "}${twinsText(twins)}</div>`;
   const down = () => find(ctx.root, `memory-${name}`)?.focus();
   return ui`<div class="sv-detail" onkeydown=${(e) => e.target.matches(".sv-typed") && keyed(e, { ArrowDown: down })}>
@@ -130,6 +130,6 @@ function Detail({ own: { what, item, change }, row: { name, place, shape, dtype,
         ${kind.shard && [" → shard ", ui`<code>${shapeText(kind.shard)}</code>`]}</span>
       <span class="sv-soft">${donated ? " · donated" : ""}${" · in "}</span>
       <${Select} class="sv-memory" tabindex="-1" id="memory-${name}" aria-label="memory of ${name}" value=${kind.memory}
-          set=${store} options=${MEMORIES} />${twins.length > 0 && kin}
+          set=${store} options=${MEMORIES} />${twins.length > 0 && others}
       ${what === "inputs" && ui`<${RuleMaker} key=${name} name=${name} />`}</div>`;
 }

@@ -10,10 +10,10 @@ import { Sample } from "./shapes.js";
 import { useState } from "./vendor/preact.js";
 import { pieces, stacked } from "./words.js";
 
-/** @import { Edit, Machine as Told, OrderKey, Picture as Drawn, Row } from "./types.d.ts" */
+/** @import { Edit, Machine as Content, OrderKey, Picture as Drawn, Row } from "./types.d.ts" */
 
 const SIDE = [22, 40]; // characters of the columns beside the picture: an axis, and what there is to say of it
-const HINT = "Click a tile: its company along each mesh axis is lit, with the links between them.";
+const HINT = "Click a tile: its group along each mesh axis is highlighted, with the links between its members.";
 
 /**
  * The edit that puts the devices in an order; none for one that only its own text says.
@@ -26,10 +26,10 @@ export function ordering(key) {
 }
 
 export function Machine() {
-  const ctx = useTraits("machine", "company", "status", "device", "gone");
-  const told = useLast(ctx.get("machine"));
-  const { document, picture } = told;
-  const { document: facts, device = -1, picture: ways } = ctx.get("company");
+  const ctx = useTraits("machine", "device_groups", "status", "device", "gone");
+  const content = useLast(ctx.get("machine"));
+  const { document, picture } = content;
+  const { document: facts, device = -1, picture: links } = ctx.get("device_groups");
   /** An axis with the sample of its lines or its fill. @param {Row} row @param {number} _ @param {number} column */
   function sampled({ cells }, _, column) {
     const place = column ? -1 : picture?.axes.indexOf(pieces(cells[0])[0].v[0]) ?? -1;
@@ -43,11 +43,11 @@ export function Machine() {
   const none = { blocks: [{ block: /** @type {"p"} */ ("p"), pieces: HINT, quiet: true }] };
   const about = ui`<div class="sv-machineside">
       <div class="sv-sec">${"device "}<${Number_} device=${device} /></div>
-      <div data-testid="company">
+      <div data-testid="device_groups">
         <${Documented} of=${facts || none} editors=${{ "device-groups": { cell: sampled, widths: SIDE } }} /></div>
-      ${told.orders && ui`<${Orders} of=${told.orders} />`}</div>`;
+      ${content.orders && ui`<${Orders} of=${content.orders} />`}</div>`;
   return ui`<${Documented} of=${{ ...document, blocks: [] }} />
-    ${picture && ui`<div class="sv-machinebox"><${Tiles} of=${picture} over=${ways} />${about}</div>`}
+    ${picture && ui`<div class="sv-machinebox"><${Tiles} of=${picture} over=${links} />${about}</div>`}
     <${Documented} of=${{ blocks: document?.blocks || [] }} editors=${{ "axis-rides": { cell: sampled } }} />
     ${!document && ui`<${Waiting} />`}`;
 }
@@ -80,7 +80,7 @@ function Number_({ device }) {
         placeholder="number" aria-label="a device, 0 to ${devices - 1}" enter=${go} leave=${go} />`;
 }
 
-/** The orders of the devices, and why the last one was refused. @param {{ of: NonNullable<Told["orders"]> }} props */
+/** The orders of the devices, and why the last one was refused. @param {{ of: NonNullable<Content["orders"]> }} props */
 function Orders({ of: { keys, now, document, listed } }) {
   const ctx = useContextOf();
   const set = (/** @type {string} */ order) => ctx.edit({ op: "set_order", order });

@@ -1,5 +1,5 @@
 // @ts-check
-// The menu of one dimension: the axes that cut it, in order, and those that may be added, or why they may not.
+// The menu of one dimension: the axes that shard it, in order, and those that may be added, or why they may not.
 import { OPS } from "./arrays.js";
 import { axisName, axisText, Chip } from "./chips.js";
 import { choiceText, isLegal, swapped, twinsOf, twinsText } from "./choices.js";
@@ -12,7 +12,7 @@ import { useState } from "./vendor/preact.js";
 /** @import { Axis, Choice, Context, MeshAxis, Opening } from "./types.d.ts" */
 
 /**
- * What the menu is of: its words, the axes that cut it, what may be added, and the edits that change it.
+ * What the menu is of: its words, the axes that shard it, what may be added, and the edits that change it.
  * @param {Context} ctx
  * @param {Opening} of
  */
@@ -20,8 +20,8 @@ function subject(ctx, of) {
   if (of.what === "dimensions") {
     const row = ctx.get("dimensions").rows.find(({ name }) => name === of.name);
     if (!row) return null;
-    const setAxes = (/** @type {Axis[]} */ axes) => ctx.edit({ op: "cut_dimension", name: of.name, axes });
-    const axes = ctx.lastAsked("cut_dimension", of.name)?.axes ?? row.axes;
+    const setAxes = (/** @type {Axis[]} */ axes) => ctx.edit({ op: "shard_dimension", name: of.name, axes });
+    const axes = ctx.lastAsked("shard_dimension", of.name)?.axes ?? row.axes;
     const move = (/** @type {string} */ axis) => setAxes([...axes, axis]);
     const words = ui`dimension <b>${row.name}</b> · ${row.size} · ${row.said}`;
     return { axes, choices: row.choices, setAxes, move, words, twins: [], choose: null, why: null };
@@ -48,7 +48,17 @@ function subject(ctx, of) {
 
 /** The menu, and `ctx.openMenu`, which opens it. */
 export function Menu() {
-  const ctx = useTraits("cuts", "out_cuts", "dimensions", "kin", "asked", "mesh", "twins", "selected", "status");
+  const ctx = useTraits(
+    "shardings",
+    "out_shardings",
+    "dimensions",
+    "array_groups",
+    "asked",
+    "mesh",
+    "twins",
+    "selected",
+    "status",
+  );
   const [open, show] = useState(/** @type {Opening | null} */ (null));
   ctx.openMenu = (opening) => show(open?.id === opening.id ? null : opening);
   const of = open && subject(ctx, open);
@@ -83,7 +93,7 @@ export function Menu() {
         ${why && button("why", "why?", why, "why it is sharded so")}${button("close", "close", () => {})}</div><//>`;
 }
 
-/** One of the axes that cut the dimension now, with what can be done to it; the menu stays open.
+/** One of the axes that shard the dimension now, with what can be done to it; the menu stays open.
  * @param {{ axes: Axis[], i: number, setAxes: (axes: Axis[]) => void }} props */
 function Present({ axes, i, setAxes }) {
   const text = axisText(axes[i]);

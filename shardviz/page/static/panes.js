@@ -4,7 +4,7 @@ import { Documented } from "./document.js";
 import { Check, SearchField, Select } from "./fields.js";
 import { CopyButton, LineFilter, ui, useLast, useTraits, Waiting } from "./parts.js";
 
-/** @import { Editors, Pane as Told } from "./types.d.ts" */
+/** @import { Editors, Pane as Content } from "./types.d.ts" */
 /** @import { View } from "./vendor/preact.d.ts" */
 
 /**
@@ -14,9 +14,9 @@ import { CopyButton, LineFilter, ui, useLast, useTraits, Waiting } from "./parts
  */
 export function Pane({ of, above, editors }) {
   const ctx = useTraits(of, "mesh", "selected", "status", "gone");
-  const told = useLast(/** @type {Told} */ (ctx.get(of)));
-  if (!told.document) return ui`<${Waiting} />`;
-  return ui`<div>${above?.()}</div><${Documented} of=${told.document} editors=${editors} flashes />`;
+  const content = useLast(/** @type {Content} */ (ctx.get(of)));
+  if (!content.document) return ui`<${Waiting} />`;
+  return ui`<div>${above?.()}</div><${Documented} of=${content.document} editors=${editors} flashes />`;
 }
 
 export function Collectives() {

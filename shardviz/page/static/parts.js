@@ -1,5 +1,5 @@
 // @ts-check
-// What every component of the page uses: the explorer that it stands in, fields and buttons, and what a person is told.
+// What every component of the page uses: the explorer that it stands in, fields and buttons, and messages to the user.
 import { createContext, html, useContext, useLayoutEffect, useReducer, useRef, useState } from "./vendor/preact.js";
 
 /** @import { Context } from "./types.d.ts" */
@@ -43,23 +43,23 @@ export function useAgain() {
 }
 
 /**
- * What a tab was told last: while another one is shown, and until the kernel has answered, that stays.
+ * The latest content of a tab. It stays while another tab is shown, and until the kernel has answered.
  * @template {object} T
- * @param {T} told
+ * @param {T} value
  * @param {string} of what is there only while the kernel tells it
  * @returns {T}
  */
-export function useLast(told, of = "document") {
-  const last = useRef(told);
-  if (of in told) last.current = told;
+export function useLast(value, of = "document") {
+  const last = useRef(value);
+  if (of in value) last.current = value;
   return last.current;
 }
 
-/** The class that lights what an answer changed, once: nothing where it is not this drawing's. @param {unknown} told */
-export function useFlash(told) {
-  const last = useRef({ told, turn: 0 });
-  const fresh = Boolean(last.current.told) && told !== last.current.told;
-  last.current = { told, turn: last.current.turn + Number(fresh) };
+/** The class that lights what an answer changed, once: nothing where it is not this drawing's. @param {unknown} value */
+export function useFlash(value) {
+  const last = useRef({ value, turn: 0 });
+  const fresh = Boolean(last.current.value) && value !== last.current.value;
+  last.current = { value, turn: last.current.turn + Number(fresh) };
   return fresh ? `sv-changed sv-turn${last.current.turn % 2}` : "";
 }
 
@@ -110,7 +110,7 @@ export function LineFilter({ id, words = "" }) {
 }
 
 /**
- * Something that a person is told: a sentence, what can be done about it, and how to be rid of it.
+ * A message to the user: a sentence, what can be done about it, and how to dismiss it.
  * @param {{ kind: "sv-error" | "sv-warning" | "sv-info", id: string, message: View, detail?: string, away?: (() => void) | null,
  *   children?: View }} props the detail is shown when it is asked for
  */

@@ -39,7 +39,7 @@ export function Picture({ of, over, pressed = -1, id, said, hint = "", pick }) {
       over,
     ), [of, over, mesh, pressed, enters]);
   const selecting = of.shapes.some((shape) => shape.select);
-  const telling = of.shapes.some((shape) => shape.told);
+  const telling = of.shapes.some((shape) => shape.tip_parts);
   const here = items[pointed >= 0 ? pointed : walked];
 
   /** The item at a place of the page, flat ones with some room around; -1 for none. @param {MouseEvent} event */
@@ -61,15 +61,15 @@ export function Picture({ of, over, pressed = -1, id, said, hint = "", pick }) {
 
   /** @param {KeyboardEvent} event */
   function keys(event) {
-    const arrow = (/** @type {[number, number]} */ way) => () => {
+    const arrow = (/** @type {[number, number]} */ direction) => () => {
       const first = (/** @type {number} */ best, /** @type {number} */ n) =>
         (items[n].y - items[best].y || items[n].x - items[best].x) < 0 ? n : best;
       const from = pointed >= 0 ? pointed : walked;
-      const next = from < 0 ? items.map((_, n) => n).reduce(first, 0) : nearest(items, from, way);
+      const next = from < 0 ? items.map((_, n) => n).reduce(first, 0) : nearest(items, from, direction);
       if (items[next]) go(next);
     };
     const take = () => choose(walked);
-    const arrows = Object.entries(ARROWS).map(([key, way]) => [key, arrow(way)]);
+    const arrows = Object.entries(ARROWS).map(([key, direction]) => [key, arrow(direction)]);
     keyed(event, { ...Object.fromEntries(arrows), Enter: take, " ": take });
   }
 

@@ -8,7 +8,7 @@ import { pieces, spaced } from "./words.js";
 /** @import { Bar as Stretch, Context, Inline, Piece, Query, Selects } from "./types.d.ts" */
 
 const THINGS = ["value", "line", "device", "moved", "letter"]; // what is lit wherever it stands
-const OFFERED = ["fix", "offer"];
+const OFFERED = ["fix", "preset"];
 const HATCHES = 4; // second cues of bars, by the axis's place in the mesh
 
 /** What a click on a thing of each kind does. @type {Record<string, (ctx: Context, id: string) => void>} */
@@ -46,7 +46,7 @@ export const nameOf = (sel) => sel && `${sel[0]}-${sel[1]}`;
 export function things(sel) {
   if (!sel) return {};
   const name = `${sel[0]} ${sel[1]}`;
-  return OFFERED.includes(sel[0]) ? { "data-offer": name } : THINGS.includes(sel[0]) ? { "data-thing": name } : {};
+  return OFFERED.includes(sel[0]) ? { "data-choice": name } : THINGS.includes(sel[0]) ? { "data-thing": name } : {};
 }
 
 /** @param {Context} ctx @param {Selects | undefined} sel */
@@ -110,12 +110,12 @@ function Place({ of: { t, v, tip } }) {
 export function Bar({ of }) {
   const ctx = useContextOf();
   const names = ctx.get("mesh").axes.map(({ name }) => name);
-  const told = of.map(({ tip }) => tip).filter(Boolean).join("; ");
+  const label = of.map(({ tip }) => tip).filter(Boolean).join("; ");
   const stretches = of.map(({ share, axes, role, tip }) => {
     const hatch = axes?.length === 1 ? `sv-hatch-${names.indexOf(axisName(axes[0])) % HATCHES}` : "";
     const look = axes?.length ? `sv-fillaxis ${axes.length > 1 ? "sv-many" : hatch}` : `sv-fill-${role || "work"}`;
     const style = { ...(axes?.length ? axisStyle(ctx, axes[0]) : {}), width: `${100 * share}%` };
     return ui`<i class=${look} style=${style} title=${tip} />`;
   });
-  return ui`<span class="sv-track" role=${told ? "img" : null} aria-label=${told || null}>${stretches}</span>`;
+  return ui`<span class="sv-track" role=${label ? "img" : null} aria-label=${label || null}>${stretches}</span>`;
 }

@@ -16,10 +16,10 @@ const EXAMPLE = "{devices=[2,4]<=[8]}  ·  #sdy.sharding<@mesh, [{\"data\"}, {}]
 
 export function Rosetta() {
   const ctx = useTraits("rosetta", "mesh", "status", "gone");
-  const told = useLast(ctx.get("rosetta"));
+  const content = useLast(ctx.get("rosetta"));
   const [own, showOwn] = useState(""); // the text that was read, where the value's own notations are shown all the same
   const [meanings, showMeanings] = useState(true);
-  const { document, read, name, label } = told;
+  const { document, read, name, label } = content;
   const other = document && read?.document && !read.same ? read.document : null;
   const ownShown = Boolean(read) && own === read?.text;
   const choose = (/** @type {string} */ id, /** @type {View} */ words, /** @type {boolean} */ toOwn) =>

@@ -15,7 +15,7 @@ const FEW = 14; // arrays that are shown from the start
 const MOST = 100; // rows that are shown at once: more are asked for, or looked for
 const FOLDED = 24; // leaves from which on a tree that is not the first argument's is closed at first
 
-const FOLLOWED = ["mesh", "selected", "kin", "dimensions", "twins", "asked", "status", "air", "sought"];
+const FOLLOWED = ["mesh", "selected", "array_groups", "dimensions", "twins", "asked", "status", "air", "sought"];
 
 const TWINS =
   "what is done to an array is done to its twins too: the same leaf of momentum, of other optimizer state and " +

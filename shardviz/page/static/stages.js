@@ -5,7 +5,7 @@ import { SearchField } from "./fields.js";
 import { LineFilter, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
 import { useLayoutEffect, useRef } from "./vendor/preact.js";
 
-/** @import { Query, Stages as Told } from "./types.d.ts" */
+/** @import { Query, Stages as Content } from "./types.d.ts" */
 
 /** @type {Record<string, string>} */
 const GROUPS = { jaxpr: "JAX", mlir: "StableHLO and Shardy", hlo: "XLA" };
@@ -13,17 +13,17 @@ const EDITORS = { stage: { widths: [9, 100, 14] } };
 
 export function Stages() {
   const ctx = useTraits("stages", "mesh", "gone");
-  const told = useLast(ctx.get("stages"));
+  const content = useLast(ctx.get("stages"));
   const box = useRef(/** @type {any} */ (null));
   useLayoutEffect(() => {
     box.current.closest(".sv-panel").scrollTop = 0;
-  }, [told.at]);
-  if (!told.document) return ui`<div ref=${box}><${Waiting} /></div>`;
-  return ui`<div ref=${box}><${Tools} of=${told} />
-      <${Documented} of=${told.document} editors=${EDITORS} /><${Pages} of=${told} /></div>`;
+  }, [content.at]);
+  if (!content.document) return ui`<div ref=${box}><${Waiting} /></div>`;
+  return ui`<div ref=${box}><${Tools} of=${content} />
+      <${Documented} of=${content.document} editors=${EDITORS} /><${Pages} of=${content} /></div>`;
 }
 
-/** @param {{ of: Told }} props */
+/** @param {{ of: Content }} props */
 function Tools({ of: { names, name, found } }) {
   const ctx = useContextOf();
   const query = ctx.get("query");
@@ -53,7 +53,7 @@ function Tools({ of: { names, name, found } }) {
         ${`${found.toLocaleString("en")} line${found === 1 ? "" : "s"}`}</span></div>`;
 }
 
-/** @param {{ of: Told }} props */
+/** @param {{ of: Content }} props */
 function Pages({ of: { at, found, most } }) {
   const ctx = useContextOf();
   const said = (/** @type {number} */ n) => n.toLocaleString("en");

@@ -8,8 +8,8 @@ const DEEPEST = 1e-6; // of the step
 
 export function Timeline() {
   const ctx = useTraits("timeline", "span", "mesh", "gone");
-  const told = useLast(ctx.get("timeline"));
-  if (!told.document) return ui`<${Waiting} />`;
+  const content = useLast(ctx.get("timeline"));
+  if (!content.document) return ui`<${Waiting} />`;
   const [from, to] = ctx.get("span");
 
   /** @param {number} middle @param {number} long shares of the step */
@@ -35,6 +35,6 @@ export function Timeline() {
   const acts = { "+": zoom(2), "=": zoom(2), "-": zoom(0.5), "<": move(-0.5), ">": move(0.5), Home: whole };
   const keys = (/** @type {KeyboardEvent} */ e) => e.ctrlKey || e.metaKey || e.altKey || keyed(e, acts);
   return ui`<div onkeydown=${keys}>
-      ${told.steps ? ui`<div class="sv-tools" role="toolbar" aria-label="zoom">${buttons}</div>` : null}
-      <${Documented} of=${told.document} /></div>`;
+      ${content.steps ? ui`<div class="sv-tools" role="toolbar" aria-label="zoom">${buttons}</div>` : null}
+      <${Documented} of=${content.document} /></div>`;
 }

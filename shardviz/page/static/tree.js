@@ -79,7 +79,7 @@ function layersFrom(nodes, from, to) {
 }
 
 /**
- * A row of one array, or of those at the same place of several layers: as most of them are cut.
+ * A row of one array, or of those at the same place of several layers: with the sharding of most of them.
  * @param {Arrays} arrays
  * @param {TreeNode} node
  * @param {number[]} places
@@ -88,8 +88,8 @@ function layersFrom(nodes, from, to) {
  * @returns {Item}
  */
 function leaf(arrays, node, places, depth, above) {
-  const ways = Object.values(Object.groupBy(places, (place) => JSON.stringify(arrays.dims(place))));
-  const most = ways.reduce((a = [], b = []) => (b.length > a.length ? b : a)) ?? [];
+  const kinds = Object.values(Object.groupBy(places, (place) => JSON.stringify(arrays.dims(place))));
+  const most = kinds.reduce((a = [], b = []) => (b.length > a.length ? b : a)) ?? [];
   const key = places.length > 1 ? node.own : node.path;
   const odd = places.length - most.length;
   const [shown] = most;
@@ -111,6 +111,6 @@ function isMeant(arrays, { path, shape, place = 0 }, words, filter) {
   if (!words.every((word) => path.toLowerCase().includes(word))) return false;
   if (filter === "replicated") return shape?.length !== 0 && !arrays.dims(place)?.some((axes) => axes.length);
   if (filter === "changed") return Boolean(arrays.kind(place).changed);
-  if (filter.startsWith("=")) return Boolean(arrays.kin?.dimensions?.[place]?.includes(filter.slice(1)));
+  if (filter.startsWith("=")) return Boolean(arrays.groups?.dimensions?.[place]?.includes(filter.slice(1)));
   return true;
 }

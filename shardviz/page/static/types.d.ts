@@ -4,7 +4,7 @@
 /** A mesh axis by its name, or a part of one: `[name, the size of what is before it, its own size]`. */
 export type Axis = string | [string, number, number];
 
-/** A spec: for each dimension the axes that cut it, the most major first. */
+/** A spec: for each dimension the axes that shard it, major first. */
 export type Dims = Axis[][];
 
 export interface MeshAxis {
@@ -26,7 +26,7 @@ export interface Mesh {
   ids: number[];
 }
 
-/** What an axis may do in a dimension: 1 cut it, `[words]` move there, or the reason why neither. */
+/** What an axis may do in a dimension: 1 shard it, `[words]` move there, or the reason why neither. */
 export type Choice = 1 | [string] | string;
 
 /** A row of a tree as it is sent: of a branch, whose fourth field says which layers it is like; or of an array. */
@@ -40,7 +40,7 @@ export interface Tree {
   leaves: number;
 }
 
-/** A way in which arrays are cut. */
+/** A sharding that several arrays share. */
 export interface Kind {
   /** null where no PartitionSpec says it. */
   dims: Dims | null;
@@ -61,37 +61,37 @@ export interface Kind {
   unused?: true;
 }
 
-/** How the arrays are cut: every way once, of each array which it is; and what each branch has. */
-export interface Cuts {
+/** The arrays' shardings: each distinct one once, the index for each array, and the bytes of each branch. */
+export interface Shardings {
   kinds: Kind[];
   at: number[];
   sums: string[];
 }
 
 /** Of each array the number of its group of twins, and the places of its dimensions among the logical ones. */
-export interface KinOf {
-  groups: number[];
+export interface GroupsOf {
+  twins: number[];
   /** Of each dimension of each array, the name of the logical dimension that it belongs to; empty for none. */
   dimensions?: string[][];
 }
 
-export interface Kin {
-  inputs: KinOf;
-  outputs: KinOf;
+export interface ArrayGroups {
+  inputs: GroupsOf;
+  outputs: GroupsOf;
 }
 
 /** A logical dimension. */
 export interface DimensionRow {
   name: string;
   size: string;
-  /** What cuts it in most arrays. */
+  /** The axes that shard it in most arrays. */
   axes: Axis[];
   said: string;
   arrays: string;
-  /** Each array that is cut otherwise, and how; the same in short, those that are cut alike together. */
+  /** Each array with another sharding; in short, grouped by sharding. */
   otherwise: string[];
   but: Inline;
-  /** Whether what is cut otherwise is more than a trifle. */
+  /** Whether these arrays are a relevant share of the bytes. */
   grave: boolean;
   choices: Choice[];
   several: string[];
@@ -100,7 +100,7 @@ export interface DimensionRow {
 export interface Dimensions {
   state: "" | "busy" | "found" | "failed";
   /** How far they are, in words; and whether a person is to ask for them. */
-  told: string;
+  message: string;
   asks: boolean;
   /** Whether they are looked for as soon as the page is there. */
   unasked: boolean;
@@ -140,7 +140,7 @@ export interface Item {
   closed: boolean;
   node: TreeNode;
   count: number;
-  /** Of arrays: the place of the one that stands for all, and how many are cut otherwise. */
+  /** Of arrays: the place of the one that stands for all, and how many have another sharding. */
   shown?: number;
   odd?: number;
   above?: string;
@@ -184,8 +184,8 @@ export interface EditError {
   dimension: number | null;
   /** What the change was to. */
   subject: string | null;
-  /** The ways on, which were tried. */
-  ways: { text: string; tip: string }[];
+  /** Alternatives, which were tried. */
+  alternatives: { text: string; tip: string }[];
 }
 
 export interface Failure {
@@ -386,7 +386,7 @@ export interface Pane {
 }
 
 /** What is always there. */
-export interface Told {
+export interface Content {
   document: Document;
 }
 
@@ -422,7 +422,7 @@ export type OrderKey = string | [one: string, other: string];
 export interface Machine extends Pane {
   picture?: Picture;
   /** The orders to choose from, a row of the document's table each: their keys, which is the present one, its text. */
-  orders?: Told & { keys: OrderKey[]; now: number; listed: string };
+  orders?: Content & { keys: OrderKey[]; now: number; listed: string };
 }
 
 /** One of a program's texts; `names` are name, title and language of each that there is. */
@@ -449,16 +449,16 @@ export interface Traits {
   mesh: Mesh;
   inputs: Tree;
   outputs: Tree;
-  cuts: Cuts;
-  out_cuts: Cuts;
-  kin: Kin;
+  shardings: Shardings;
+  out_shardings: Shardings;
+  array_groups: ArrayGroups;
   dimensions: Dimensions;
   /** What the page asks the kernel to find out. */
   wants: string;
   status: Status;
-  head: Told & { verdict: Document };
+  head: Content & { verdict: Document };
   /** A row a card, which selects it; the ids of the one that is open, and of the one that the others are compared with. */
-  cards: Told & {
+  cards: Content & {
     at: string;
     against: string;
     /** Where each plan that has a time lies on the scatter. */
@@ -467,7 +467,7 @@ export interface Traits {
     usable?: number | null;
   };
   /** The presets that were tried, while they are open; how far a search is, 0 to 1, and what it does. */
-  offers: Pane & { share: number | null; search: Document };
+  presets: Pane & { share: number | null; search: Document };
   /** What the step waits for, the dearest first. */
   most: Pane & { fixes: number; fix: string };
   /** By line that is open in the source, what it costs and what helps. */
@@ -478,7 +478,7 @@ export interface Traits {
   source: { files?: { title: string; lines: Line[] }[]; none?: Inline };
   /** By file the texts of its lines, which stay as they are while plans change. */
   texts: { files?: Inline[][] };
-  shards: Told & { name: string; large: Document | null };
+  shards: Content & { name: string; large: Document | null };
   targets: Machines;
   problems: Pane & { problems: number; notes: string; said: string };
   query: Query;
@@ -500,7 +500,7 @@ export interface Traits {
   rules: Pane & { fields?: RuleFields[] };
   costs: Pane;
   machine: Machine;
-  company: Pane & { device?: number; picture?: Picture };
+  device_groups: Pane & { device?: number; picture?: Picture };
   /** The steps as they would run; empty while nobody looks and while they are being walked. */
   /** The steps as they would run; `steps`: how many are drawn. */
   timeline: Pane & { steps?: number };
@@ -570,11 +570,11 @@ export interface Context {
   root: HTMLElement;
   /** Which of the explorers of its name it is on the page, from 1. */
   number: number;
-  /** Whether no kernel is behind the page any more; "gone" is told when that changes. */
+  /** Whether no kernel is behind the page any more; "gone" is emitted when that changes. */
   gone: boolean;
-  /** Whether a change of an argument is made to its twins too; "twins" is told when that changes. */
+  /** Whether a change of an argument is made to its twins too; "twins" is emitted when that changes. */
   twins: boolean;
-  /** When the oldest edit was made that waits for its answer; "asked" is told when one is made. */
+  /** When the oldest edit was made that waits for its answer; "asked" is emitted when one is made. */
   since: number;
   /** The edits that wait for their answers, in order; the same list as long as these are the same. */
   asked(): Sent[];
@@ -602,13 +602,13 @@ export interface Context {
   chooseTarget(): void;
   /** Shows a line of the source, `model.py:20`. */
   showLine(at: string): void;
-  /** Asks why a value is cut as it is (along one axis), or why a collective is there. */
+  /** Asks why a value is sharded as it is (along one axis), or why a collective exists. */
   askWhy(name: string, axis?: string): void;
   /** Shows what is selected beside the views. */
   openDrawer(): void;
   /** Goes to a step of the chain that is shown, `model:3`. */
   goStep(step: string): void;
-  /** The lines of a chain that is shown, and the one where it is now; "lit" is told when that changes. */
+  /** The lines of a chain that is shown, and the one where it is now; "lit" is emitted when that changes. */
   lit: { lines: string[]; now: string };
   /** The mesh axis that is dragged. */
   air: string;
@@ -620,7 +620,7 @@ export interface Context {
   sought: string;
   /** What came of the last thing that was saved. */
   kept: string;
-  /** The source that was told last, with its texts. */
+  /** The latest source, with its texts. */
   source: { files?: { title: string; lines: Line[] }[]; texts?: Inline[][] };
   /** Changes something of the page's own, and tells who follows it. */
   put<K extends "twins" | "lit" | "air" | "choosing" | "sought" | "printing" | "kept">(key: K, value: Context[K]): void;

@@ -12,7 +12,7 @@ import { pieces, plain } from "./words.js";
 /** @import { Block, Document, Row } from "./types.d.ts" */
 
 /** What stands in each cell of a chain's row; `view/why.py` has the same order. */
-const AT = { step: 0, words: 1, value: 2, cut: 3, rule: 4 };
+const AT = { step: 0, words: 1, value: 2, spec: 3, rule: 4 };
 
 /** @typedef {{ axis: string, rows: Row[] }} Chain */
 
@@ -133,7 +133,7 @@ function Scrubber({ chains, which, step, to }) {
     ui`<button class="sv-btn" data-testid=${id} aria-label=${label} disabled=${!rows[step + by]} onclick=${() =>
       to(which, step + by)}>${sign}</button>`;
   const value = (/** @type {Row} */ each) =>
-    ui`<${Pieces} of=${each.cells[AT.value]} />${" "}<${Pieces} of=${each.cells[AT.cut]} />`;
+    ui`<${Pieces} of=${each.cells[AT.value]} />${" "}<${Pieces} of=${each.cells[AT.spec]} />`;
   const keys = (/** @type {KeyboardEvent} */ e) => e.key !== "Escape" && e.key !== "Tab" && e.stopPropagation();
   const axes = chains.map(({ axis }, n) =>
     ui`<button class="sv-chip" style=${axisStyle(ctx, axis)} aria-pressed=${n === which} data-testid="why-axis-${axis}"
