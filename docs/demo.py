@@ -53,7 +53,7 @@ TABS = ("timeline", "memory", "collectives", "shards", "machine", "most", "probl
 TABS += ("rules", "code", "source")
 OF_SELECTION = ("shards", "constraints")
 """Traits that show the selected array, an argument."""
-OF_DECK = ("cards", "difference", "timeline", "offers", "most", "lines")
+OF_DECK = ("cards", "difference", "timeline", "presets", "most", "lines")
 """Traits that also depend on the other cards, which are those of the shortest way to a state."""
 _NUMBER = re.compile(r'\{"\$":\d+\}')
 NOT_RECORDED = "This tab is not in the recording."
@@ -158,7 +158,7 @@ def say(explorer: Explorer, **edit: Any) -> None:
 def follow(explorer: Explorer, path: tuple[Edit, ...]) -> None:
     """Have an explorer answer edits; a fix is tried before it is taken, presets before one is."""
     for edit in path:
-        before = {"take_fix": "try_fixes", "take_offer": "offer_presets"}.get(edit["op"])
+        before = {"take_fix": "try_fixes", "take_preset": "try_presets"}.get(edit["op"])
         if before:
             say(explorer, op=before)
         say(explorer, **edit)
@@ -176,9 +176,9 @@ def edits(now: Snapshot, dimensions: list[Any]) -> Iterator[tuple[Edit, Plan, st
         if other != target:
             yield {"op": "set_target", "target": other}, now.plan, other
     sizes = dict(zip(now.plan.mesh.names, now.plan.mesh.sizes, strict=True))
-    for other in now.offers.items:
+    for other in now.presets.items:
         if other.results is not None:
-            yield {"op": "take_offer", "offer": other.name}, other.plan, target
+            yield {"op": "take_preset", "preset": other.name}, other.plan, target
     for fix in now.tried_fixes.items:
         yield {"op": "take_fix", "action": fix.action}, fix.plan, target
     for card in now.deck.cards:
@@ -192,7 +192,7 @@ def edits(now: Snapshot, dimensions: list[Any]) -> Iterator[tuple[Edit, Plan, st
         more = [[*axes, name] for name, why in zip(sizes, row["choices"], strict=True) if not isinstance(why, str)]
         less = [[*axes[:n], *axes[n + 1 :]] for n in range(len(axes))] if len(axes) > 1 else []
         for wanted in (*more, *([[]] if axes else []), *less):
-            yield {"op": "cut_dimension", "name": row["name"], "axes": wanted}, now.plan, target
+            yield {"op": "shard_dimension", "name": row["name"], "axes": wanted}, now.plan, target
 
 
 class Recorder:
@@ -322,9 +322,9 @@ def shown(explorer: Explorer) -> dict[str, Any]:
         document = {**most["document"], "blocks": [*json_of(Document.of(none))["blocks"], *most["document"]["blocks"]]}
         said = f"{most['said'].partition(';')[0]}; what helps was not recorded here"
         values["most"] = {**most, "said": said, "document": document}
-    offers = explorer.offers
-    say(explorer, op="close_offers")
-    values["offers"] = [explorer.offers, offers]
+    presets = explorer.presets
+    say(explorer, op="close_presets")
+    values["presets"] = [explorer.presets, presets]
     restore(explorer, now)
     return values
 

@@ -153,8 +153,8 @@ def beside_the_best(rows: list[Promise]) -> Iterator[tuple[float, float, float]]
     by the partitioner's word, and of what the search found, than that of the quickest preset that fits; and of the
     first by the partitioner's word than of the first by Shardy's."""
     for chips, program in dict.fromkeys((row.chips, row.program) for row in rows):
-        presets = [row for row in rows if (row.chips, row.program) == (chips, program)]
-        presets, searched = ([row for row in presets if (row.name == FOUND) == is_one] for is_one in (False, True))
+        here = [row for row in rows if (row.chips, row.program) == (chips, program)]
+        presets, searched = ([row for row in here if (row.name == FOUND) == is_one] for is_one in (False, True))
         likely = [[row for row in presets if fits(row.memory[n], MACHINES[chips][0]).fits] or presets for n in range(3)]
         first, second = (min(likely[n], key=lambda row: row.seconds[level]) for n, level in enumerate(ASKED[:2]))
         took = lambda row: row.seconds["compiled"]  # noqa: E731

@@ -42,7 +42,7 @@ function recorded({ pool, states, ofSelection, words }, say) {
   function get(key) {
     const state = traits(at);
     if (key in own) return own[key];
-    if (key === "offers") return value(deep(state.offers)[Number(offered)]);
+    if (key === "presets") return value(deep(state.presets)[Number(offered)]);
     if (key === "lines") {
       return Object.fromEntries(
         own.opened.map((/** @type {string} */ line) => [line, value(deep(state.lines)[line])]).filter((
@@ -56,7 +56,7 @@ function recorded({ pool, states, ofSelection, words }, say) {
 
   /** Tells what the answer to an edit is, or why there is none. @param {number} [seq] @param {string} [kind] */
   function answer(seq = own.status?.seq ?? 0, kind = "") {
-    const error = kind ? { place: "recording", subject: null, dimension: null, message: words[kind], ways: [] } : null;
+    const error = kind ? { place: "recording", subject: null, dimension: null, message: words[kind], alternatives: [] } : null;
     own.status = { ...value(traits(at).status), seq, undo: past.length, redo: ahead.length, error };
     say(kind ? "Not recorded." : `State ${at + 1} of ${states.length}, level ${own.status.level}.`);
     fire("change:status");
@@ -68,7 +68,7 @@ function recorded({ pool, states, ofSelection, words }, say) {
     [at, offered] = [to, false];
     const same = (/** @type {string} */ key) => JSON.stringify(before[key]) === JSON.stringify(now[key]);
     for (const key of Object.keys(now).filter((each) => !same(each) && !(each in own))) fire(`change:${key}`);
-    fire("change:offers");
+    fire("change:presets");
     for (const key of same("bySelection") ? [] : ofSelection) fire(`change:${key}`);
   }
 
@@ -79,8 +79,8 @@ function recorded({ pool, states, ofSelection, words }, say) {
     dismiss: () => {},
     stop: () => {},
     close_why: () => {},
-    offer_presets: () => void (offered = true, fire("change:offers")),
-    close_offers: () => void (offered = false, fire("change:offers")),
+    try_presets: () => void (offered = true, fire("change:presets")),
+    close_presets: () => void (offered = false, fire("change:presets")),
   };
 
   /** @param {any} edit @param {number} seq */

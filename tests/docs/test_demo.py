@@ -55,12 +55,12 @@ def compared(demo, recorder, states):
             demo.follow(explorer, state.path)
             if state.now.tried_fixes.of == state.now.plan:
                 demo.say(explorer, op="try_fixes")
-            demo.say(explorer, op="offer_presets")
+            demo.say(explorer, op="try_presets")
             explorer.state.put(changed=frozenset())
             live, record = demo.as_json(demo.shown(explorer)), value_of(recorder.pool.values, state.shown)
             for each in (live, record):
-                each["offers"] = sorted(
-                    str(row.get("sel")) for row in each["offers"][1]["document"]["blocks"][0]["rows"]
+                each["presets"] = sorted(
+                    str(row.get("sel")) for row in each["presets"][1]["document"]["blocks"][0]["rows"]
                 )
             if names := sorted(name for name in live.keys() | record.keys() if live.get(name) != record.get(name)):
                 differ[number] = names
@@ -80,7 +80,7 @@ def test_an_edit_leads_to_the_state_of_its_plan(demo, few):
     """Whatever the way there, the live engine's plan after an edit is the plan of the state that the page goes to."""
     explorer = few.explorer
     edges = [(state, edit, to) for state in few.states for edit, to in state.edits.items()]
-    assert {demo.json.loads(edit)["op"] for _, edit, _ in edges} >= {"cut_dimension", "take_offer", "set_target"}
+    assert {demo.json.loads(edit)["op"] for _, edit, _ in edges} >= {"shard_dimension", "take_preset", "set_target"}
     for state, edit, to in edges[:: max(1, len(edges) // 8)]:
         demo.restore(explorer, state.now)
         demo.say(explorer, **demo.json.loads(edit))
@@ -121,7 +121,7 @@ def test_it_is_played_from_the_disk(demo, few, browser, tmp_path: Path, scheme):
     at("shardviz").wait_for()
     assert ("sv-dark" in at("shardviz").get_attribute("class")) == (scheme == "dark")
     edits = few.states[0].edits
-    drag = next(demo.json.loads(key) for key in edits if '"cut_dimension"' in key)
+    drag = next(demo.json.loads(key) for key in edits if '"shard_dimension"' in key)
     drop(page, drag["axes"][-1], drag["name"])
     to = edits[demo.key_of(drag)]
     page.get_by_text(f"State {to + 1} of {FEW}").wait_for()
@@ -129,9 +129,9 @@ def test_it_is_played_from_the_disk(demo, few, browser, tmp_path: Path, scheme):
     assert "partitioned" in at("level").inner_text() and "recorded" in at("level").inner_text()
     at("undo").click()
     at("presets").click()
-    offer = next(demo.json.loads(key)["offer"] for key in edits if '"take_offer"' in key)
-    at(f"take-{offer}").click()
-    page.get_by_text(f"State {edits[demo.key_of({'op': 'take_offer', 'offer': offer})] + 1} of {FEW}").wait_for()
+    preset = next(demo.json.loads(key)["preset"] for key in edits if '"take_preset"' in key)
+    at(f"take-{preset}").click()
+    page.get_by_text(f"State {edits[demo.key_of({'op': 'take_preset', 'preset': preset})] + 1} of {FEW}").wait_for()
     for tab in ("timeline", "memory", "collectives", "shards", "machine"):
         at(f"tab-{tab}").click()
         assert len(at(f"panel-{tab}").inner_text()) > 100
