@@ -280,10 +280,12 @@ def _executable(ahead: Ahead, closed: Any) -> Any:
             return ahead.out_shardings()
 
         def memory_analysis(self) -> Any:
-            return ahead.memory_analysis()
+            with past_handler():
+                return ahead.memory_analysis()
 
         def cost_analysis(self) -> Any:
-            return ahead.cost_analysis()
+            with past_handler():
+                return ahead.cost_analysis()
 
         def as_text(self) -> str:
             raise NotImplementedError("a dry run compiles nothing")
