@@ -58,11 +58,12 @@ class Program(Derivable):
         ('x', (512, 1024))
     """
 
-    def __init__(self, call: Call, mesh: Any = None):
+    def __init__(self, call: Call, mesh: Any = None, *, like: Program | None = None):
         self.name = call.name
         self._call = call
         self._mesh = mesh
-        self._lowerings = Lowerings(call, None if mesh is None else DeviceMesh.of(mesh))
+        lowerings = None if like is None else like._lowerings
+        self._lowerings = Lowerings(call, None if mesh is None else DeviceMesh.of(mesh), lowerings)
         self._propagated: tuple[Plan, LowerFor, Report] | None = None
         self._flops: Mapping[str, float] = {}
         self._asked: tuple[Plan, Questions] | None = None
@@ -395,8 +396,9 @@ class Program(Derivable):
         bound = self.bind(plan)
         resolved = resolve_target(target, bound.mesh)
         simulated = resolved.topology is None and level == "partitioned"
-        lowered = self._lowerings.lower(plan, resolved.lowered_for, anywhere=simulated)
-        propagate = functools.partial(self._propagate, plan, target=resolved.lowered_for)
+        lower_for = CPU if simulated else resolved.lowered_for  # simulated devices are CPUs
+        lowered = self._lowerings.lower(plan, lower_for, anywhere=simulated)
+        propagate = functools.partial(self._propagate, plan, target=lower_for)
         return CompileReading(self._call, bound, lowered, resolved, propagate, self._flops)
 
     def texts(self, plan: Plan) -> dict[str, str]:

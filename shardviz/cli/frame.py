@@ -127,9 +127,12 @@ _OUTPUT = (
 )
 
 
-def verb(name: str, module: str, *options: Callable[[Any], Any], help: str, examples: str) -> None:
+def verb(
+    name: str, module: str, *options: Callable[[Any], Any], help: str, examples: str, after: str = "[OPTIONS]"
+) -> None:
     """Makes a verb that takes click's `options`, in the help's order. The function of its name in a module of this
-    package is given them by name, and returns an `Answer`; `examples` are command lines."""
+    package is given them by name, and returns an `Answer`; `examples` are command lines, `after` is how the usage goes
+    on."""
 
     def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
         context = click.get_current_context()
@@ -162,7 +165,7 @@ def verb(name: str, module: str, *options: Callable[[Any], Any], help: str, exam
     for option in reversed((*options, *_OUTPUT)):
         run = option(run)
     lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
-    cli.command(name, help=help, epilog=f"\b\nExamples:\n{lines}")(run)
+    cli.command(name, help=help, epilog=f"\b\nExamples:\n{lines}", options_metavar=after)(run)
 
 
 @contextlib.contextmanager

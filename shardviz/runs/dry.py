@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import signal
 import sys
 import threading
 import weakref
@@ -44,6 +45,10 @@ LARGEST_FETCH = 1 << 30
 
 MOST_CALLS = 1000
 """Calls of one program, each with the same weights, after which a run that may end ends."""
+
+
+_ENDS = getattr(signal, "SIGUSR1", None)
+"""The signal that wakes the main thread, which may wait for another one."""
 
 
 class RunEnds(BaseException):
@@ -93,7 +98,7 @@ def dry_run(
         processes.start()  # in which Shardy runs first
     try:
         patches = recorder.rules.patches | orbax_patches(recorder.note, recorder.restored)
-        with _jax.intercepted(recorder), _posing(machine), patched_imports(patches):
+        with _jax.intercepted(recorder), _posing(machine), patched_imports(patches), _ended_from_threads(recorder):
             yield run
         recorder.ended = "the script ended"
     except RunEnds:
@@ -109,6 +114,27 @@ def dry_run(
         raise
     finally:
         run.recorded, run.steps = recorder.record(), tuple(step.finished() for step in recorder.steps)
+
+
+@contextlib.contextmanager
+def _ended_from_threads(recorder: _Recorder) -> Iterator[None]:
+    """Under it, on the main thread, `_ENDS` ends the script; it is sent where another thread's loop is steady."""
+    if _ENDS is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: Any) -> None:
+        raise RunEnds
+
+    before = signal.signal(_ENDS, end)
+    try:
+        yield
+    finally:
+        try:
+            with recorder._lock:  # no thread is about to send it
+                recorder._thread = None
+        finally:
+            signal.signal(_ENDS, before)
 
 
 def _devices(machine: Machine | None) -> int:
@@ -170,6 +196,7 @@ class _Recorder:
         self.steps: list[_Step] = []
         self.ended = ""
         self._by_key: dict[Any, _Step] = {}
+        self._traced: dict[Any, RunStep] = {}
         self._calls: list[RunCall] = []
         self._transfers: Counter[tuple[str, Frame | None, str, str]] = Counter()
         self._moved: Counter[tuple[str, Frame | None, str, str]] = Counter()
@@ -177,6 +204,7 @@ class _Recorder:
         self.rules = RulesSeen(_line)
         self._newest = 0
         self._lock = threading.RLock()
+        self._thread: threading.Thread | None = threading.current_thread()  # which is waited for
 
     @property
     def platforms(self) -> tuple[str, ...] | None:
@@ -288,7 +316,8 @@ class _Recorder:
             options=tuple((str(k), str(v)) for k, v in program.params["compiler_options_kvs"]),
             ahead=ahead,
         )
-        machine = self.machine
+        machine, params = self.machine, program.params
+        traced = id(program.closed), program.in_tree, params["donated_invars"], params["keep_unused"], mesh
         step = RunStep(
             record,
             call,
@@ -296,7 +325,9 @@ class _Recorder:
             machine if machine is not None and machine.size == mesh.size else None,
             "" if machine is None or machine.size != span else machine.text,
             refused,
+            self._traced.get(traced),
         )
+        self._traced.setdefault(traced, step)
         placed = [s for s in deciding_shardings(program) if span == 1]
         shardings = self._result_shardings(program, step, on, placed)
         named = enumerate(zip(out_names, program.closed.out_avals, shardings, strict=True))
@@ -327,8 +358,8 @@ class _Recorder:
         return results
 
     def _called(self, step: _Step, program: Dispatched) -> list[Any]:
-        if self._is_steady(step, program) and threading.current_thread() is threading.main_thread():
-            raise RunEnds
+        if self._is_steady(step, program):
+            self._end()
         step.at.append(len(self._calls))
         arguments = sum(a.bytes_per_device for a in step.step.recorded.arguments)
         self._calls.append(RunCall(program=step.number, live_bytes=_live_bytes(), argument_bytes=arguments))
@@ -338,6 +369,15 @@ class _Recorder:
             argument.delete()
         step.took, step.gave = _references(program.args), _references(results)
         return results
+
+    def _end(self) -> None:
+        """End the run, if a call on this thread can: on another than the main one, that is told."""
+        main = threading.main_thread()
+        if threading.current_thread() is self._thread:
+            raise RunEnds
+        if self._thread is main and _ENDS is not None:
+            signal.pthread_kill(main.ident or 0, _ENDS)
+            raise SystemExit  # ends this thread, and prints nothing
 
     def _is_steady(self, step: _Step, program: Dispatched) -> bool:
         """Whether a call of a program is a further step of a loop that brought nothing new lately. A step takes results

@@ -32,6 +32,7 @@ class RunStep:
         machine: the run's machine, where the mesh has all of it.
         target: the run's machine in words, where the program is on all of it; else empty.
         refused: why Shardy could not say how its results are sharded, or why there is no call.
+        like: the same function, called with other shardings before.
     """
 
     recorded: RunProgram
@@ -40,6 +41,7 @@ class RunStep:
     machine: Machine | None
     target: str = ""
     refused: str = ""
+    like: RunStep | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -85,7 +87,7 @@ class RunStep:
         if self.call is None:
             return None, None, self.refused
         try:
-            program = Program(self.call, self.mesh)
+            program = Program(self.call, self.mesh, like=None if self.like is None else self.like.program)
             return program, program.plan(), ""
         except ShardvizError as error:
             return None, None, str(error)

@@ -60,6 +60,33 @@ def test_a_loop_ends_by_itself_when_it_is_steady(tmp_path):
     assert "arguments ['--help', '--steps']" in err  # the script's own
 
 
+THREADED = (
+    TRAIN.split("w = put(")[0]
+    + """
+import threading
+def loop():
+    w = put((1024, 1024), None, "model")
+    while True:
+        w = step(w, put((64, 1024), "data"))
+thread = threading.Thread(target=loop)
+thread.start()
+thread.join()
+"""
+)
+
+
+@pytest.mark.parametrize("script", [THREADED, THREADED.replace("thread.join()", "")])
+def test_a_steady_loop_in_another_thread_is_ended(script, tmp_path):
+    code, run, err = ran(tmp_path, script)
+    assert (code, run["ended"], "Traceback" in err) == (0, "steady", False)
+    assert [p["calls"] for p in run["programs"] if p["name"] == "step"] == [3]
+
+
+def test_the_help_says_where_the_script_stands(capsys):
+    assert main(["run", "--help"]) == 0
+    assert "run [OPTIONS] -- COMMAND\n" in capsys.readouterr().out
+
+
 def test_layers_that_are_made_one_by_one_are_no_loop_of_steps(tmp_path):
     made = 'w = sum(2 * put((1024, 1024), None, "model") for _ in range(8))'
     script = TRAIN.replace('w = put((1024, 1024), None, "model")', made)
