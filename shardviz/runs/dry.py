@@ -158,12 +158,13 @@ def _posing(machine: Machine | None) -> contextlib.AbstractContextManager[None]:
     if machine is None:
         return contextlib.nullcontext()
     chip, coords, slices = machine.chip, machine.coords().tolist(), machine.slices().tolist()
+    at = dict(zip(machine.ids().tolist(), range(machine.size), strict=True))  # JAX's id → place in the machine's list
     attributes: dict[str, Any] = {"device_kind": lambda _: chip.device_kind}
     if chip.kind == "tpu":
         attributes |= {
-            "coords": lambda device: coords[device][:3],
-            "core_on_chip": lambda device: coords[device][3],
-            "slice_index": lambda device: slices[device],
+            "coords": lambda device: coords[at.get(device, device)][:3],
+            "core_on_chip": lambda device: coords[at.get(device, device)][3],
+            "slice_index": lambda device: slices[at.get(device, device)],
         }
     return _jax.posing(chip.kind, attributes, chip.hbm_usable_bytes or chip.hbm_bytes)
 

@@ -185,6 +185,8 @@ out["specs"] = [[str(r.spec) for r in each.recorded.results] for each in run]
 out["recorded"] = count()
 out["seconds"] = [p.seconds is not None for p in run.programs]
 out["asked"] = count()
+with sv.dry_run("tpu v5p:4x2x1"):
+    out["coords"] = [list(device.coords) for device in jax.devices()]
 print(json.dumps(out))
 """
 
@@ -216,6 +218,11 @@ def test_what_a_call_takes_is_estimated_when_it_is_asked(on_8):
     assert on_8["recorded"] == on_8["second"]
     assert on_8["seconds"] == [True] * 4
     assert on_8["asked"]["sketch"] == 4
+
+
+def test_a_device_is_where_the_one_with_its_id_is(on_8):
+    """JAX counts a TPU slice's devices x first, though a host has a square of them."""
+    assert on_8["coords"] == [[number % 4, number // 4, 0] for number in range(8)]
 
 
 def test_a_tpus_program_is_lowered_for_it_where_no_compiler_is(monkeypatch):
