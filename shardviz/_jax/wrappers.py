@@ -116,7 +116,10 @@ def pmapped_name(fn: Any) -> str | None:
     inner = inspect.unwrap(fn)
     if getattr(getattr(inner, "__code__", None), "co_qualname", "") != "_cached_shard_map.<locals>._fun":
         return None
-    return getattr(plain_function(_cells(inner)["fun"].f), "__name__", None)
+    fn = plain_function(_cells(inner)["fun"].f)
+    while isinstance(fn, functools.partial):
+        fn = plain_function(fn.func)
+    return getattr(fn, "__name__", None)
 
 
 def _cells(fn: Any) -> dict[str, Any]:

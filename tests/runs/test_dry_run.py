@@ -145,7 +145,7 @@ def test_settings_that_would_change_the_devices_are_left_out_and_noted():
 
 
 ON_8 = """
-import json, threading
+import functools, json
 import jax, jax.numpy as jnp, numpy as np
 import shardviz as sv
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -161,9 +161,8 @@ def counted(owner, name):
     setattr(owner, name, lambda *a, **k: calls[name].append(a) or theirs(*a, **k))
 counted(lowerings, "lower"), counted(runs, "sketch"), counted(runs, "result_specs")
 count = lambda: {name: len(each) for name, each in calls.items()}
-@jax.pmap
-def update(x):
-    return 2 * x
+def update(factor, x):
+    return factor * x
 @jax.jit
 def init():
     return jax.lax.with_sharding_constraint(jnp.ones((64, 64)), NamedSharding(mesh, P("data"))), jnp.zeros((64, 64))
@@ -173,7 +172,7 @@ def step(w, m):
 put = lambda *spec: jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, P(*spec)))
 out = {}
 with sv.dry_run("tpu v5e:2x4") as run:
-    update(np.ones((8, 4), np.float32))
+    jax.pmap(functools.partial(update, 2))(np.ones((8, 4), np.float32))
     init()
     out["settled"] = count()
     w, m = step(put("data"), put())
