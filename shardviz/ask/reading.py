@@ -14,6 +14,7 @@ from shardviz import compiler, diagnose, processes
 from shardviz.ask import rows
 from shardviz.ask.limited import LONGEST, limited
 from shardviz.ask.targeting import CompileTarget
+from shardviz.caching import collection_paused
 from shardviz.costs.step_cost import timed
 from shardviz.judge.report import Report
 from shardviz.propagate.lower import Lowered
@@ -46,7 +47,7 @@ class CompileReading:
     def report(self, milestone: str, texts: dict[str, str], job: processes.Job) -> Report:
         """The report of a milestone, from its texts."""
         read = self._partitioned if milestone == "partitioned" else self._compiled
-        with limited(LONGEST, f"reading what the compiler made of {self.call.name}"):
+        with limited(LONGEST, f"reading what the compiler made of {self.call.name}"), collection_paused():
             self.reached[milestone] = timed(read(texts, job))
         return self.reached[milestone]
 
@@ -83,7 +84,7 @@ class CompileReading:
             versions=rows.versions(),
             residuals=predicted.residuals,
             products=predicted.products,
-            schedule=compiler.schedule_of(after, self.kernels, donated=donated_bytes(arguments)),
+            schedule=compiler.schedule_of(after, self.kernels, None, donated_bytes(arguments), phases),
         )
         named_collectives = compiler.with_shardys(report.collectives, predicted.collectives, self._names)
         report = replace(
@@ -99,12 +100,20 @@ class CompileReading:
         before, after = self.modules
         assert first.cost is not None
         optimized = compiler.parse(texts["optimized"])
+        phases = compiler.Phases(optimized)
         buffers = compiler.Buffers(texts["buffers"], texts.get("live_ranges", ""), target)
         memory = self._memory(texts, buffers, optimized)
         collectives = compiler.target_collectives(
-            optimized, first.mesh, first.collectives, after, before, arguments=self._names, slices=self.resolved.slices
+            optimized,
+            first.mesh,
+            first.collectives,
+            after,
+            before,
+            arguments=self._names,
+            phases=phases,
+            slices=self.resolved.slices,
         )
-        cost = compiler.with_bytes(first.cost, compiler.count_bytes(optimized))
+        cost = compiler.with_bytes(first.cost, compiler.count_bytes(optimized, phases))
         return replace(
             first,
             level="compiled",
@@ -114,7 +123,7 @@ class CompileReading:
             diagnostics=diagnose.does_not_fit(memory, target) + first.diagnostics,
             source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
             stages={**first.stages, "optimized": texts["optimized"]},
-            schedule=compiler.schedule_of(optimized, self.kernels, buffers),
+            schedule=compiler.schedule_of(optimized, self.kernels, buffers, phases=phases),
             scheduled=compiler.is_scheduled(optimized),
             timings={**first.timings, "compile": waited},
         )

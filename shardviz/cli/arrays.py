@@ -1,27 +1,20 @@
-"""The verbs about arrays: `show`, a shard map; `reshard`, what a change of their shardings sends."""
+"""The verbs about arrays: `show`, a shard map; `reshard`, what a change of their shardings, or their mesh, sends."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
-
-import numpy as np
 
 from shardviz.cli.frame import Answer
 from shardviz.cli.naming import array_like, array_of, is_name, value_of
-from shardviz.cli.schemas import Device, ReshardData, ReshardedArray, ReshardStep, ShowData
+from shardviz.cli.schemas import Device, ShowData
 from shardviz.cli.steps import importable, project
-from shardviz.costs.collective import with_seconds
-from shardviz.costs.placement import Placement
+from shardviz.compiler.shapes import numpy_name
 from shardviz.errors import ShardvizError
-from shardviz.layouts import itemsize, layout
-from shardviz.notation.spec import axis_text
-from shardviz.records import Collective
-from shardviz.records.amounts import format_bytes, format_seconds, plural
-from shardviz.view.document import Document, nbytes, right, section, table, words, wrapped
-from shardviz.view.show import ShownChange
+from shardviz.records.limits import amount_of
+from shardviz.runs import reshard as reshard_tree
 from shardviz.view.show import show as shard_map
 from shardviz.view.subjects import document
 
@@ -34,7 +27,7 @@ def show(array: str, spec: str, mesh: str) -> Answer:
     data = ShowData(
         shape=list(shape),
         dtype=dtype,
-        spec=_spec(at.spec) or "",
+        spec="" if at.spec is None else str(at.spec.canonical()),
         mesh=dict(at.mesh.shape),
         shard_shape=list(at.shard_shape),
         bytes_per_device=at.bytes_per_device(dtype),
@@ -43,141 +36,44 @@ def show(array: str, spec: str, mesh: str) -> Answer:
     return Answer(shown, record=data)
 
 
-def reshard(array: str, before: str, after: str, mesh: str, target: str | None) -> Answer:
-    if target is not None:
-        Placement.of(mesh, target)  # which refuses a machine of another size
-    changes = list(_changes(array, before, after, mesh))
-    arrays = [_resharded(change, mesh, target) for change in changes]
-    sizes = [change.moves.bytes(change.before.dtype) for change in changes]
-    most = {verb: float(np.sum([size[verb] for size in sizes], axis=0).max()) for verb in ("keep", "receive", "drop")}
-    data = ReshardData(
-        mesh=dict(changes[0].before.layout.mesh.shape),
-        target=target or "",
-        arrays=arrays,
-        kept_bytes=most["keep"],
-        received_bytes=most["receive"],
-        dropped_bytes=most["drop"],
-        seconds=_total(each.seconds for each in arrays),
-    )
-    whole = _one_document(changes[0], data) if array_like(array) else _tree_document(array, changes, data)
-    return Answer(whole, record=data)
-
-
-def _changes(array: str, before: str, after: str, mesh: str) -> Iterator[Any]:
-    """Each array before and after, with its name in the tree."""
-    if array_like(array):
-        dtype, shape = array_of(array)
-        yield shard_map(shape, before, mesh, after=after, dtype=dtype)
-        return
-    importable(project())
-    tree = value_of("ARRAY", array)
-    sides = []
-    for option, text in (("BEFORE", before), ("AFTER", after)):
-        specs = value_of(option, text) if is_name(text) else text
-        try:
-            shown: Any = shard_map(tree, specs, mesh)
-        except ShardvizError as error:
-            raise ShardvizError(f"ARRAY {array!r}, {option} {text!r}: {error}") from error
-        sides.append(getattr(shown, "leaves", (shown,)))
-    for one, other in zip(*sides, strict=True):
-        yield ShownChange(one, other)
-
-
-def _resharded(change: Any, mesh: str, target: str | None) -> ReshardedArray:
-    at, dtype, way = change.before.layout, change.before.dtype, change.moves
-    times = [_seconds(step, at.shape, dtype, mesh, target) for step in way.steps]
-    return ReshardedArray(
-        name=change.before.title,
-        shape=list(at.shape),
-        dtype=str(dtype),
-        before=_spec(at.spec),
-        after=_spec(change.after.layout.spec),
-        received_bytes=float(way.bytes(dtype)["receive"].max()),
-        steps=[
-            ReshardStep(
-                kind=step.kind,
-                axes=None if step.axes is None else [axis_text(axis) for axis in step.axes],
-                after=_spec(step.after),
-                received_bytes=step.elements * itemsize(dtype),
-                seconds=seconds,
-                formula=formula,
-            )
-            for step, (seconds, formula) in zip(way.steps, times, strict=True)
-        ],
-        seconds=None if target is None else _total(seconds for seconds, _ in times),
-    )
-
-
-def _total(seconds: Iterable[float | None]) -> float | None:
-    """All together; None where one is not known."""
-    every = list(seconds)
-    return None if None in every else math.fsum(second for second in every if second is not None)
-
-
-def _one_document(change: Any, data: ReshardData) -> Document:
-    """The shard maps before and after, what moves, and how long each step takes."""
-    whole = document(change)
-    if not data.target:
-        return whole
-    timed = table(
-        data.arrays[0].steps,
-        ("step", lambda step: step.kind),
-        ("over", lambda step: ", ".join(step.axes or ())),
-        ("time", lambda step: format_seconds(step.seconds)),
-        (wrapped("how"), lambda step: step.formula),
-    )
-    on_target = section(f"on {data.target}", timed, lead=f"{format_seconds(data.seconds)} in all")
-    return replace(whole, blocks=(*whole.blocks, on_target))
-
-
-def _tree_document(name: str, changes: Sequence[Any], data: ReshardData) -> Document:
-    """Every array that changes, what it needs and what a device receives; the largest first."""
-
-    def step_words(step: ReshardStep) -> str:
-        return f"{step.kind} over {', '.join(step.axes)}" if step.axes else step.kind
-
-    moving = [each for each in data.arrays if each.steps or each.before != each.after or each.received_bytes]
-    total = f", {format_seconds(data.seconds)} on {data.target}" if data.target else ""
-    amounts = [format_bytes(amount) for amount in (data.kept_bytes, data.received_bytes, data.dropped_bytes)]
-    rows = table(
-        sorted(moving, key=lambda each: -each.received_bytes),
-        ("array", lambda each: each.name or name),
-        (wrapped("before → after"), lambda each: f"{each.before or 'no spec'} → {each.after or 'no spec'}"),
-        (wrapped("steps"), lambda each: ", ".join(map(step_words, each.steps))),
-        (right("received"), lambda each: nbytes(each.received_bytes)),
-        (right("time"), lambda each: format_seconds(each.seconds)) if data.target else None,
-    )
-    return Document(
-        title=words(f"resharding of {name}: {len(moving)} of {plural(len(changes), 'array')}{total}", strong=True),
-        lead=(words("a device keeps {}, receives {}, drops {}, at most".format(*amounts)),),
-        blocks=(rows,) if moving else (),
-        mesh=changes[0].before.layout.mesh,
-    )
-
-
-def _spec(spec: Any) -> str | None:
-    return None if spec is None else str(spec.canonical())
-
-
-def _seconds(step: Any, shape: tuple[int, ...], dtype: Any, mesh: str, target: str | None) -> tuple[float | None, str]:
-    """The time of a step of a resharding, and its formula; None where that is not known."""
-    if target is None:
-        return None, ""
-    if step.kind == "slice":
-        return 0.0, "each device takes a part of what it holds"
-    if step.before is None or step.after is None or step.edges:
-        return None, "not known for what no spec says"
-    held = [layout(shape, spec, mesh) for spec in (step.before, step.after)]
-    before, after = (each.bytes_per_device(dtype) for each in held)
-    place = Placement.of(mesh, target)
-    collective = Collective(
-        kind=step.kind,
-        axes=step.axes,
-        dtype=dtype,
-        shape=held[1].shard_shape,
-        operand_bytes=before,
-        result_bytes=after,
-        count=1,
-    )
-    timed = with_seconds(collective, place, place.machine)
-    return timed.seconds, timed.formula or ""
+def reshard(
+    array: str,
+    before: str,
+    after: str,
+    mesh: Sequence[str],
+    target: Sequence[str],
+    apart: bool,
+    dtype: str | None,
+    limit: str | None,
+    code: bool,
+) -> Answer:
+    for option, given in (("--mesh", mesh), ("--target", target)):
+        if len(given) > 2:
+            raise ShardvizError(f"{option}: {len(given)} values; give one, or one before and one after the resharding")
+    if alone := array_like(array):
+        element, shape = array_of(array)
+        tree: Any = SimpleNamespace(shape=shape, dtype=numpy_name(element))
+    else:
+        importable(project())
+        tree = value_of("ARRAY", array)
+    sides = [value_of(o, t) if is_name(t) else t for o, t in (("BEFORE", before), ("AFTER", after))]
+    try:
+        moved = reshard_tree(
+            tree,
+            *sides,
+            mesh=mesh[0],
+            to_mesh=mesh[-1],
+            target=target[0] if target else None,
+            to_target=target[1] if len(target) > 1 else None,
+            apart=apart,
+            dtype=dtype,
+            limit=None if limit is None else amount_of(limit, "B", "--limit"),
+        )
+    except ShardvizError as error:
+        raise type(error)(f"ARRAY {array!r}, BEFORE {before!r}, AFTER {after!r}: {error}") from error
+    if code:
+        return Answer(moved.code(), record=moved, whole=moved)
+    if not alone or len(mesh) > 1 or apart:
+        return Answer(moved)
+    maps = document(shard_map(tree.shape, before, mesh[0], after=after, dtype=tree.dtype))
+    return Answer(replace(maps, blocks=(*maps.blocks, *document(moved).blocks)), record=moved)

@@ -200,7 +200,7 @@ class StepCheck:
             before_that = f"{format_bytes(was)} before" if was else "none before"
             amount = f"{format_bytes(moved)} of it on each device in a step, {before_that}"
             head = f"{name} is {kind} over {axes_words(most.axes)}: {amount}"
-            where = f"{most.source.short}  {most.source.text_in(self.report.source)}" if most.source else ""
+            where = f"{most.lines_text}  {most.source.text_in(self.report.source)}" if most.source else ""
             yield Failure(
                 rule=f"gathered:{name}", text=f"{head}\n{where}".rstrip(), line=most.source.short if most.source else ""
             )

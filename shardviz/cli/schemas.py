@@ -17,6 +17,7 @@ from shardviz.costs.timeline import Timeline
 from shardviz.judge.runs import ProgramChange
 from shardviz.records import Finding
 from shardviz.records.report import SCHEMA_VERSION, ReportRecord
+from shardviz.records.resharding import Resharding
 from shardviz.records.runs import RUN_VERSION, RunRecord
 from shardviz.records.why import CollectiveWhy, Why
 
@@ -170,11 +171,11 @@ class FixesData(msgspec.Struct, kw_only=True):
     finished: bool
 
 
-def _why(kind: type) -> type:
-    """`shardviz why --json`: what a record of `shardviz.records.why` is as plain data."""
+def _record(kind: type, key: str = "shardviz_why") -> type:
+    """A record of `shardviz.records` as plain data, with the version that its `to_json` writes under `key`."""
     names = [field.name for field in dataclasses.fields(kind) if field.name not in ("mesh", "source", "ask")]
-    fields: list[Any] = [("shardviz_why", int), ("mesh", dict[str, int]), *((name, Any) for name in names)]
-    return msgspec.defstruct(kind.__name__, fields)
+    mesh: list[Any] = [("mesh", dict[str, int])] if key == "shardviz_why" else []
+    return msgspec.defstruct(kind.__name__, [(key, int), *mesh, *((name, Any) for name in names)])
 
 
 class OfferData(msgspec.Struct, kw_only=True):
@@ -265,45 +266,6 @@ class ShowData(msgspec.Struct, kw_only=True):
     devices: list[Device]
 
 
-class ReshardStep(msgspec.Struct, kw_only=True):
-    """A collective of a resharding, or a `slice`, which sends nothing: over which axes, the spec after it, the most
-    bytes that a device receives, and its seconds on the target with their formula; None for what is not known."""
-
-    kind: str
-    axes: list[str] | None
-    after: str | None
-    received_bytes: float
-    seconds: float | None
-    formula: str
-
-
-class ReshardedArray(msgspec.Struct, kw_only=True):
-    """An array that changes its sharding: its path in a tree, its specs, and the steps, none where nothing changes;
-    bytes are the most of any device."""
-
-    name: str
-    shape: list[int]
-    dtype: str
-    before: str | None
-    after: str | None
-    received_bytes: float
-    steps: list[ReshardStep]
-    seconds: float | None
-
-
-class ReshardData(msgspec.Struct, kw_only=True):
-    """`shardviz reshard --json`: what a resharding sends; bytes are the most of any device."""
-
-    shardviz_reshard: int = SCHEMA_VERSION
-    mesh: dict[str, int]
-    target: str
-    arrays: list[ReshardedArray]
-    kept_bytes: float
-    received_bytes: float
-    dropped_bytes: float
-    seconds: float | None
-
-
 class TargetsData(msgspec.Struct, kw_only=True):
     """`shardviz targets --json`."""
 
@@ -325,13 +287,13 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "compare": (ComparisonData, RunComparisonData),
     "check": (CheckData,),
     "comment": (CommentData,),
-    "why": (_why(Why), _why(CollectiveWhy)),
+    "why": (_record(Why), _record(CollectiveWhy)),
     "fixes": (FixesData,),
     "search": (SearchData,),
     "sweep": (SweepData,),
     "timeline": (Timeline, TimelineMore),
     "show": (ShowData,),
-    "reshard": (ReshardData,),
+    "reshard": (_record(Resharding, "shardviz_resharding"),),
     "targets": (TargetsData,),
     "doctor": (DoctorData,),
 }

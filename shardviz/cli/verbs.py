@@ -236,18 +236,34 @@ verb(
     ARRAY,
     click.argument("before"),
     click.argument("after"),
-    MESH,
-    click.option("--target", metavar="MACHINE", help="Say how long it takes there: tpu v5p:4x4x4."),
+    click.option(
+        "--mesh",
+        required=True,
+        multiple=True,
+        metavar="AXES",
+        help="The mesh: data=4,model=2. A second is the mesh after.",
+    ),
+    click.option(
+        "--target",
+        multiple=True,
+        metavar="MACHINE",
+        help="How long it takes there: tpu v5p:4x4x4. A second is for after.",
+    ),
+    click.option("--apart", is_flag=True, help="The second mesh has other devices than the first."),
+    click.option("--dtype", metavar="TYPE", help="Floating-point arrays get this element type: bfloat16."),
+    click.option("--limit", metavar="BYTES", help="A device has this much memory for it: 16GB. Else the machine's."),
+    click.option("--code", is_flag=True, help="Print the Python that does it in the first of the ways."),
     help="""
-Say what is sent when arrays change their sharding.
+Say what is sent when arrays change their sharding or mesh.
 
 ARRAY is an element type and a shape, or module:name of a tree of arrays or of a function that makes it. BEFORE and
 AFTER are shardings in any notation, one for all arrays, or module:name of a tree of specs.
 """,
     examples="""
 shardviz reshard "bf16[8192,4096]" "P('data', None)" "P(None, 'data')" --mesh data=8
-shardviz reshard "bf16[8192,4096]" "P('data')" "P()" --mesh data=8 --target "tpu v5p:2x2x2"
-shardviz reshard model:params model:train_specs model:serve_specs --mesh data=8
+shardviz reshard model:params model:train_specs model:serve_specs --mesh data=8 --limit 16GB
+shardviz reshard model:params model:train_specs model:serve_specs --mesh fsdp=256 --mesh data=8,model=8 \\
+    --target "tpu v5p:4x8x8" --target "tpu v5p:4x4x4" --code > move.py    # to another machine
 """,
 )
 verb(

@@ -21,6 +21,7 @@ from itertools import chain, islice
 from shardviz.compiler.collectives import collectives
 from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Instruction, Module
+from shardviz.compiler.phases import Phases
 from shardviz.graph import At, GraphValue, Origins
 from shardviz.layouts.layout import itemsize
 from shardviz.notation.mesh import DeviceMesh
@@ -44,6 +45,7 @@ def target_collectives(
     before: Module | None = None,
     *,
     arguments: Sequence[str] | None = None,
+    phases: Phases | None = None,
     slices: Sequence[int] = (),
 ) -> tuple[TargetCollective, ...]:
     """The collectives as the target runs them, in program order. `slices` is the slice of the device at each place of
@@ -52,7 +54,7 @@ def target_collectives(
     runs_as, made_as = _named(optimized), _named(after)
     runs = [
         OptimizedCollective(c, runs_as[c.name], optimized)
-        for c in collectives(optimized, mesh, before, arguments=arguments, slices=slices)
+        for c in collectives(optimized, mesh, before, arguments=arguments, phases=phases, slices=slices)
     ]
     by_name = {c.name: PartitionedCollective(c, made_as[c.name], after) for c in partitioned}
     laid_before = {one.laid for one in by_name.values()}

@@ -142,12 +142,12 @@ class Buffers:
             alive.append((time, used))
         return tuple(alive)
 
-    @property
+    @cached_property
     def temporaries(self) -> int:
         """The most bytes of temporaries that are alive at once in main memory."""
         return max((alive for _, alive in self._alive), default=0)
 
-    @property
+    @cached_property
     def moment(self) -> int:
         """The first moment of that; -1 where there is none."""
         most = self.temporaries

@@ -63,19 +63,24 @@ def is_scheduled(module: Module) -> bool:
 
 
 def schedule_of(
-    module: Module, kernels: KernelFacts | None = None, buffers: Buffers | None = None, donated: Sequence[float] = ()
+    module: Module,
+    kernels: KernelFacts | None = None,
+    buffers: Buffers | None = None,
+    donated: Sequence[float] = (),
+    phases: Phases | None = None,
 ) -> Schedule:
     """What a module's instructions do, in the compiler's order where it is scheduled (`buffers`: its buffer
     assignment), else in `foresee.listed`'s (`donated`: bytes on one device of each argument whose memory a result may
     take). Raises ParseError if an instruction cannot be read; the message names it."""
-    reading = _ScheduleReader(module, kernels or KernelFacts(), () if buffers is None else buffers.moments)
+    moments = () if buffers is None else buffers.moments
+    reading = _ScheduleReader(module, phases or Phases(module), kernels or KernelFacts(), moments)
     return reading.block(reading.graph.entry, donated=donated)
 
 
 class _ScheduleReader:
-    def __init__(self, module: Module, kernels: KernelFacts, moments: Sequence[tuple[str, int]]):
+    def __init__(self, module: Module, phases: Phases, kernels: KernelFacts, moments: Sequence[tuple[str, int]]):
         self.graph, self.kernels, self.scheduled = graph_of(module), kernels, is_scheduled(module)
-        self.phases, self.trips = Phases(module), trip_counts(self.graph)
+        self.phases, self.trips = phases, trip_counts(self.graph)
         self.listing = ScheduleBuilder(lambda value: value.shape, _nbytes, lambda op: self._entry(op, "work"))
         self._moments = {name: moment for moment, (name, _) in enumerate(moments)}
         self._alive, self._moment = [alive for _, alive in moments], 0  # the first moment that no entry has yet

@@ -84,7 +84,7 @@ def with_shardys(
 ) -> tuple[Collective, ...]:
     """The partitioner's collectives with what Shardy's level alone knows of the same under the same plan: first of
     those alike in all, then of those that move as much along the same axes, then of those in place of Shardy's at that
-    line."""
+    line. A constraint that Shardy follows by another collective of that line is named too."""
     rows = list(ours)
     left = [place for place, c in enumerate(ours) if c.origin == "partitioner"]
     free = list(predicted)
@@ -92,6 +92,10 @@ def with_shardys(
         left, free = _matched(rows, left, free, key)
     for place, twin in _in_place_of(ours, left, free, frozenset(arguments)):
         rows[place] = _with_twin(ours[place], twin)
+    constraints = {(c.source, c.phase): c.constraint for c in free if c.constraint is not None}
+    for place in left:
+        if rows[place].constraint is None:
+            rows[place] = replace(rows[place], constraint=constraints.get((rows[place].source, rows[place].phase)))
     return tuple(rows)
 
 
@@ -149,6 +153,7 @@ def _with_twin(c: Collective, twin: Collective) -> Collective:
         before=twin.before,
         after=twin.after,
         array=twin.array,
+        constraint=twin.constraint,
         made_by=twin.made_by or c.made_by,
         read_by=twin.read_by or c.read_by,
         facts=(*c.facts, *more),

@@ -78,10 +78,10 @@ def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFac
     )
 
 
-def count_bytes(module: Module) -> ByteCount:
+def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
     """Bytes of main memory (see `traffic`) of an optimised module; errors as `count_flops`."""
     counted = _Counted(module, lambda op: moved_bytes(op) or None, fused=False)
-    phases, tally = Phases(module), WorkTally()
+    phases, tally = phases or Phases(module), WorkTally()
     for op, times in counted.rows:
         largest = max(op.results, key=lambda value: value.elements, default=None)
         dtype = "" if largest is None else largest.dtype

@@ -226,9 +226,11 @@ def exchange_load(machine: Machine, groups: np.ndarray) -> tuple[int, int] | Non
     return link_load(machine, sources.ravel(), np.tile(groups, (1, size)).ravel())
 
 
-def link_load(machine: Machine, sources: np.ndarray, targets: np.ndarray) -> tuple[int, int]:
+def link_load(
+    machine: Machine, sources: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[int, int]:
     """The most messages from sources to targets that pass one link in one direction, and the most links that one
-    passes.
+    passes. With `weights`, whole bytes of each message, the most bytes in place of messages.
 
     Messages go along x, then y, then z, the shorter way round (where both are as long, every other chip the other way).
     Those between slices are left out.
@@ -236,7 +238,8 @@ def link_load(machine: Machine, sources: np.ndarray, targets: np.ndarray) -> tup
     coords, slices = machine.coords(), machine.slices()
     same = slices[sources] == slices[targets]
     sources, targets = sources[same], targets[same]
-    at, goal, which = coords[sources, :3].copy(), coords[targets, :3], slices[sources]
+    each = np.ones(len(same), int) if weights is None else weights
+    at, goal, which, each = coords[sources, :3].copy(), coords[targets, :3], slices[sources], each[same]
     shape = (machine.num_slices, *machine.shape, 3, 2)  # slice, x, y, z, axis, direction
     load = np.zeros(math.prod(shape), int)
     hops = np.zeros(len(at), int)
@@ -250,7 +253,7 @@ def link_load(machine: Machine, sources: np.ndarray, targets: np.ndarray) -> tup
         for step in range(int(far.max(initial=0))):
             on = np.flatnonzero(far > step)
             link = np.ravel_multi_index((which[on], *at[on].T, np.full(len(on), axis), up[on].astype(int)), shape)
-            load += np.bincount(link, minlength=len(load))
+            load += np.bincount(link, each[on], minlength=len(load)).astype(int)
             at[on, axis] = (at[on, axis] + np.where(up[on], 1, -1)) % size
     return int(load.max(initial=0)), int(hops.max(initial=0))
 

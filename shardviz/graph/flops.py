@@ -35,7 +35,7 @@ from shardviz.records.work import Sizes
 PRODUCTS = frozenset(("dot", "scaled-dot", "ragged-dot", "convolution"))
 """Matrix products and convolutions."""
 
-_ELEMENTWISE = frozenset(
+ELEMENTWISE = frozenset(
     ("abs", "add", "and", "bitcast-convert", "ceil", "clamp", "compare", "complex", "convert", "count-leading-zeros",
      "divide", "floor", "imag", "is-finite", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "real",
      "reduce-precision", "remainder", "round-nearest-afz", "round-nearest-even", "select", "shift-left",
@@ -201,7 +201,7 @@ class OtherFlops:
 
     def __call__(self, op: Any) -> float:
         """FLOPs of one run of an operation that is no matrix product; of the blocks that it runs as wholes, none."""
-        if op.kind in _ELEMENTWISE:
+        if op.kind in ELEMENTWISE:
             return float(_elements(op))
         count = _COUNTS.get(op.kind)
         return 0.0 if count is None else float(count(self, op))

@@ -371,6 +371,13 @@ def is_plain(sharding: Any) -> bool:
     return all(entry is None or isinstance(entry, str | tuple) for entry in getattr(sharding, "partitions", sharding))
 
 
+def is_spec_entry(thing: Any) -> bool:
+    """Whether a node of a tree of specs is a spec, rather than a branch."""
+    if type(thing) is tuple:
+        return all(e is None or isinstance(e, str) or (type(e) is tuple and is_spec_entry(e)) for e in thing)
+    return not isinstance(thing, dict | list)
+
+
 def _subgroup(record: Sharding, kind: str) -> tuple[np.ndarray, int]:
     """Return for every position its number within the subgroups of one kind, and the count of numbers."""
     mesh, assignment = record.mesh, record.assignment

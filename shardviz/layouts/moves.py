@@ -134,7 +134,7 @@ def in_order_of(before: Layout, after: Layout) -> Layout:
     if not np.array_equal(before.device_ids[old], after.device_ids[new]):
         raise MeshError(
             f"the meshes {before.mesh} and {after.mesh} have different devices; expected two shardings over the same "
-            "devices"
+            "devices (sv.reshard takes arrays to other devices)"
         )
     rows = np.empty_like(new)
     rows[old] = new

@@ -40,7 +40,8 @@ DEFAULT_TIMEOUT = 600.0
 SILENCE = 300.0
 """Seconds after which a server that has not started a job's process is considered hung."""
 
-_POLL = 0.003
+_POLL, _SELDOM = 0.003, 0.1
+"""Seconds between two looks at the running jobs: a hundredth of the youngest job's age, within these bounds."""
 _TRIES = 2
 _END = 5.0
 
@@ -235,7 +236,7 @@ class _Keeper:
     def _work(self) -> None:
         """Process an order, start waiting jobs and watch running ones. Raises _ServerLost; other errors end a job."""
         with contextlib.suppress(queue.Empty):
-            self.orders.get(timeout=_POLL if self.running or self.waiting else None)()
+            self.orders.get(timeout=self._pause)()
         if self.server is not None:
             self.server.hear()
         while self.waiting and len(self.running) < self.at_once and not self.closing:
@@ -247,6 +248,15 @@ class _Keeper:
                 raise
             except Exception as error:  # noqa: BLE001 - otherwise the thread dies silently and callers wait for ever
                 self._end(task, "failed", error=faults.words(error, task.doing, task.folder or dumps.base()))
+
+    @property
+    def _pause(self) -> float | None:
+        """Seconds until the next look at the running jobs; None if there are none."""
+        if not self.running:
+            return _POLL if self.waiting else None
+        now = time.monotonic()
+        youngest = min(now - task.begun if task.begun else 0.0 for task in self.running)
+        return min(_SELDOM, max(_POLL, youngest / 100))
 
     def start(self) -> None:
         """Start the server if there is none; the first job reports errors."""

@@ -20,7 +20,7 @@ from shardviz.notation import Spec
 from shardviz.propagate.lower import Lowered, edited
 from shardviz.propagate.propagated import PropagatedReading, output_specs
 from shardviz.records import PlanRecord
-from shardviz.stablehlo.graph import PROPAGATED, MlirGraph
+from shardviz.stablehlo.graph import CONSTRAINED, PROPAGATED, MlirGraph, spec_of_value
 from shardviz.stablehlo.module import SHARDING, main_of, mesh_in
 from shardviz.tracing.explicit import mark_types
 
@@ -154,7 +154,8 @@ def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
 
 def _reshard(module: ir.Operation, then: str) -> None:
     """Run the passes `then` on a propagated module. Each operation keeps how propagation has its results sharded as its
-    attribute `PROPAGATED`; it may compute them otherwise."""
+    attribute `PROPAGATED`; it may compute them otherwise. An operation with a constraint behind it that changes nothing
+    keeps the location of that constraint, as `CONSTRAINED`."""
     for loop in _jax.walk(module, "stablehlo.while"):
         read_inside(loop)
     operations = list(_jax.walk(module))
@@ -163,9 +164,20 @@ def _reshard(module: ir.Operation, then: str) -> None:
         if SHARDING in attributes:
             attributes[PROPAGATED] = attributes[SHARDING]
         rule_again(attributes)
+        if op.name == "sdy.reshard":
+            _note_constraint(op)
     if (mesh := mesh_in(module)) is not None:
         gather_disagreeing(operations, mesh)
     _jax.run_passes(module, f"builtin.module({then})")
+
+
+def _note_constraint(reshard: ir.Operation) -> None:
+    """Write the location of a constraint that changes nothing on the operation before it: the next passes remove it."""
+    value, maker = reshard.operands[0], reshard.operands[0].owner
+    if isinstance(maker, ir.Block) or maker.location.attr == reshard.location.attr:  # which is that of a type
+        return
+    if spec_of_value(value) == spec_of_value(reshard.results[0]):
+        maker.attributes[CONSTRAINED] = ir.StringAttr.get(str(reshard.location))
 
 
 def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:

@@ -50,7 +50,7 @@ from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heav
 from shardviz.records.source import module_of
 from shardviz.stablehlo.graph import COLLECTIVES, PROPAGATED, MlirGraph, MlirOperation, is_moved
 from shardviz.stablehlo.module import Place, attributes_of, group_axes, spec_of
-from shardviz.stablehlo.uses import is_reshard, is_slice, moved_axes, surroundings
+from shardviz.stablehlo.uses import constraint_behind, is_reshard, is_slice, moved_axes, surroundings
 from shardviz.stablehlo.walker import Walker, flow_of
 from shardviz.tracing.explicit import type_of
 from shardviz.tracing.trace import Traced
@@ -454,6 +454,8 @@ class PropagatedReading(Walker):
         if not self.brief:
             details = {"before": before, "after": after, "array": result.shape}
             details |= self._stands(op)
+            if details["constraint"] == place.frame:
+                details["constraint"] = None
         for axes in spans:
             self._add(
                 kind,
@@ -505,7 +507,8 @@ class PropagatedReading(Walker):
         """Between which operations a collective stands."""
         stands = surroundings(self.graph, op, self.around.calls, self.around.manual, self._same)
         asked = ("asked",) if self.place(op).op == "sharding_constraint" else ()
-        return stands | {"facts": stands["facts"] + asked}
+        constraint = constraint_behind(self.graph, op, self.around.calls, self.around.manual)
+        return stands | {"facts": stands["facts"] + asked, "constraint": constraint}
 
     def _sums(self, op: MlirOperation, axes: tuple[Axis, ...]) -> list[tuple[Axis, ...]]:
         """The axes of each all-reduce that the partitioner makes of one sum over several axes. It makes one for each

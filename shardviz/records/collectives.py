@@ -60,6 +60,8 @@ class Collective:
         before, after: the specs of its operand and its result. If several collectives perform one resharding, the specs
             before the first and after the last. None if the level does not know them.
         array: the global shape of the array; None if the level does not know it.
+        constraint: the line of the sharding constraint that gives the array its sharding `after`, if that is another
+            line than `source`.
         made_by, read_by: the operations that compute its operand and read its result, beyond other reshardings:
             `dot_general`, `reshape`; `made_by` is empty for an argument of the program.
         facts: properties: `loop-invariant` (its loop gives it the same operand each time), `stack` (its result is only
@@ -91,9 +93,16 @@ class Collective:
     before: Spec | None = None
     after: Spec | None = None
     array: tuple[int, ...] | None = None
+    constraint: Frame | None = None
     made_by: str = ""
     read_by: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
+
+    @property
+    def lines_text(self) -> str:
+        """Its line, and that of the constraint that it follows: `f.py:4 (for the constraint at f.py:5)`."""
+        constraint = f" (for the constraint at {self.constraint.short})" if self.constraint else ""
+        return f"{self.source.short if self.source else ''}{constraint}".strip()
 
     @property
     def total_bytes(self) -> float | None:
@@ -265,7 +274,7 @@ class Collectives(tuple[Collective, ...]):
 
     def _words(self, c: Collective) -> str:
         text = c.source.text_in(self.lines) if c.source else ""
-        where = f", {c.source.short}" if c.source else ""
+        where = f", {c.lines_text}" if c.source else ""
         sizes = f"{format_bytes(c.operand_bytes)} → {format_bytes(c.result_bytes)} × {format_count(c.count)}"
         return f"{c.kind} over {axes_words(c.axes)}, {c.dtype} {sizes}, {c.origin}'s{where}  {text}".rstrip()
 

@@ -1,4 +1,5 @@
-"""Whole scripts run dry: what they compile, move and keep, with nothing computed."""
+"""Whole scripts run dry: what they compile, move and keep, with nothing computed; and trees that change their mesh."""
 
 from shardviz.runs.dry import dry_run
+from shardviz.runs.reshard import reshard as reshard
 from shardviz.runs.run import Run, RunStep

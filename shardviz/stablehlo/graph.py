@@ -43,6 +43,9 @@ COLLECTIVES = {
 PROPAGATED = "shardviz.propagated"
 """How propagation has an operation's results sharded. The operation may compute them otherwise; then they are moved."""
 
+CONSTRAINED = "shardviz.constrained"
+"""The location of a sharding constraint that asks of an operation's result the sharding that propagation gives it."""
+
 _MET = re.compile(r"rhs_(?:contracting|batching|group)_dimensions\s*=\s*\[([^\]]*)\]")
 _KINDS = {
     "stablehlo.case": "conditional",

@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from shardviz._jax.mlir import ir
 from shardviz.graph import Block, Operation, Origins
+from shardviz.graph.flops import ELEMENTWISE
 from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers
 from shardviz.notation import Axis, Spec
 from shardviz.notation.sdy import axis_lists
-from shardviz.stablehlo.graph import COLLECTIVES, MlirGraph, MlirOperation
+from shardviz.records.source import Frame
+from shardviz.stablehlo.graph import COLLECTIVES, CONSTRAINED, MlirGraph, MlirOperation
+from shardviz.stablehlo.module import parse
 
 _RESHARDS = frozenset((*COLLECTIVES, "sdy.all_slice", "sdy.sharding_constraint", "sdy.reshard"))
 _PASSES = _RESHARDS | {"stablehlo.optimization_barrier", "stablehlo.convert"}
@@ -39,6 +43,33 @@ def surroundings(
     origin = maker(op.operands[0], _passes)
     made_by = "" if origin is None else _short(origin)
     return {"made_by": made_by, "read_by": tuple(dict.fromkeys(read_by)), "facts": tuple(facts)}
+
+
+def constraint_behind(
+    graph: MlirGraph, op: MlirOperation, calls: Sequence[MlirOperation], manual: Sequence[Axis]
+) -> Frame | None:
+    """The line of the sharding constraint that gives a collective's result its sharding, where propagation has handed
+    that back to an operation before the constraint; None if there is none."""
+    after = graph.spec_of(op.result, manual)
+
+    def hands_on(user: MlirOperation) -> bool:
+        return _passes(user) or (user.kind in ELEMENTWISE and _constrained(user) is None and alike(user))
+
+    def alike(user: MlirOperation) -> bool:
+        return user.result.shape == op.result.shape and graph.spec_of(user.result, manual) == after
+
+    made = maker(op.operands[0], _passes)
+    if made is not None and (found := _constrained(made)) is not None:
+        return found
+    for user in (r.op for r in readers(op.result, calls, hands_on)):
+        if user is not None and user.kind in ELEMENTWISE and alike(user) and (found := _constrained(user)) is not None:
+            return found
+    return None
+
+
+def _constrained(op: MlirOperation) -> Frame | None:
+    attributes = op.native.attributes
+    return parse(ir.StringAttr(attributes[CONSTRAINED]).value).frame if CONSTRAINED in attributes else None
 
 
 def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:

@@ -173,12 +173,13 @@ def collectives_table(
     """
     timed = any(c.seconds is not None for c in collectives)
 
-    def source(c: Collective) -> Piece:
-        return line(c.source, lines)
+    def source(c: Collective) -> tuple[Piece, ...]:
+        constraint = (words(f"for the constraint at {c.constraint.short}", quiet=True),) if c.constraint else ()
+        return (line(c.source, lines), *constraint)
 
     def kind(c: Collective) -> tuple[Piece, ...]:
         of = (words(f"of {c.operand}", quiet=True),) if c.operand else ()
-        where = ((_phase(c), source(c)) if c.source else (_phase(c),)) if compact else ()
+        where = ((_phase(c), *source(c)) if c.source else (_phase(c),)) if compact else ()
         return (moved(c.kind, c.axes, c.source, tip=c.name), *of, *where)
 
     def over(c: Collective) -> tuple[Piece, ...]:

@@ -29,7 +29,7 @@ from shardviz.costs.placement import Placement
 from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.layouts import Layout, Moves, TreeBytes, TreeLeaf, add_up, itemsize, layout
-from shardviz.layouts.layout import is_plain
+from shardviz.layouts.layout import is_plain, is_spec_entry
 from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.notation.read import sharding as read_sharding
 from shardviz.records import Value
@@ -243,18 +243,12 @@ def _flatten(tree: Any, spec: Any) -> tuple[list[str], list[Any], list[Any]]:
 
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     names, leaves = [jax.tree_util.keystr(path) for path, _ in paths], [leaf for _, leaf in paths]
-    if _is_spec(spec):
+    if is_spec_entry(spec):
         return names, leaves, [spec] * len(paths)
     try:
-        return names, leaves, structure.flatten_up_to(jax.tree.broadcast(spec, tree, is_leaf=_is_spec))
+        return names, leaves, structure.flatten_up_to(jax.tree.broadcast(spec, tree, is_leaf=is_spec_entry))
     except ValueError as error:
         raise ShardvizError(f"show: the tree of specs does not fit the tree of arrays: {error}") from error
-
-
-def _is_spec(thing: Any) -> bool:
-    if type(thing) is tuple:
-        return all(e is None or isinstance(e, str) or (type(e) is tuple and _is_spec(e)) for e in thing)
-    return not isinstance(thing, dict | list)
 
 
 def read_known(array: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Shown | None:

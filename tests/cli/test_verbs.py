@@ -68,7 +68,9 @@ WRONG = [
     (("show", ARRAY, "P('y')", "--mesh", "x=2"), "the mesh has no axis 'y'; it has 'x'"),
     (("show", ARRAY, "P()"), "Missing option '--mesh'"),
     (("reshard", ARRAY, "P()", "P('y')", "--mesh", "x=2"), "the mesh has no axis 'y'"),
-    (("reshard", ARRAY, "P()", "P('x')", "--mesh", "x=2", *POD), "a mesh of 2 is 2 devices, but tpu v5p:2x2x2"),
+    (("reshard", ARRAY, "P()", "P('x')", "--mesh", "x=16", *POD), "16 devices, but tpu v5p:2x2x2 has 8"),
+    (("reshard", ARRAY, "P()", "P()", *("--mesh", "x=2") * 3), "--mesh: 3 values; give one, or one before and one"),
+    (("reshard", ARRAY, "P()", "P()", "--mesh", "x=2", "--limit", "many"), "--limit='many': expected an amount such"),
     (("compare", "nonesuch.json", "new.json"), "OLD: 'nonesuch.json' cannot be read: No such file"),
     (("compare", "pyproject.toml", "new.json"), "OLD: this is not a shardviz report: not JSON"),
     (("check",), "train: there is nothing to check"),
@@ -104,6 +106,7 @@ WRONG = [
 MORE = {
     "why a collective": ("why", "train", "all-gather"),
     "why an axis that is not there": ("why", "train", "params['down']", "--axis", "data"),
+    "reshard to another mesh": ("reshard", ARRAY, "P('x')", "P('y')", "--mesh", "x=8", "--mesh", "y=4"),
     "reshard one array": ("reshard", ARRAY, "P('data', None)", "P(None, 'data')", "--mesh", "data=8", *POD),
 }
 AS_IT_IS = ("skill", "schema", "completion", "targets", "doctor")
@@ -255,16 +258,13 @@ def test_show_says_where_the_api_says_that_slices_lie(run):
     assert "each slice is on 2 devices" in run(*RIGHT["show"]).out
 
 
-def test_a_resharding_takes_what_its_collectives_take(run):
-    whole = run("reshard", ARRAY, "P('data')", "P()", "--mesh", "data=8", *POD, "--json").data
-    gather = sv.collective_seconds("all-gather", 8192 * 4096 * 2, "data", "data=8", POD[1])
-    (array,) = whole["arrays"]
-    assert [s["kind"] for s in array["steps"]] == ["all-gather"]
-    assert whole["seconds"] == pytest.approx(gather.seconds)
-    assert whole["received_bytes"] == 8192 * 4096 * 2 * 7 / 8
-    around = run(*MORE["reshard one array"], "--json").data
-    exchange = sv.collective_seconds("all-to-all", 8192 * 4096 * 2, "data", "data=8", POD[1])
-    assert around["seconds"] == pytest.approx(exchange.seconds)
+@pytest.mark.parametrize(("after", "kind"), [("P()", "all-gather"), ("P(None, 'data')", "all-to-all")])
+def test_a_resharding_by_jit_takes_what_its_collectives_take(run, after, kind):
+    moved = run("reshard", ARRAY, "P('data')", after, "--mesh", "data=8", *POD, "--json").data
+    alone = sv.collective_seconds(kind, 8192 * 4096 * 2, "data", "data=8", POD[1])
+    (by_jit,) = (way for way in moved["ways"] if way["name"] == "jax.jit")
+    assert by_jit["seconds"] == pytest.approx(alone.seconds) and kind in by_jit["formula"]
+    assert moved["received_bytes"] == 8192 * 4096 * 2 * (1 if after == "P()" else 1 / 8) * 7 / 8
 
 
 @pytest.mark.parametrize("ending", [".html", ".md", ".txt", ".json"])
@@ -278,19 +278,26 @@ def test_a_report_is_written_to_a_file_whole(run, tmp_path, ending):
         assert sv.Report.from_json(text).program == "train_step"
 
 
-def test_a_tree_takes_what_its_arrays_take(project, run):
+def test_a_tree_is_resharded_as_the_api_says(project, run):
     """`up` is exchanged along model; `down` is not: it is (4096, 1024), sharded the other way round already."""
-    words = ("reshard", "stranger:params", "stranger:both", "P(None, 'model')", "--mesh", "data=2,model=4", *POD)
     (project / "stranger.py").write_text(MODEL + 'both = {"up": P("model"), "down": P(None, "model")}\n')
+    words = ("reshard", "stranger:params", "stranger:both", "P(None, 'model')", "--mesh", "data=2,model=4", *POD)
     tree = run(*words, "--json").data
-    one = run("reshard", "f32[1024,4096]", "P('model')", "P(None, 'model')", *words[4:], "--json").data
-    down, up = tree["arrays"]
-    assert (up["name"], down["name"]) == ("['up']", "['down']") and down["steps"] == []
-    assert up["steps"] == one["arrays"][0]["steps"] and tree["seconds"] == one["seconds"] > 0
-    assert tree["received_bytes"] == one["received_bytes"] == 1024 * 4096 * 4 / 4 * 3 / 4
-    assert tree["kept_bytes"] == one["kept_bytes"] + 1024 * 4096 * 4 / 4
-    told = run(*words).out
-    assert "1 of 2 arrays" in told and "['up']" in told and "['down']" not in told
+    moved = {leaf["name"]: leaf["moved_bytes"] for leaf in tree["leaves"]}
+    assert moved == {"['up']": 8 * 1024 * 4096 * 4 / 4 * 3 / 4, "['down']": 0}
+    assert [link["kind"] for link in tree["links"]] == ["ICI"] and tree["links"][0]["seconds"] > 0
+    assert "def reshard(tree, devices):" in run(*words, "--code").out
+
+
+def test_a_second_mesh_and_machine_are_those_after(run):
+    two = ("reshard", ARRAY, "P('data')", "P(None, 'model')", "--mesh", "data=8", "--mesh", "model=4")
+    machines = ("--target", "tpu v5p:2x2x2", "--target", "tpu v5p:2x2x1")
+    moved = run(*two, *machines, "--dtype", "float32", "--limit", "90MB", "--json").data
+    assert (moved["before"]["names"], moved["after"]["names"]) == (["data"], ["model"])
+    assert (moved["before_target"], moved["after_target"], moved["shared_devices"]) == (machines[1], machines[3], 0)
+    assert moved["limit"] == 90e6 and moved["leaves"][0]["new_dtype"] == "float32"
+    assert run(*two, "--json").data["shared_devices"] == 4
+    assert run(*two, "--apart", "--json").data["shared_devices"] == 0
 
 
 def test_a_timeline_is_written_for_perfetto_and_read_by_the_api(run, tmp_path):

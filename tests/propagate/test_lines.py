@@ -64,3 +64,31 @@ def test_an_operation_without_a_line_has_its_text_alone():
     program = sv.trace(lambda x: jnp.cumsum(x, 0), jax.ShapeDtypeStruct((8, 4), jnp.float32))
     (line,) = [x for x in program.texts(sv.Plan("data=2"))["jaxpr"].splitlines() if " = cumsum[" in x]
     assert line.endswith("= cumsum[axis=0 reverse=False] a")
+
+
+def test_a_collective_names_the_constraint_that_it_follows():
+    """Shardy hands a constraint's spec back to the product before it, and the reshard stands at the product's line."""
+
+    def with_constraint(x, w, v):
+        y = jnp.dot(x, w)
+        z = jax.lax.with_sharding_constraint(y, P("data", None))
+        return jnp.tanh(z) @ v
+
+    def without(x, w, v):
+        y = jnp.dot(x, w)
+        return jnp.tanh(y) @ v
+
+    arguments = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((64, 32), (32, 64), (64, 8))]
+
+    def gathers(function, level):
+        program = sv.trace(function, *arguments)
+        plan = program.plan(mesh={"data": 2, "model": 4}, in_specs=(P("data"), P(None, "model"), P()))
+        return getattr(program, level)(plan).collectives.where("all-gather")
+
+    start = with_constraint.__code__.co_firstlineno
+    for level in ("propagate", "partition", "compile"):
+        (gather,) = gathers(with_constraint, level)
+        assert gather.constraint is not None and gather.source is not None, level
+        assert (gather.source.line, gather.constraint.line) == (start + 1, start + 2)
+        assert f"for the constraint at {gather.constraint.short}" in gathers(with_constraint, level).listed()
+    assert not any(c.constraint for c in gathers(without, "propagate"))

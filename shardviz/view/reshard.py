@@ -1,0 +1,127 @@
+"""Words on the resharding of a tree: what moves, over which links, the ways of doing it, and the arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.resharding import ReshardedLeaf, Resharding, ReshardWay
+from shardviz.view.document import (
+    Block,
+    Document,
+    Figure,
+    Listing,
+    code,
+    document,
+    nbytes,
+    notes,
+    paragraph,
+    right,
+    seconds,
+    section,
+    shape,
+    table,
+    words,
+    wrapped,
+)
+
+_FIRST, _MOST = 12, 200
+
+
+@document.register
+def of_resharding(moved: Resharding) -> Document:
+    """Return the total, the links, the ways with the first one's code, and the arrays that move most."""
+    sides = zip((moved.before, moved.after), (moved.before_target, moved.after_target), strict=True)
+    ends = " → ".join(f"{mesh}{f' on {target}' if target else ''}" for mesh, target in sides)
+    timed = f", {format_seconds(moved.seconds)} from device to device" if moved.before_target else ""
+    amount = f"{format_bytes(moved.moved_bytes)} between devices{timed}"
+    most = f"a device sends {format_bytes(moved.sent_bytes)}, receives {format_bytes(moved.received_bytes)}, at most"
+    shared = f"{moved.shared_devices} of {moved.after.size} devices are also in the first mesh"
+    return Document.of(
+        paragraph(f"{most}; {plural(moved.pair_count, 'pair')} of devices; {shared}"),
+        *_lost(moved),
+        table(
+            moved.links,
+            ("link", lambda link: words(link.kind, strong=True)),
+            (right("bytes"), lambda link: nbytes(link.nbytes)),
+            (right("time"), lambda link: seconds(link.seconds)),
+            (wrapped("how"), lambda link: link.formula),
+            name="links",
+        )
+        if moved.links
+        else None,
+        _ways(moved),
+        section("Arrays", _arrays(moved), lead=plural(len(moved.leaves), "array")),
+        *notes(*moved.notes),
+        *_code(moved),
+        title=words(f"resharding, {ends}: {amount}", strong=True),
+        mesh=moved.before,
+    )
+
+
+def _lost(moved: Resharding) -> Iterator[Block]:
+    """Yield what does not arrive as it should."""
+    gathered = [leaf.new_name for leaf in moved.leaves if leaf.gathered]
+    for names, what in (
+        (gathered, "sharded before, but arrive replicated"),
+        (moved.nowhere, "arrive nowhere: the tree after has no such path"),
+        (moved.unfed, "come from nowhere: no array becomes them"),
+    ):
+        if names:
+            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+            yield paragraph(words(plural(len(names), "array"), tone="warn"), f"{what}: {', '.join(names[:4])}{more}")
+
+
+def _ways(moved: Resharding) -> Block:
+    def verdict(way: ReshardWay) -> str:
+        return "" if way.fits is None else "fits" if way.fits else "does not fit"
+
+    rows = table(
+        moved.ways,
+        ("way", lambda way: words(" ".join(filter(None, (way.name, way.cast and f"cast {way.cast}"))), strong=True)),
+        (right("chunks"), lambda way: str(len(way.chunks))),
+        (right("time"), lambda way: seconds(way.seconds)) if moved.before_target else None,
+        (right("peak before"), lambda way: nbytes(way.before_peak)),
+        (right("peak after"), lambda way: nbytes(way.after_peak)),
+        (right("in hosts"), lambda way: nbytes(way.host_bytes)),
+        ("", verdict) if moved.limit is not None else None,
+        (wrapped("how"), lambda way: way.formula) if moved.before_target else None,
+        name="ways",
+    )
+    bound = "" if moved.limit is None else f"; the limit is {format_bytes(moved.limit)}"
+    return section("Ways", rows, lead=f"peaks are bytes of the tree on one device{bound}")
+
+
+def _arrays(moved: Resharding) -> Block:
+    def name(leaf: ReshardedLeaf) -> str:
+        return leaf.name if leaf.name == leaf.new_name else f"{leaf.name} → {leaf.new_name}"
+
+    def dtype(leaf: ReshardedLeaf) -> str:
+        return leaf.dtype if leaf.dtype == leaf.new_dtype else f"{leaf.dtype} → {leaf.new_dtype}"
+
+    return table(
+        sorted(moved.leaves, key=lambda leaf: -leaf.moved_bytes),
+        ("array", lambda leaf: code(name(leaf))),
+        ("type and shape", lambda leaf: shape(leaf.shape, dtype=dtype(leaf))),
+        (wrapped("before → after"), lambda leaf: f"{leaf.before or 'no spec'} → {leaf.after or 'no spec'}"),
+        (right("moved"), lambda leaf: nbytes(leaf.moved_bytes)),
+        (right("kept"), lambda leaf: nbytes(leaf.kept_bytes)),
+        (right("sent"), lambda leaf: nbytes(leaf.sent_bytes, tip="the most that one device sends")),
+        (right("received"), lambda leaf: nbytes(leaf.received_bytes, tip="the most that one device receives")),
+        ("jax.device_put takes", lambda leaf: leaf.taken),
+        first=_FIRST,
+        most=_MOST,
+        noun="array",
+        name="arrays",
+    )
+
+
+def _code(moved: Resharding) -> Iterator[Block]:
+    if moved.ways and all(leaf.after is not None for leaf in moved.leaves):
+        yield section(
+            f"Code: {moved.ways[0].name}",
+            Figure(of=Listing(moved.code()), brief=True),
+            lead="`.code()` returns it, --code prints it",
+            fold="closed",
+            name="code",
+        )

@@ -1,0 +1,172 @@
+"""Trees that go to another mesh: as real arrays do on simulated devices; costs by hand; wrong input."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.errors import MeshError, ShardvizError, SpecError, TargetError
+from shardviz.records.resharding import Resharding
+from shardviz.stablehlo.resharding import moves_between
+
+PODS = {"target": "tpu v5e:4x4", "to_target": "tpu v5e:2x4"}
+APART = {"mesh": {"fsdp": 16}, "to_mesh": {"replica": 2, "tensor": 4}}
+
+
+def array(*shape: int, dtype: str = "bfloat16") -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+@pytest.mark.parametrize("what", ["pairs", "code"])
+def test_real_arrays_move_so_on_16_simulated_devices(what):
+    root = Path(__file__).resolve().parents[2]
+    script = Path(__file__).with_name("reshard_on_16.py")
+    ran = subprocess.run([sys.executable, script, what], cwd=root, capture_output=True, text=True, timeout=500)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_trainer_hands_a_sampler_its_weights_over_the_network():
+    """Each of 8 devices receives a quarter of the array from 16 others; by hand."""
+    moved = sv.reshard({"w": array(1024, 1024)}, P("fsdp"), P(None, "tensor"), **APART, **PODS)
+    whole = 1024 * 1024 * 2
+    assert (moved.moved_bytes, moved.received_bytes, moved.sent_bytes) == (whole * 2, whole / 4, whole / 8)
+    assert (moved.pair_count, moved.shared_devices) == (16 * 8, 0)
+    assert [(link.kind, link.nbytes, link.seconds) for link in moved.links] == [("DCN", whole * 2, whole / 4 / 3.125e9)]
+    host = next(way for way in moved.ways if way.name == "through the host")
+    assert host.seconds == pytest.approx(whole / 16 / 1.5e10 + whole / 4 / 3.125e9 + whole / 4 / 1.5e10)
+    assert host.host_bytes == whole and moved.leaves[0].taken == "the host"
+    assert Resharding.from_json(moved.to_json()) == moved
+    told = moved.text()
+    assert "4.19 MB between devices" in told and "DCN" in told and "PCIe" in told
+    assert "def reshard(tree, devices):" in moved.html()
+
+
+def test_copies_are_gathered_from_one_that_passed_the_network():
+    """Two copies of an array: one passes the network, an eighth to each device, and is gathered over `replica`."""
+    moved = sv.reshard({"w": array(1024, 1024)}, P("fsdp"), P(None, "tensor"), **APART, **PODS)
+    best, whole = moved.ways[0], 1024 * 1024 * 2
+    inside = sv.collective_seconds("all-gather", whole / 4, "replica", APART["to_mesh"], PODS["to_target"])
+    assert best.name == "one copy, then gathered" and moved.leaves[0].first == "P('replica', 'tensor')"
+    assert best.seconds == pytest.approx(whole / 8 / 3.125e9 + inside.seconds)
+
+
+def test_on_one_machine_the_bytes_pass_the_torus():
+    """Shards move one place along a line of 4: the link in the middle passes one shard, as every link."""
+    before, after = "x=4 devices=[0,1,2,3]", "x=4 devices=[1,0,2,3]"
+    target = "tpu v5e:2x2"
+    moved = sv.reshard(array(4, 1024), P("x"), P("x"), mesh=before, to_mesh=after, target=target)
+    assert [(link.kind, link.seconds) for link in moved.links] == [("ICI", 2048 / 4.5e10)]
+    assert moved.pairs == ((0, 1, 2048.0), (1, 0, 2048.0)) and moved.leaves[0].taken == "a program"
+
+
+def test_replicas_are_read_from_the_nearest_and_in_turn():
+    """16 holders, of which each host of the sampler's side has none: all send equally much."""
+    moved = sv.reshard({"w": array(64, 64)}, P(), P("tensor"), **APART, **PODS)
+    sent = np.bincount([s for s, _, _ in moved.pairs], [n for _, _, n in moved.pairs])
+    assert sorted(sent.tolist(), reverse=True)[:8] == [64 * 64 * 2 / 4] * 8
+    same = sv.reshard({"w": array(64, 64)}, P(), P("fsdp"), mesh={"fsdp": 16}, target="tpu v5e:4x4")
+    assert same.moved_bytes == 0 and same.pair_count == 0
+
+
+def test_the_chunks_are_fewest():
+    """Against all ways of cutting the arrays, in their order, into chunks."""
+    tree = {f"w{n}": array(64 * (n % 3 + 1), 64 * (5 - n)) for n in range(5)}
+    for limit in (60e3, 80e3, 100e3, 140e3):
+        moved = sv.reshard(tree, P("fsdp"), P(None, "tensor"), mesh={"fsdp": 8}, to_mesh={"tensor": 8}, limit=limit)
+        put = next(way for way in moved.ways if way.name == "jax.device_put" and (way.fits or len(way.chunks) > 1))
+        old, new = ([getattr(leaf, f"{side}_bytes") for leaf in moved.leaves] for side in ("before", "after"))
+
+        def peak(cuts, old=old, new=new):
+            ends = [0, *cuts, len(old)]
+            return max(sum(old[start:]) + sum(new[:end]) for start, end in itertools.pairwise(ends))
+
+        every = [cuts for n in range(5) for cuts in itertools.combinations(range(1, 5), n) if peak(cuts) <= limit]
+        assert put.fits is bool(every)
+        assert not every or len(put.chunks) == 1 + min(map(len, every))
+        assert put.before_peak == put.after_peak == peak(list(itertools.accumulate(put.chunks))[:-1])
+
+
+def test_a_cast_before_the_move_sends_half():
+    tree = {"w": array(1024, 1024, dtype="float32"), "step": array(dtype="int32")}
+    moved = sv.reshard(tree, P(), P(), **APART, **PODS, dtype="bfloat16")
+    dtypes = {leaf.name: leaf.new_dtype for leaf in moved.leaves}
+    assert dtypes == {"['w']": "bfloat16", "['step']": "int32"}
+    seconds = {way.cast: way.seconds for way in moved.ways if way.name == "piece by piece"}
+    assert seconds["after"] / seconds["before"] == pytest.approx(2, rel=1e-4)
+
+
+def test_arrays_go_by_their_paths():
+    """A tree of arrays after: one is renamed, one arrives nowhere, one comes from nowhere, one arrives replicated."""
+    mesh, to = jax.sharding.AbstractMesh((4,), ("x",)), jax.sharding.AbstractMesh((2,), ("y",))
+    on = lambda mesh, *spec: jax.sharding.NamedSharding(mesh, P(*spec))  # noqa: E731
+    struct = lambda mesh, *spec: jax.ShapeDtypeStruct((8, 8), "float32", sharding=on(mesh, *spec))  # noqa: E731
+    before = {"attn": {"q": struct(mesh, "x")}, "norm": struct(mesh, "x"), "opt": struct(mesh, "x")}
+    after = {"wq": struct(to, None, "y"), "norm": struct(to), "cache": struct(to)}
+    moved = sv.reshard(before, None, after, rename={"['attn']['q']": "['wq']"})
+    assert {leaf.name: leaf.new_name for leaf in moved.leaves} == {"['attn']['q']": "['wq']", "['norm']": "['norm']"}
+    assert (moved.nowhere, moved.unfed) == (("['opt']",), ("['cache']",))
+    assert [leaf.name for leaf in moved.leaves if leaf.gathered] == ["['norm']"]
+    assert "arrive nowhere" in moved.text() and "come from nowhere" in moved.text()
+
+
+def test_a_plan_says_mesh_and_specs():
+    plans = (sv.Plan({"x": 4}, in_specs=({"w": P("x")},)), sv.Plan({"y": 2}, in_specs=({"w": P(None, "y")},)))
+    by_plan = sv.reshard({"w": array(8, 8)}, *plans)
+    assert by_plan == sv.reshard({"w": array(8, 8)}, P("x"), P(None, "y"), mesh={"x": 4}, to_mesh={"y": 2})
+
+
+def test_from_8x8_to_64_devices_on_one_axis_nothing_is_gathered():
+    """Each device keeps an eighth of its shard, as `sv.moves` has it with an all-to-all."""
+    ends = sv.layout((8192, 28672), P("a", "b"), "a=8,b=8"), sv.layout((8192, 28672), P("x"), "x=64")
+    moved = sv.reshard(array(8192, 28672), P("a", "b"), P("x"), mesh={"a": 8, "b": 8}, to_mesh={"x": 64})
+    assert moved.received_bytes == 8192 * 28672 * 2 / 64 * 7 / 8
+    assert [step.kind for step in moves_between(*ends).steps] == ["all-to-all"]
+
+
+WRONG = {
+    "a size that does not divide": (
+        ({"w": array(6, 8)}, P("x"), P(None, "x")),
+        SpecError,
+        r"\['w'\] \[6, 8\], before .*dimension 0 of size 6 does not divide by 4 .*other side is .*pad it to 8",
+    ),
+    "a spec too few": (
+        ({"a": array(8), "b": array(8)}, {"a": P()}, P()),
+        ShardvizError,
+        r"\['b'\], before: the arrays",
+    ),
+    "a spec too many": (({"a": array(8)}, P(), {"a": P(), "z": P()}), ShardvizError, r"\['z'\], after: the arrays are"),
+    "an axis that is not there": (({"w": array(8)}, P("x"), P("y")), SpecError, r"\['w'\] \[8\], after .*no axis 'y'"),
+    "no array": (({"w": 3}, P(), P()), ShardvizError, r"\['w'\]: expected an array or a jax.ShapeDtypeStruct, not int"),
+    "nothing": (({}, P(), P()), ShardvizError, "it has no arrays"),
+    "no sharding": (({"w": array(8)}, None, P()), ShardvizError, r"\['w'\], before: the array has no sharding"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_trees_name_the_array_and_both_sides(wrong):
+    given, kind, message = WRONG[wrong]
+    with pytest.raises(kind, match=message):
+        sv.reshard(*given, mesh={"x": 4})
+
+
+def test_wrong_meshes_and_machines():
+    tree = {"w": array(8)}
+    with pytest.raises(MeshError, match=r"\['w'\] \[8\], before .*: a spec alone does not say how many devices"):
+        sv.reshard(tree, P("x"), P())
+    with pytest.raises(TargetError, match="give target as well"):
+        sv.reshard(tree, P(), P(), mesh={"x": 8}, to_target="tpu v5e:2x4")
+    with pytest.raises(TargetError, match="8 devices for meshes of 8 and 4"):
+        sv.reshard(tree, P(), P(), mesh={"x": 8}, to_mesh={"y": 4}, apart=True, target="tpu v5e:2x4")
+    with pytest.raises(ShardvizError, match="rename: no array before has the path"):
+        sv.reshard(tree, P(), P(), mesh={"x": 8}, rename={"['v']": "['w']"})
+    shapes = {"w": jax.ShapeDtypeStruct((4,), "float32", sharding=jax.sharding.NamedSharding(sv.mesh(x=2), P()))}
+    with pytest.raises(ShardvizError, match=r"\['w'\]: shape \(8,\) before, \(4,\) after"):
+        sv.reshard(tree, P(), shapes, mesh={"x": 8})
