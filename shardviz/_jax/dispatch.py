@@ -21,6 +21,8 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
+from shardviz._jax.wrappers import pmapped_name
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dispatched:
@@ -118,7 +120,7 @@ class Ahead:
 
 class _Here(threading.local):
     handler_at_work: bool = False
-    pjit: tuple[Any, Any] | None = None  # the parameters and flat arguments of the Python call at work
+    pjit: tuple[Any, Any, Any] | None = None  # the parameters, flat arguments and function of the Python call at work
 
 
 _here = _Here()
@@ -190,7 +192,7 @@ def _asked(ask: Callable[..., Any], *args: Any) -> Any:
 
 def _noting_call(theirs: Any, handler: Handler) -> Any:
     def run_python_pjit(p: Any, args_flat: Any, fun: Any, args: Any, kwargs: Any) -> Any:
-        before, _here.pjit = _here.pjit, (p, args_flat)
+        before, _here.pjit = _here.pjit, (p, args_flat, fun)
         try:
             return theirs(p, args_flat, fun, args, kwargs)
         finally:
@@ -215,6 +217,7 @@ def _dispatched(args: tuple[Any, ...], params: dict[str, Any]) -> Dispatched:
     if called is not None and len(called[1]) == len(args) and called[0].params["name"] == params["name"]:
         p = called[0]
         constants, in_tree, out_tree = args[: len(p.consts)], p.in_tree, p.out_tree
+        params = params | {"name": pmapped_name(called[2]) or params["name"]}
     else:
         constants, in_tree = (), jax.tree.structure((tuple(range(len(args))), {}))
         out_tree = jax.tree.structure(list(range(len(params["jaxpr"].out_avals))))
@@ -280,10 +283,12 @@ def _executable(ahead: Ahead, closed: Any) -> Any:
             return ahead.out_shardings()
 
         def memory_analysis(self) -> Any:
-            return ahead.memory_analysis()
+            with past_handler():
+                return ahead.memory_analysis()
 
         def cost_analysis(self) -> Any:
-            return ahead.cost_analysis()
+            with past_handler():
+                return ahead.cost_analysis()
 
         def as_text(self) -> str:
             raise NotImplementedError("a dry run compiles nothing")

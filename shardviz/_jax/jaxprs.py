@@ -16,6 +16,9 @@ _T = TypeVar("_T")
 ClosedJaxpr: Any = getattr(jax_core, "ClosedJaxpr", jax_core.Jaxpr)  # in the newest JAX a closed one is a jaxpr too
 
 
+_JAXPRS = ClosedJaxpr, jax_core.Jaxpr
+
+
 def names_of(traced: Any) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
     """The tree paths of a trace's flat arguments and results, as `jax.jit` names them; None for no name."""
     info = traced.jaxpr.jaxpr.debug_info
@@ -39,9 +42,13 @@ def dtype_name(dtype: Any) -> str:
 
 def sub_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
     """The jaxprs (not closed) in an equation's parameters."""
-    for item in _items(params):
-        if isinstance(item, ClosedJaxpr | jax_core.Jaxpr):
-            yield getattr(item, "jaxpr", item)
+    for value in params.values():
+        if isinstance(value, _JAXPRS):
+            yield getattr(value, "jaxpr", value)
+        elif isinstance(value, tuple | list) and value and not isinstance(value[0], int):
+            for item in value:
+                if isinstance(item, _JAXPRS):
+                    yield getattr(item, "jaxpr", item)
 
 
 def _items(params: dict[str, Any]) -> Iterator[Any]:
@@ -325,3 +332,70 @@ def outermost_shard_map(jaxpr: Any, inside: Callable[[Any], tuple[Specs, Specs]]
 
 def _is_var(atom: Any) -> bool:
     return not isinstance(atom, jax_core.Literal)
+
+
+def settled_results(jaxpr: Any, mesh: Any) -> list[PartitionSpec] | None:
+    """Return the specs of a jaxpr's results where they follow from it alone, else None: each result is that of a
+    `with_sharding_constraint` on `mesh`, or a scalar, or neither an argument nor a constraint has a say in it."""
+    made = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
+    arguments = {v for v in jaxpr.invars if v.aval.shape}
+    specs, left = list[PartitionSpec](), set[Any]()
+    for v in jaxpr.outvars:
+        if not v.aval.shape:
+            specs.append(PartitionSpec())
+        elif v.aval.sharding.mesh.explicit_axes:  # its type shards it
+            return None
+        elif (spec := _constrained(made.get(v), mesh)) is not None:
+            specs.append(spec)
+        elif v in arguments or not arguments.isdisjoint(_arrays_of(made[v]) if v in made else ()):
+            return None
+        else:
+            left.add(v)
+            specs.append(PartitionSpec())
+    return None if left and left & _reached(jaxpr) else specs
+
+
+def _constrained(equation: Any, mesh: Any) -> PartitionSpec | None:
+    """The spec of a constraint that leaves nothing open."""
+    if equation is None or equation.primitive.name != "sharding_constraint" or equation.params["unconstrained_dims"]:
+        return None
+    sharding = equation.params["sharding"]
+    if not isinstance(sharding, NamedSharding) or sharding.mesh.shape_tuple != mesh.shape_tuple:
+        return None
+    return sharding.spec if sharding.memory_kind in (None, "device") else None
+
+
+_PLAIN = frozenset(("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "scan", "while", "cond"))
+"""Equations with jaxprs inside that shard nothing themselves."""
+
+
+def _reached(jaxpr: Any) -> set[Any]:
+    """The arrays that an argument, a constraint or a `shard_map` may shard, through operations in either direction."""
+
+    def shards(equation: Any) -> bool:
+        name, inner = equation.primitive.name, list(sub_jaxprs(equation.params))
+        alone = name in ("sharding_constraint", "reshard") or bool(inner and name not in _PLAIN)
+        return alone or any(map(any_shards, inner))
+
+    any_shards = functools.cache(lambda inner: any(map(shards, inner.eqns)))
+    users: dict[Any, list[Any]] = {}
+    for equation in jaxpr.eqns:
+        for v in _arrays_of(equation):
+            users.setdefault(v, []).append(equation)
+    waiting = [v for v in (*jaxpr.invars, *jaxpr.constvars) if v.aval.shape]
+    waiting += [v for equation in jaxpr.eqns if shards(equation) for v in _arrays_of(equation)]
+    reached, passed = set(waiting), set[int]()
+    while waiting:
+        for equation in users.get(waiting.pop(), ()):
+            if id(equation) not in passed:
+                passed.add(id(equation))
+                new = [v for v in _arrays_of(equation) if v not in reached]
+                reached.update(new)
+                waiting += new
+    return reached
+
+
+def _arrays_of(equation: Any) -> Iterator[Any]:
+    """The arrays that an equation takes and gives, without literals, and scalars, which no axis shards."""
+    vs = (*equation.invars, *equation.outvars)
+    return (v for v in vs if not isinstance(v, jax_core.Literal) and getattr(v.aval, "shape", ()))

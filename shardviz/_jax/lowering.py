@@ -140,10 +140,16 @@ def run_passes(module: ir.Operation, pipeline: str) -> None:
     manager.run(module)
 
 
-def rehearse_passes(module: bytes, pipeline: str) -> None:
-    """The same on a module given as bytecode, to see whether the process survives it."""
+def passed(module: bytes, pipelines: Sequence[str]) -> bytes:
+    """Return a module, given as bytecode, after the first of some pass pipelines. The others run too, to see whether
+    the process survives them."""
     with mlir_context():
-        run_passes(ir.Module.parse(module).operation, pipeline)
+        parsed = ir.Module.parse(module)
+        run_passes(parsed.operation, pipelines[0])
+        after = bytecode(parsed.operation)
+        for pipeline in pipelines[1:]:
+            run_passes(parsed.operation, pipeline)
+        return after
 
 
 def ir_type(aval: Any) -> ir.Type:

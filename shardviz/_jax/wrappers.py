@@ -111,6 +111,17 @@ def unwrap_pmap(fn: Any) -> PmapWrapping | None:
     )
 
 
+def pmapped_name(fn: Any) -> str | None:
+    """The name of the function that `jax.pmap` has wrapped, from what pmap jits; None for any other function."""
+    inner = inspect.unwrap(fn)
+    if getattr(getattr(inner, "__code__", None), "co_qualname", "") != "_cached_shard_map.<locals>._fun":
+        return None
+    fn = plain_function(_cells(inner)["fun"].f)
+    while isinstance(fn, functools.partial):
+        fn = plain_function(fn.func)
+    return getattr(fn, "__name__", None)
+
+
 def _cells(fn: Any) -> dict[str, Any]:
     """What a closure closes over, by name."""
     return dict(zip(fn.__code__.co_freevars, (cell.cell_contents for cell in fn.__closure__ or ()), strict=True))

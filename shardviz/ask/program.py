@@ -58,11 +58,12 @@ class Program(Derivable):
         ('x', (512, 1024))
     """
 
-    def __init__(self, call: Call, mesh: Any = None):
+    def __init__(self, call: Call, mesh: Any = None, *, like: Program | None = None):
         self.name = call.name
         self._call = call
         self._mesh = mesh
-        self._lowerings = Lowerings(call, None if mesh is None else DeviceMesh.of(mesh))
+        lowerings = None if like is None else like._lowerings
+        self._lowerings = Lowerings(call, None if mesh is None else DeviceMesh.of(mesh), lowerings)
         self._propagated: tuple[Plan, LowerFor, Report] | None = None
         self._flops: Mapping[str, float] = {}
         self._asked: tuple[Plan, Questions] | None = None
@@ -246,7 +247,7 @@ class Program(Derivable):
         if last is not None and last[:2] == (plan, target):
             return last[2]
         bound = self.bind(plan)
-        lowered = self._rehearsed(plan, bound, target)
+        lowered = self._lowered(plan, target)
         with limited(timeout, f"propagating {self.name}"), collection_paused():
             propagated = shardy.propagate(lowered, bound, self._flops)
             report = report_of(self._call, bound, lowered, propagated, target=target)
@@ -297,13 +298,8 @@ class Program(Derivable):
             self._asked = plan, Questions(lowered, self.bind(plan), report, reported)
         return self._asked[1]
 
-    def _rehearsed(self, plan: Plan, bound: PlanRecord, target: LowerFor) -> Lowered:
-        """The program lowered, once Shardy was tried on it where it can do no harm."""
-        lowered = self._lowerings.lower(plan, target, anywhere=target is CPU)
-        if not lowered.rehearsed:
-            shardy.rehearse(lowered, bound)
-            lowered.rehearsed = True
-        return lowered
+    def _lowered(self, plan: Plan, target: LowerFor) -> Lowered:
+        return self._lowerings.lower(plan, target, anywhere=target is CPU)
 
     @of_plan
     def partition(self, plan: Plan, target: str = "cpu", *, options: Any = (), timeout: float | None = None) -> Report:
@@ -400,8 +396,9 @@ class Program(Derivable):
         bound = self.bind(plan)
         resolved = resolve_target(target, bound.mesh)
         simulated = resolved.topology is None and level == "partitioned"
-        lowered = self._lowerings.lower(plan, resolved.lowered_for, anywhere=simulated)
-        propagate = functools.partial(self._propagate, plan, target=resolved.lowered_for)
+        lower_for = CPU if simulated else resolved.lowered_for  # simulated devices are CPUs
+        lowered = self._lowerings.lower(plan, lower_for, anywhere=simulated)
+        propagate = functools.partial(self._propagate, plan, target=lower_for)
         return CompileReading(self._call, bound, lowered, resolved, propagate, self._flops)
 
     def texts(self, plan: Plan) -> dict[str, str]:
@@ -412,8 +409,10 @@ class Program(Derivable):
     @of_plan
     def stages(self, plan: Plan) -> Iterator[Stage]:
         """The same texts line by line, each line with the source line that it comes from. Raises as `propagate`."""
-        bound = self.bind(plan)
-        yield from stages_of(self._lowerings.traced(plan.unconstrain()), self._rehearsed(plan, bound, CPU), bound)
+        bound, lowered = self.bind(plan), self._lowered(plan, CPU)
+        if not lowered.rehearsed:
+            shardy.rehearse(lowered, bound)
+        yield from stages_of(self._lowerings.traced(plan.unconstrain()), lowered, bound)
 
     @of_plan
     def plan_code(self, plan: Plan) -> str:
@@ -502,6 +501,14 @@ def sketch(program: Program, plan: Plan, target: LowerFor = CPU) -> Report:
     """What costs of a plan, and nothing else, a search's `propagate`: a report of level `propagated` with arguments,
     outputs, collectives, FLOPs and the schedule alone. Raises as `Program.propagate`."""
     bound = program.bind(plan)
-    lowered = program._rehearsed(plan, bound, target)
+    lowered = program._lowered(plan, target)
     with limited(LONGEST, f"propagating {program.name}"):
         return sketch_of(program._call, bound, lowered, shardy.propagate(lowered, bound, program._flops, brief=True))
+
+
+@of_plan
+def result_specs(program: Program, plan: Plan, target: LowerFor = CPU) -> tuple[Spec, ...]:
+    """How Shardy shards a plan's results, which takes less than a report. Raises as `Program.propagate`."""
+    bound = program.bind(plan)
+    with limited(LONGEST, f"propagating {program.name}"):
+        return shardy.result_specs(program._lowered(plan, target), bound)

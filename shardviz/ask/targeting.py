@@ -34,9 +34,10 @@ class CompileTarget:
 
     @property
     def lowered_for(self) -> LowerFor:
-        if self.topology is None:
-            return CPU
+        """What JAX lowers a program for: for a TPU also where nothing here can compile for it."""
         chip = self.machine.chip
+        if self.topology is None and chip.kind != "tpu":
+            return CPU
         cores = 2 if chip.name in ("v4", "v5p") and chip.devices_per_chip == 1 else 1  # as libtpu's devices have it
         return LowerFor("tpu" if chip.kind == "tpu" else "cuda", chip.device_kind, cores)
 

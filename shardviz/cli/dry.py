@@ -66,7 +66,7 @@ def program_of_run(command: str, target: str, program: str) -> RunStep:
     try:
         step = run[program] if program else run.longest
     except ShardvizError as error:
-        failed = f" (the script ended with exit code {code}: {run.record.ended})" if code else ""
+        failed = f" (the script ended with exit code {code}: {run.ended})" if code else ""
         raise ShardvizError(f"--run {command!r}: {error}{failed}") from error
     if step.program is None:
         raise ShardvizError(f"--program {step.name}: {step.why_not}")
@@ -133,7 +133,7 @@ def recorded(words: Sequence[str], target: str | None, devices: int | None, step
             os._exit(code)
     assert run is not None
     context = click.get_current_context(silent=True)  # in a notebook there is none
-    if context and run.record.ended in ("steady", "interrupted") and _threads(threads):
+    if context and run.ended in ("steady", "interrupted") and _threads(threads):
         context.obj.abandons = True
     return run, code
 

@@ -132,9 +132,12 @@ _OUTPUT = (
 )
 
 
-def verb(name: str, module: str, *options: Callable[[Any], Any], help: str, examples: str) -> None:
+def verb(
+    name: str, module: str, *options: Callable[[Any], Any], help: str, examples: str, after: str = "[OPTIONS]"
+) -> None:
     """Register a verb with click's `options`, in the order of the help. It calls the function of the same name in a
-    module of this package with the options by name; the function returns an `Answer`. `examples` are command lines."""
+    module of this package with the options by name; the function returns an `Answer`. `examples` are command lines,
+    `after` is what the usage has after the verb."""
 
     def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
         context = click.get_current_context()
@@ -167,7 +170,7 @@ def verb(name: str, module: str, *options: Callable[[Any], Any], help: str, exam
     for option in reversed((*options, *_OUTPUT)):
         run = option(run)
     lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
-    cli.command(name, help=help, epilog=f"\b\nExamples:\n{lines}")(run)
+    cli.command(name, help=help, epilog=f"\b\nExamples:\n{lines}", options_metavar=after)(run)
 
 
 @contextlib.contextmanager

@@ -57,6 +57,7 @@ shardviz run --target "tpu v5p:4x4x4" -- python -m package.train config.yml
 shardviz run --devices 8 --out run.html --out run.json -- train.py --layers 4
 shardviz run --target "tpu v5p:4x4x4" --open -- python train.py
 """,
+    after="[OPTIONS] -- COMMAND",
 )
 verb(
     "check",

@@ -202,7 +202,7 @@ class Decoder:
 
     def feed_forward(self, h: Any, p: Mapping[str, Any], wide: str, inner: str, expert: str) -> Any:
         """Apply the feed-forward block to tokens, or to each expert's tokens; the letters are those of `einsum`."""
-        hold = self.at_experts if expert else self.cut
+        hold = self.at_experts if expert else self.constrain
         if self.shape.fused:
             gate, up = jnp.einsum("btd,dnf->nbtf", h, p["gate_up"])
         else:

@@ -92,7 +92,7 @@ def explore(
     }
     if isinstance(fn, Run):
         step = fn.longest
-        beside = [each for each in fn if each.program and (each.record.devices > 1) == (step.record.devices > 1)]
+        beside = [each for each in fn if each.program and (each.recorded.devices > 1) == (step.recorded.devices > 1)]
         asked: dict[str, Any] = {"plan": plan, "mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}
         asked |= {"level": level, "timeout": timeout, "memory_limit": memory_limit, "target": target}
         return RunExplorer(fn, step, lambda each: explore(each, **asked)) if len(beside) > 1 else explore(step, **asked)

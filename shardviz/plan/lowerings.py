@@ -63,16 +63,17 @@ class Lowerings:
     of; why it is not traced yet (`waits`), if it is not for want of a plan's mesh alone; and whether the run has no
     mesh around (`bare`): nobody gave one, and the call brings its own in shardings."""
 
-    def __init__(self, call: Call, mesh: DeviceMesh | None):
-        """Traces the call where that needs no plan. Raises TraceError if that fails and no plan would help."""
+    def __init__(self, call: Call, mesh: DeviceMesh | None, like: Lowerings | None = None):
+        """Traces the call where that needs no plan. `like` has the traces and lowerings of the same function, called
+        with other shardings. Raises TraceError if that fails and no plan would help."""
         self.call, self.mesh = call, mesh or call.brings.mesh
         self.bare = mesh is None and self.mesh is not None and call.kind in _BARE and not call.contexts.places
         mesh = self.mesh
         self.waits: ShardvizError | None = None
-        self._lock = threading.RLock()
-        self._kept: dict[_Key | None, _Kept] = {}
+        self._lock = threading.RLock() if like is None else like._lock
+        self._kept: dict[_Key | None, _Kept] = {} if like is None else like._kept
         self._placed: dict[tuple[_Key | None, tuple[Intermediate, ...]], _Kept] = {}
-        self._sized = False
+        self._sized = like is not None and like._sized
         self._known: Traced | None = None
         self._bound: tuple[Plan, PlanRecord] | None = None
         try:

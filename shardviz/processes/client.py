@@ -33,7 +33,7 @@ from typing import Any
 from shardviz import _jax
 from shardviz.processes import dumps, faults, starting
 from shardviz.processes.future import Job, Milestone
-from shardviz.processes.job import REQUEST, Request, Trial
+from shardviz.processes.job import ANSWER, REQUEST, Request, Trial
 
 DEFAULT_TIMEOUT = 600.0
 
@@ -342,6 +342,8 @@ class _Keeper:
             self.running.remove(task)
         try:
             details["stderr"] = task.stderr
+            if state == "done" and task.folder is not None and (task.folder / ANSWER).exists():
+                details["answer"] = (task.folder / ANSWER).read_bytes()
             if task.process is not None:
                 task.process.kill()
         finally:

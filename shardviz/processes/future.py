@@ -35,7 +35,7 @@ class Job(Future[T]):
     `state` is `queued`, `running`, the last milestone reached, then `done`, `stopped`, `crashed`, `timeout`, `memory`,
     `refused`, or `failed` if the system refused resources. `texts` has the milestones reached so far, `stderr` the
     compiler's standard error up to the last milestone or the end. `pid` is the compiling process while it runs, and
-    `begun` is whether it has started.
+    `begun` is whether it has started. `answer` are the bytes that a `Trial` returned.
     """
 
     def __init__(self, request: Request | Trial | None = None, on_milestone: Milestone | None = None):
@@ -46,6 +46,7 @@ class Job(Future[T]):
         self.pid: int | None = None
         self.begun = False
         self.texts: dict[str, Texts] = {}
+        self.answer: bytes | None = None
         self.created = time.monotonic()
         self.ended: float | None = None
         self._stop: Callable[[], None] = lambda: None
@@ -93,7 +94,7 @@ class Job(Future[T]):
         """End the future with the texts or an error."""
         if self.done():
             return
-        self.stderr = details.get("stderr", self.stderr)
+        self.stderr, self.answer = details.get("stderr", self.stderr), details.get("answer")
         self.ended, self.pid = time.monotonic(), None
         self.state = state
         try:

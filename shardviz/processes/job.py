@@ -20,6 +20,8 @@ from shardviz.processes.dumps import LEVELS
 
 REQUEST = "request"
 """The file in a job's folder with its pickled `Request` or `Trial`."""
+ANSWER = "answer"
+"""The file in a job's folder with the bytes that a `Trial` returned."""
 
 MAX_CPU_DEVICES = 2048
 """The most devices of XLA's CPU client; with more it raises "Multiprocess computations aren't implemented"."""
@@ -68,7 +70,7 @@ class Request:
 @dataclass(frozen=True)
 class Trial:
     """A function to run in its own process, which may crash: `module:name`, called with `data` and `arguments`. The
-    function is named, not pickled, so that only the child imports it. Its result is dropped."""
+    function is named, not pickled, so that only the child imports it. It returns bytes, or None."""
 
     function: str
     data: bytes
@@ -76,10 +78,10 @@ class Trial:
 
     milestones = ()
 
-    def run(self) -> None:
+    def run(self) -> bytes | None:
         """Call the function in this process."""
         module, _, name = self.function.partition(":")
-        getattr(importlib.import_module(module), name)(self.data, **self.arguments)
+        return getattr(importlib.import_module(module), name)(self.data, **self.arguments)
 
 
 def compile_in(folder: Path, request: Request) -> None:
@@ -120,7 +122,8 @@ def refusal(folder: Path, request: Request | Trial) -> str | None:
     """Run a job; return the compiler's error as text, or None."""
     try:
         if isinstance(request, Trial):
-            request.run()
+            if (answer := request.run()) is not None:
+                (folder / ANSWER).write_bytes(answer)
         else:
             compile_in(folder, request)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises is the job's answer

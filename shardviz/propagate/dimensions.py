@@ -25,7 +25,7 @@ from shardviz import _jax
 from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.propagate.lower import Lowered
-from shardviz.propagate.propagate import PROPAGATION, rehearse_module
+from shardviz.propagate.propagate import PROPAGATION, passed_elsewhere
 from shardviz.propagate.seeding import BATCHED, KEPT, SCANNED, WINDOW, Group, Member, Opened
 from shardviz.records.groups import grouped
 from shardviz.records.paths import label, segments
@@ -124,7 +124,7 @@ def dimensions(lowered: Lowered) -> Dimensions:
     with lowered.entered():
         opened = Opened(lowered)
         trial = _jax.bytecode(opened.seeded({}))
-    rehearse_module(trial, PROPAGATION)
+    passed_elsewhere(trial, PROPAGATION)
     with lowered.entered():
         opened.begin()
         uses = opened.uses()

@@ -68,6 +68,7 @@ class Lowered:
     lock: threading.Lock = field(default_factory=threading.Lock)  # MLIR objects are used by one thread at a time
     locations: dict[Any, Any] = field(default_factory=dict)  # what is known of each, filled as they are met
     rehearsed: bool = False  # Shardy has been run on it outside the kernel
+    begun: tuple[PlanRecord, bytes] | None = field(default=None, repr=False)  # propagated under a plan, not more
     process: int = field(default_factory=os.getpid, repr=False)
     placed: tuple[int | None, ...] = ()  # which of the plan's own each constraint inside is; None: the function's
     simplified: Lowered | None = field(default=None, repr=False)  # as XLA would hand it to Shardy; never changed
@@ -87,7 +88,7 @@ class Lowered:
         with self.entered():
             module = _jax.bytecode(self.module.operation)
         copy = _jax.module_from(module)
-        own: dict[str, Any] = {"lock": threading.RLock(), "locations": {}, "simplified": None}
+        own: dict[str, Any] = {"lock": threading.RLock(), "locations": {}, "simplified": None, "begun": None}
         return replace(self, module=copy, process=os.getpid(), **own)
 
     @cached_property

@@ -18,10 +18,10 @@ from shardviz.foresee.disagreeing import gather_disagreeing
 from shardviz.foresee.simplified import read_inside, rule_again, simplified
 from shardviz.notation import Spec
 from shardviz.propagate.lower import Lowered, edited
-from shardviz.propagate.propagated import PropagatedReading
+from shardviz.propagate.propagated import PropagatedReading, output_specs
 from shardviz.records import PlanRecord
 from shardviz.stablehlo.graph import CONSTRAINED, PROPAGATED, MlirGraph, spec_of_value
-from shardviz.stablehlo.module import SHARDING, mesh_in
+from shardviz.stablehlo.module import SHARDING, main_of, mesh_in
 from shardviz.tracing.explicit import mark_types
 
 _PROPAGATION = "sdy-propagation-pipeline,sdy-close-shardings"
@@ -34,6 +34,7 @@ RESHARDS = "sdy-insert-explicit-reshards{enable-full-version=true}"
 COLLECTIVES = f"func.func({RESHARDS},sdy-reshard-to-collectives)"
 """The same, and which collectives bring each value to where it is needed."""
 
+RESHARDED = f"builtin.module({COLLECTIVES})"
 PIPELINE = f"builtin.module({_PROPAGATION},{COLLECTIVES})"
 _REHEARSAL = 120.0
 
@@ -58,19 +59,61 @@ class Propagated:
 
 
 def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
-    """Runs Shardy, which ends its process where one of its checks fails, on a program in another process first, if one
-    can be had. Raises CompileError if that died or Shardy refused the program."""
+    """Run Shardy on a program in another process, so that it may run here. Raises as `passed_elsewhere`."""
     with lowered.entered():
-        module = _jax.bytecode(prepared(lowered, bound))
-    rehearse_module(module, PIPELINE)
+        _propagated(lowered, bound)
 
 
-def rehearse_module(module: bytes, pipeline: str) -> None:
-    """Runs passes on a module given as bytecode in a process of its own; errors as `rehearse`."""
-    trial = processes.Trial("shardviz._jax:rehearse_passes", module, {"pipeline": pipeline})
+def result_specs(lowered: Lowered, bound: PlanRecord) -> tuple[Spec, ...]:
+    """Return how a program's results are sharded, by propagation alone, which a later `propagate` need not repeat.
+    Raises as `passed_elsewhere`."""
+    with lowered.entered():
+        module = prepared(lowered, bound)
+        data = None if lowered.rehearsed else passed_elsewhere(_jax.bytecode(module), PROPAGATION)
+        if data is None:
+            _jax.run_passes(module, PROPAGATION)
+        else:
+            lowered.begun, module = (bound, data), ir.Module.parse(data).operation
+        return output_specs(main_of(module), lowered.traced)
+
+
+def passed_elsewhere(module: bytes, *pipelines: str) -> bytes | None:
+    """Run Shardy, which ends its process where one of its checks fails, on a module in a process of its own.
+
+    Args:
+        module: as bytecode.
+        pipelines: the passes.
+
+    Returns:
+        The module after the first pipeline; None if no process can be had.
+
+    Raises:
+        CompileError: if the process died, or Shardy refused the program.
+    """
+    trial = processes.Trial("shardviz._jax:passed", module, {"pipelines": pipelines})
     job = processes.tried(trial, timeout=_REHEARSAL)
     if (error := job.exception()) is not None and job.begun:
         raise error
+    return job.answer
+
+
+def _propagated(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
+    """Return the module under a plan after propagation, which runs elsewhere the first time; inside of
+    `lowered.entered()`. Raises as `passed_elsewhere`."""
+    begun = lowered.begun
+    if not lowered.rehearsed and begun is not None and begun[0] == bound:
+        passed_elsewhere(begun[1], RESHARDED)
+        module = ir.Module.parse(begun[1]).operation
+    else:
+        module, data = prepared(lowered, bound), None
+        if not lowered.rehearsed:
+            data = passed_elsewhere(_jax.bytecode(module), PROPAGATION, RESHARDED)
+        if data is None:
+            _jax.run_passes(module, PROPAGATION)
+        else:
+            module = ir.Module.parse(data).operation
+    lowered.rehearsed, lowered.begun = True, None
+    return module
 
 
 def propagate(
@@ -85,9 +128,11 @@ def propagate(
     kernel name or call target → FLOPs of one run on one device, as a person says. `brief`: only what costs is read."""
     with lowered.entered():
         start = time.perf_counter()
-        module = prepared(lowered, bound) if make is None else make()
-        edited = time.perf_counter()
-        run(module)
+        if make is None:
+            module = _propagated(lowered, bound)
+        else:
+            _jax.run_passes(module := make(), PROPAGATION)
+        _reshard(module, COLLECTIVES)
         ran = time.perf_counter()
         reading = PropagatedReading(MlirGraph(module), lowered, bound.mesh, flops or {}, brief=brief)
         return Propagated(
@@ -96,17 +141,21 @@ def propagate(
             reading.outputs(),
             {} if brief else reading.read_as(),
             {} if brief else reading.computed_as(),
-            {"edit": edited - start, "shardy": ran - edited, "read": time.perf_counter() - ran},
+            {"shardy": ran - start, "read": time.perf_counter() - ran},
         )
 
 
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
-    """Propagate a module, in place, its context entered, and run the passes `then`. Each operation keeps how
-    propagation has its results sharded as its attribute `PROPAGATED`; it may compute them otherwise. An operation with
-    a constraint behind it that changes nothing keeps the location of that constraint, as `CONSTRAINED`."""
+    """Propagate a module, in place, its context entered, and run the passes `then`."""
     _jax.run_passes(module, PROPAGATION)
-    if then is None:
-        return
+    if then is not None:
+        _reshard(module, then)
+
+
+def _reshard(module: ir.Operation, then: str) -> None:
+    """Run the passes `then` on a propagated module. Each operation keeps how propagation has its results sharded as its
+    attribute `PROPAGATED`; it may compute them otherwise. An operation with a constraint behind it that changes nothing
+    keeps the location of that constraint, as `CONSTRAINED`."""
     for loop in _jax.walk(module, "stablehlo.while"):
         read_inside(loop)
     operations = list(_jax.walk(module))

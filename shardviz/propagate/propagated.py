@@ -53,6 +53,7 @@ from shardviz.stablehlo.module import Place, attributes_of, group_axes, spec_of
 from shardviz.stablehlo.uses import constraint_behind, is_reshard, is_slice, moved_axes, surroundings
 from shardviz.stablehlo.walker import Walker, flow_of
 from shardviz.tracing.explicit import type_of
+from shardviz.tracing.trace import Traced
 
 SKIPPED = frozenset(
     (
@@ -93,6 +94,16 @@ def _span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, .
 def _reduces_several(op: MlirOperation | None) -> bool:
     """Whether an operation is a reduction of several arrays at once."""
     return op is not None and op.name == "stablehlo.reduce" and len(op.results) > 1
+
+
+def output_specs(main: ir.Operation, traced: Traced) -> tuple[Spec, ...]:
+    """Return how the main function of a propagated module shards its results."""
+    outputs, specs = traced.outputs, []
+    for output, entry in zip(outputs, attributes_of(main, "res_attrs", len(outputs)), strict=True):
+        rank, sharding = len(output.shape), entry.get("sdy.sharding")
+        spec = Spec.of(None if sharding is None else spec_of(sharding), rank)
+        specs.append(spec.with_dims(spec.dims[:rank]))  # a PRNG key has a hidden dimension
+    return tuple(specs)
 
 
 class PropagatedReading(Walker):
@@ -563,10 +574,4 @@ class PropagatedReading(Walker):
         return specs
 
     def outputs(self) -> tuple[Spec, ...]:
-        outputs, specs = self.traced.outputs, []
-        entries = attributes_of(self.graph.functions["main"], "res_attrs", len(outputs))
-        for output, entry in zip(outputs, entries, strict=True):
-            rank, sharding = len(output.shape), entry.get("sdy.sharding")
-            spec = Spec.of(None if sharding is None else spec_of(sharding), rank)
-            specs.append(spec.with_dims(spec.dims[:rank]))  # a PRNG key has a hidden dimension
-        return tuple(specs)
+        return output_specs(self.graph.functions["main"], self.traced)

@@ -1,13 +1,15 @@
 """Orbax's checkpoints during a dry run: nothing is written, and what is restored is faked, sharded as it was asked for.
 
-`CheckpointManager` and every checkpointer of `orbax.checkpoint` end in the methods replaced here. Tried on
-orbax-checkpoint 0.12.8.
+`CheckpointManager` and every checkpointer of `orbax.checkpoint` end in the methods replaced here, and the functions of
+`orbax.checkpoint.experimental.v1` in others. Tried on orbax-checkpoint 0.12.8.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -65,7 +67,46 @@ def orbax_patches(note: Callable[[str], None], restored: Callable[[Any, Sharding
         replace(module.AsyncCheckpointer, "save", saved)
         replace(module.Checkpointer, "restore", restore(module.Checkpointer.restore, of_checkpointer))
 
-    return {"orbax.checkpoint": patch}
+    def patch_v1(module: ModuleType, replace: Callable[[Any, str, Any], None]) -> None:
+        loading = sys.modules[module.load.__module__]
+        execution = sys.modules[loading.__name__.replace("loading.loading", "saving.execution")]
+
+        def saved(path: Any, *_: Any, **__: Any) -> _Done:
+            note(f"orbax does not write the checkpoint {path}")
+            return _Done()
+
+        def load(theirs: Any, answer: Callable[[Any], Any]) -> Any:
+            @functools.wraps(theirs)
+            def loaded(path: Any, wanted: Any = None, *args: Any, **kwargs: Any) -> Any:
+                wanted = kwargs.pop("abstract_state", kwargs.pop("abstract_checkpointables", wanted))
+                wanted = loading._standardize_abstract_checkpointables(wanted)
+                if not jax.tree.leaves(wanted):  # only the checkpoint says what is in it
+                    return theirs(path, wanted, *args, **kwargs)
+                note(f"orbax does not read the checkpoint {path}: what it would restore is zeros")
+                return answer(jax.tree.map(lambda each: _leaf(each, None, restored), wanted))
+
+            return loaded
+
+        replace(execution, "save_checkpointables_impl", saved)
+        for name, answer in (("load", lambda x: x), ("load_checkpointables", lambda x: x), ("load_async", _Done)):
+            ours = load(vars(loading)[name], answer)
+            replace(loading, name, ours)
+            replace(module, name, ours)
+
+    return {"orbax.checkpoint": patch, "orbax.checkpoint.experimental.v1": patch_v1}
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What orbax gives for work in the background."""
+
+    value: Any = None
+
+    def result(self, timeout: float | None = None) -> Any:
+        return self.value
+
+    def on_complete(self, callback: Callable[[Any], None]) -> None:
+        callback(self.value)
 
 
 def _targets(asked: Any) -> bool:
@@ -88,17 +129,7 @@ def _restored(asked: Any, restored: Callable[[Any, Sharding], Any]) -> Any:
         return None
 
     def leaf(wanted: Any, how: Any = None) -> Any:
-        shape, dtype = (
-            getattr(how, a, None) or getattr(wanted, b, None) for a, b in (("global_shape", "shape"), ("dtype",) * 2)
-        )
-        if shape is None or dtype is None:
-            return wanted
-        if isinstance(wanted, np.ndarray) or getattr(how, "restore_type", None) is np.ndarray:
-            return np.broadcast_to(np.zeros((), dtype), shape)
-        there = (getattr(how, "sharding", None), getattr(wanted, "sharding", None))
-        alone = jax.sharding.SingleDeviceSharding(_jax.default_device())
-        sharding = next((each for each in there if isinstance(each, Sharding)), alone)
-        return restored(jax.ShapeDtypeStruct(shape, dtype), sharding)
+        return _leaf(wanted, how, restored)
 
     def is_leaf(x: Any) -> bool:
         return hasattr(x, "restore_type")
@@ -106,3 +137,18 @@ def _restored(asked: Any, restored: Callable[[Any, Sharding], Any]) -> Any:
     if item is None:
         return jax.tree.map(lambda each: leaf(None, each), how, is_leaf=is_leaf)
     return jax.tree.map(leaf, item) if how is None else jax.tree.map(leaf, item, how, is_leaf=lambda x: x is None)
+
+
+def _leaf(wanted: Any, how: Any, restored: Callable[[Any, Sharding], Any]) -> Any:
+    """Return what orbax restores for a leaf and its `RestoreArgs`."""
+    shape, dtype = (
+        getattr(how, a, None) or getattr(wanted, b, None) for a, b in (("global_shape", "shape"), ("dtype",) * 2)
+    )
+    if shape is None or dtype is None:
+        return wanted
+    if isinstance(wanted, np.ndarray) or getattr(how, "restore_type", None) is np.ndarray:
+        return np.broadcast_to(np.zeros((), dtype), shape)
+    there = (getattr(how, "sharding", None), getattr(wanted, "sharding", None))
+    alone = jax.sharding.SingleDeviceSharding(_jax.default_device())
+    sharding = next((each for each in there if isinstance(each, Sharding)), alone)
+    return restored(jax.ShapeDtypeStruct(shape, dtype), sharding)

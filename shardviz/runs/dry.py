@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import signal
 import sys
 import threading
 import weakref
@@ -21,25 +22,19 @@ from typing import Any
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shardviz import _jax
+from shardviz import _jax, processes
 from shardviz._jax import Ahead, Dispatched
-from shardviz.ask import Program
-from shardviz.ask.program import sketch
-from shardviz.ask.targeting import resolve_target
-from shardviz.costs import StepCost
+from shardviz.caching import collection_paused
 from shardviz.costs.machine import Machine, machine_of
-from shardviz.costs.step_cost import cost_of
 from shardviz.diagnose.names import name_findings
 from shardviz.errors import MeshError, ShardvizError, message_of
-from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.plan.plan import Plan
 from shardviz.records.runs import RunArray, RunCall, RunNote, RunProgram, RunRecord, Transfer
 from shardviz.records.source import innermost, is_own
 from shardviz.records.values import Frame
 from shardviz.runs.checkpoints import orbax_patches
 from shardviz.runs.imports import patched_imports
-from shardviz.runs.recorded import argument_shardings, bytes_of, deciding_shardings, mesh_of, program_of, taken
+from shardviz.runs.recorded import ONE_DEVICE, argument_shardings, bytes_of, call_of, deciding_shardings, mesh_of, taken
 from shardviz.runs.rules import RulesSeen
 from shardviz.runs.run import Run, RunStep
 
@@ -50,6 +45,10 @@ LARGEST_FETCH = 1 << 30
 
 MOST_CALLS = 1000
 """Calls of one program, each with the same weights, after which a run that may end ends."""
+
+
+_ENDS = getattr(signal, "SIGUSR1", None)
+"""The signal that wakes the main thread, which may wait for another one."""
 
 
 class RunEnds(BaseException):
@@ -95,9 +94,11 @@ def dry_run(
     machine = None if target in (None, "cpu") else machine_of(target)
     recorder = _Recorder(machine, steps=steps, small=small, devices=_devices(machine), command=command)
     run = Run(recorder.record())
+    if recorder.devices > 1:
+        processes.start()  # in which Shardy runs first
     try:
         patches = recorder.rules.patches | orbax_patches(recorder.note, recorder.restored)
-        with _jax.intercepted(recorder), _posing(machine), patched_imports(patches):
+        with _jax.intercepted(recorder), _posing(machine), patched_imports(patches), _ended_from_threads(recorder):
             yield run
         recorder.ended = "the script ended"
     except RunEnds:
@@ -112,7 +113,28 @@ def dry_run(
         recorder.ended = "interrupted"
         raise
     finally:
-        run.record, run.steps = recorder.record(), tuple(step.finished() for step in recorder.steps)
+        run.recorded, run.steps = recorder.record(), tuple(step.finished() for step in recorder.steps)
+
+
+@contextlib.contextmanager
+def _ended_from_threads(recorder: _Recorder) -> Iterator[None]:
+    """Under it, on the main thread, `_ENDS` ends the script; it is sent where another thread's loop is steady."""
+    if _ENDS is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: Any) -> None:
+        raise RunEnds
+
+    before = signal.signal(_ENDS, end)
+    try:
+        yield
+    finally:
+        try:
+            with recorder._lock:  # no thread is about to send it
+                recorder._thread = None
+        finally:
+            signal.signal(_ENDS, before)
 
 
 def _devices(machine: Machine | None) -> int:
@@ -136,12 +158,13 @@ def _posing(machine: Machine | None) -> contextlib.AbstractContextManager[None]:
     if machine is None:
         return contextlib.nullcontext()
     chip, coords, slices = machine.chip, machine.coords().tolist(), machine.slices().tolist()
+    at = dict(zip(machine.ids().tolist(), range(machine.size), strict=True))  # JAX's id → place in the machine's list
     attributes: dict[str, Any] = {"device_kind": lambda _: chip.device_kind}
     if chip.kind == "tpu":
         attributes |= {
-            "coords": lambda device: coords[device][:3],
-            "core_on_chip": lambda device: coords[device][3],
-            "slice_index": lambda device: slices[device],
+            "coords": lambda device: coords[at.get(device, device)][:3],
+            "core_on_chip": lambda device: coords[at.get(device, device)][3],
+            "slice_index": lambda device: slices[at.get(device, device)],
         }
     return _jax.posing(chip.kind, attributes, chip.hbm_usable_bytes or chip.hbm_bytes)
 
@@ -151,22 +174,19 @@ class _Step:
     """A program while its run goes on; `shardings` are those of its results."""
 
     number: int
-    record: RunProgram
+    step: RunStep
     closed: Any  # held, so that no other jaxpr has its identity
     shardings: list[Any]
     committed: bool
-    program: Any = None
-    plan: Any = None
-    why_not: str = ""
-    target: str = ""
     at: list[int] = field(default_factory=list)  # the numbers of its calls among all
     took: list[Any] = field(default_factory=list)  # weak references to the arguments and results of its last call
     gave: list[Any] = field(default_factory=list)
     onward: int = 0  # its last calls, one after the other, that were further steps
 
     def finished(self) -> RunStep:
-        record = replace(self.record, calls=len(self.at))
-        return RunStep(record.name, record, self.program, self.plan, self.why_not, self.target)
+        """Return the program with the number of its calls until now."""
+        self.step.recorded = replace(self.step.recorded, calls=len(self.at))
+        return self.step
 
 
 class _Recorder:
@@ -177,6 +197,7 @@ class _Recorder:
         self.steps: list[_Step] = []
         self.ended = ""
         self._by_key: dict[Any, _Step] = {}
+        self._traced: dict[Any, RunStep] = {}
         self._calls: list[RunCall] = []
         self._transfers: Counter[tuple[str, Frame | None, str, str]] = Counter()
         self._moved: Counter[tuple[str, Frame | None, str, str]] = Counter()
@@ -184,6 +205,7 @@ class _Recorder:
         self.rules = RulesSeen(_line)
         self._newest = 0
         self._lock = threading.RLock()
+        self._thread: threading.Thread | None = threading.current_thread()  # which is waited for
 
     @property
     def platforms(self) -> tuple[str, ...] | None:
@@ -195,13 +217,14 @@ class _Recorder:
             Transfer(kind=k[0], source=k[1], before=k[2], after=k[3], nbytes=self._moved[k], count=n)
             for k, n in self._transfers.items()
         )
-        rules = self.rules.rules([step.record.mesh.shape for step in self.steps if step.record.mesh is not None])
+        programs = tuple(step.finished().recorded for step in self.steps)
+        rules = self.rules.rules([p.mesh.shape for p in programs if p.mesh is not None])
         return RunRecord(
             command=self.command,
             target="" if self.machine is None else self.machine.text,
             usable=None if self.machine is None else self.machine.chip.hbm_usable_bytes or self.machine.chip.hbm_bytes,
             devices=self.devices,
-            programs=tuple(step.finished().record for step in self.steps),
+            programs=programs,
             calls=tuple(self._calls),
             transfers=tuple(transfers),
             rules=rules,
@@ -218,7 +241,7 @@ class _Recorder:
         for arg in program.args:
             if isinstance(arg, jax.Array) and arg.is_deleted():
                 raise RuntimeError(f"Array has been deleted with shape={arg.aval.str_short()}.")
-        with self._lock:
+        with self._lock, collection_paused():
             return self._called(self._step(program), program)
 
     def compile(self, program: Dispatched) -> Ahead | None:
@@ -233,7 +256,7 @@ class _Recorder:
                 return self._called(step, replace(program, args=tuple(args)))
 
         ins = [s if s is not None else k.sharding for s, k in zip(argument_shardings(program), kinds, strict=True)]
-        return Ahead(call, lambda: ins, lambda: step.shardings, lambda: _memory(step), lambda: _cost(step))
+        return Ahead(call, lambda: ins, lambda: step.shardings, lambda: _memory(step.step), lambda: _cost(step.step))
 
     def put(self, value: Any, aval: Any, sharding: Any) -> Any | None:
         before = getattr(value, "sharding", None)
@@ -276,62 +299,70 @@ class _Recorder:
         return self._by_key[key]
 
     def _new(self, number: int, program: Dispatched, ahead: bool) -> _Step:
-        closed, given = program.closed, program.params["out_shardings"]
-        on, span, why_not, made, cost = mesh_of(program), _span(program), "", (None, None), None
-        seen = self.rules.copy()
-        placed = [s for s in deciding_shardings(program) if span == 1]
-        committed = span > 1 or bool(placed)
-        results = [None if _jax.is_unspecified(s) else s for s in given]
+        on, span, seen = mesh_of(program), _span(program), self.rules.copy()
+        mesh, call, refused = ONE_DEVICE if on is None else DeviceMesh.of(on), None, ""
         try:
-            made = program_of(program, lambda mesh, _: name_findings(seen.rules([mesh.shape])))
-            if span > 1 or (self.machine is not None and self.machine.size == 1):
-                report, cost = self._report(*made)
-                outputs = report.outputs
-                found = [_named(on, o.spec, a) for o, a in zip(outputs, closed.out_avals, strict=True)]
-                results = [r if r is not None else f for r, f in zip(results, found, strict=True)]
+            call = call_of(program, lambda mesh, _: name_findings(seen.rules([mesh.shape])))
         except ShardvizError as error:
-            why_not = str(error)
-        if span > 1:
-            if any(r is None for r in results):
-                self.note(f"{program.name}: the shardings of its results are XLA's, which took a compile: {why_not}")
-                results = _jax.compiled_shardings(program)
-        elif any(r is None for r in results):
-            alone = placed[0] if placed else jax.sharding.SingleDeviceSharding(_jax.default_device())
-            results = [alone if r is None else r for r in results]
+            refused = str(error)
         names, out_names = _jax.names_of(program.traced())
-        arguments = _arrays(program, names, list(argument_shardings(program)))
-        shown = [
-            _array(name or f"result[{i}]", a, s)
-            for i, (name, a, s) in enumerate(zip(out_names, closed.out_avals, results, strict=True))
-        ]
         record = RunProgram(
             name=program.name,
             source=_line(),
             calls=0,
             devices=span,
-            mesh=None if on is None else DeviceMesh.of(on),
-            arguments=arguments,
-            results=tuple(shown),
+            mesh=None if on is None else mesh,
+            arguments=_arrays(program, names, list(argument_shardings(program))),
+            results=(),
             options=tuple((str(k), str(v)) for k, v in program.params["compiler_options_kvs"]),
             ahead=ahead,
-            seconds=None if cost is None else cost.step.seconds,
-            needs_bytes=None if cost is None else cost.needs.total,
         )
-        target = "" if self.machine is None or self.machine.size != span else self.machine.text
-        return _Step(number, record, closed, results, committed, *made, why_not, target)
+        machine, params = self.machine, program.params
+        traced = id(program.closed), program.in_tree, params["donated_invars"], params["keep_unused"], mesh
+        step = RunStep(
+            record,
+            call,
+            mesh,
+            machine if machine is not None and machine.size == mesh.size else None,
+            "" if machine is None or machine.size != span else machine.text,
+            refused,
+            self._traced.get(traced),
+        )
+        self._traced.setdefault(traced, step)
+        placed = [s for s in deciding_shardings(program) if span == 1]
+        shardings = self._result_shardings(program, step, on, placed)
+        named = enumerate(zip(out_names, program.closed.out_avals, shardings, strict=True))
+        results = tuple(_array(name or f"result[{i}]", a, s) for i, (name, a, s) in named)
+        step.recorded = replace(record, results=results)
+        return _Step(number, step, program.closed, shardings, span > 1 or bool(placed))
 
-    def _report(self, program: Program, plan: Plan) -> tuple[Report, StepCost | None]:
-        """Return what Shardy makes of a program, and what it costs where it is on the whole machine."""
-        if self.machine is None or self.machine.size != plan.mesh.size:
-            return sketch(program, plan), None
-        report = sketch(program, plan, resolve_target(self.machine.text, plan.mesh).lowered_for)
-        return report, cost_of(report, self.machine)
+    def _result_shardings(self, program: Dispatched, step: RunStep, on: Any, placed: list[Any]) -> list[Any]:
+        """Return the shardings of a program's results: those that it was given, else those that its constraints, then
+        Shardy, then a compile decide."""
+        results = [None if _jax.is_unspecified(s) else s for s in program.params["out_shardings"]]
+        if None not in results:
+            return results
+        if step.recorded.devices == 1:
+            alone = placed[0] if placed else jax.sharding.SingleDeviceSharding(_jax.default_device())
+            return [alone if r is None else r for r in results]
+        settled = None if on is None else _jax.settled_results(program.closed.jaxpr, on)
+        try:
+            specs = step.result_specs() if settled is None else map(Spec.of, settled)
+            found = [_named(on, spec, a) for spec, a in zip(specs, program.closed.out_avals, strict=True)]
+            results = [f if r is None else r for r, f in zip(results, found, strict=True)]
+        except ShardvizError as error:
+            step.refused = str(error)
+        if None in results:
+            why = f"the shardings of its results are XLA's, which took a compile: {step.refused}"
+            self.note(f"{program.name}: {why}")
+            results = _jax.compiled_shardings(program)
+        return results
 
     def _called(self, step: _Step, program: Dispatched) -> list[Any]:
-        if self._is_steady(step, program) and threading.current_thread() is threading.main_thread():
-            raise RunEnds
+        if self._is_steady(step, program):
+            self._end()
         step.at.append(len(self._calls))
-        arguments = sum(a.bytes_per_device for a in step.record.arguments)
+        arguments = sum(a.bytes_per_device for a in step.step.recorded.arguments)
         self._calls.append(RunCall(program=step.number, live_bytes=_live_bytes(), argument_bytes=arguments))
         avals = program.closed.out_avals
         results = [_jax.zero_array(a, s, step.committed) for a, s in zip(avals, step.shardings, strict=True)]
@@ -339,6 +370,15 @@ class _Recorder:
             argument.delete()
         step.took, step.gave = _references(program.args), _references(results)
         return results
+
+    def _end(self) -> None:
+        """End the run, if a call on this thread can: on another than the main one, that is told."""
+        main = threading.main_thread()
+        if threading.current_thread() is self._thread:
+            raise RunEnds
+        if self._thread is main and _ENDS is not None:
+            signal.pthread_kill(main.ident or 0, _ENDS)
+            raise SystemExit  # ends this thread, and prints nothing
 
     def _is_steady(self, step: _Step, program: Dispatched) -> bool:
         """Whether a call of a program is a further step of a loop that brought nothing new lately. A step takes results
@@ -348,7 +388,7 @@ class _Recorder:
         again, carried = (any(id(ref()) in given for ref in refs) for refs in (step.took, step.gave))
         step.onward = step.onward + 1 if carried or not again else 0
         called = len(step.at)
-        if not self.most or step.record.devices == 1 or program.is_eager or called < self.most:
+        if not self.most or step.step.recorded.devices == 1 or program.is_eager or called < self.most:
             return False
         return self._newest <= step.at[-self.most] and (step.onward > self.most or called >= MOST_CALLS)
 
@@ -455,21 +495,22 @@ def _where(frame: Frame | None) -> str:
     return "" if frame is None else f"{frame.short} "
 
 
-def _memory(step: _Step) -> Any:
+def _memory(step: RunStep) -> Any:
     """Return what JAX's `memory_analysis` says, from the estimate."""
-    arguments = sum(a.bytes_per_device for a in step.record.arguments)
-    results = sum(a.bytes_per_device for a in step.record.results)
-    alias = sum(a.bytes_per_device for a in step.record.arguments if a.donated)
-    needs = step.record.needs_bytes
+    record = step.record
+    arguments = sum(a.bytes_per_device for a in record.arguments)
+    results = sum(a.bytes_per_device for a in record.results)
+    alias = sum(a.bytes_per_device for a in record.arguments if a.donated)
+    needs = record.needs_bytes
     sizes = {"argument": arguments, "output": results, "alias": alias, "generated_code": 0}
     sizes["temp"] = 0 if needs is None else max(0, round(needs) - arguments - max(0, results - alias))
     hosts = dict.fromkeys((f"host_{name}" for name in sizes), 0)
     return SimpleNamespace(**{f"{name}_size_in_bytes": size for name, size in (sizes | hosts).items()})
 
 
-def _cost(step: _Step) -> Any:
+def _cost(step: RunStep) -> Any:
     """Return what JAX's `cost_analysis` says: the FLOPs of a device, loops counted."""
-    if step.program is None:
+    if step.program is None or step.plan is None:
         return {}
     cost = step.program.propagate(step.plan).cost
     return {} if cost is None else {"flops": cost.dot_flops}

@@ -15,10 +15,8 @@ from jax.sharding import Mesh, NamedSharding
 
 from shardviz import _jax
 from shardviz._jax import Dispatched
-from shardviz.ask import Program
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.hlo import read_spec
-from shardviz.plan.plan import Plan
 from shardviz.stablehlo.donations import Shard, donations
 from shardviz.tracing.call import Brings, Call, Notes
 
@@ -37,12 +35,12 @@ class Recording:
         return self.dispatched.traced()
 
 
-def program_of(dispatched: Dispatched, notes: Notes) -> tuple[Program, Plan]:
-    """Return a dispatched program and the plan of the run: the shardings of its arguments and of its results. Its
-    reports begin with `notes`.
+def call_of(dispatched: Dispatched, notes: Notes) -> Call:
+    """Return a dispatched program as a `Call` that brings the plan of the run: the shardings of its arguments and of
+    its results. Its reports begin with `notes`.
 
     Raises:
-        ShardvizError: if it is on one device, or shardviz cannot read it.
+        ShardvizError: if a sharding cannot be read.
     """
     kinds = dispatched.kinds[len(dispatched.constants) :]
     shardings = list(argument_shardings(dispatched))[len(dispatched.constants) :]
@@ -58,7 +56,7 @@ def program_of(dispatched: Dispatched, notes: Notes) -> tuple[Program, Plan]:
         jax.tree.unflatten(dispatched.out_tree, outs),
         "the shardings of the run",
     )
-    call = Call(
+    return Call(
         Recording(replace(dispatched, args=())),  # which would keep the script's arrays alive
         args,
         kwargs,
@@ -68,8 +66,6 @@ def program_of(dispatched: Dispatched, notes: Notes) -> tuple[Program, Plan]:
         notes=notes,
         keeps_unused=bool(dispatched.params["keep_unused"]),
     )
-    program = Program(call, on)
-    return program, program.plan()
 
 
 def argument_shardings(dispatched: Dispatched) -> Iterator[Any]:

@@ -3,33 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardviz.ask import Program
+from shardviz.ask.program import result_specs, sketch
+from shardviz.ask.targeting import resolve_target
+from shardviz.caching import cached_property
+from shardviz.costs import StepCost
+from shardviz.costs.machine import Machine
+from shardviz.costs.step_cost import cost_of
 from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
+from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
+from shardviz.propagate.lower import CPU, LowerFor
 from shardviz.records.runs import RunCall, RunNote, RunProgram, RunRecord, Transfer
+from shardviz.tracing.call import Call
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class RunStep:
-    """A program of a run.
+    """A program of a run. It is read, and what it costs is estimated, when somebody asks.
 
     Attributes:
-        name: the function's name.
-        record: its arguments, results and calls, as plain data.
-        program, plan: what shardviz explores, on one device on the mesh `device=1`; None if shardviz cannot read it.
-        why_not: why there is no program.
-        target: the run's machine, where the program is on all of it; else empty.
+        recorded: its arguments, results and calls, as plain data, without what is estimated.
+        call: the program as JAX traced it; None if shardviz cannot read it.
+        mesh: its mesh; `device=1` on one device.
+        machine: the run's machine, where the mesh has all of it.
+        target: the run's machine in words, where the program is on all of it; else empty.
+        refused: why Shardy could not say how its results are sharded, or why there is no call.
+        like: the same function, called with other shardings before.
     """
 
-    name: str
-    record: RunProgram
-    program: Program | None = None
-    plan: Plan | None = None
-    why_not: str = ""
+    recorded: RunProgram
+    call: Call | None = field(repr=False)
+    mesh: DeviceMesh
+    machine: Machine | None
     target: str = ""
+    refused: str = ""
+    like: RunStep | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.recorded.name
+
+    @property
+    def record(self) -> RunProgram:
+        """Its arguments, results and calls, and what a call takes on the run's machine."""
+        cost = self._cost[0]
+        if cost is None:
+            return self.recorded
+        return replace(self.recorded, seconds=cost.step.seconds, needs_bytes=cost.needs.total)
+
+    @property
+    def program(self) -> Program | None:
+        """What shardviz explores; None if shardviz cannot read it."""
+        return self._made[0]
+
+    @property
+    def plan(self) -> Plan | None:
+        """The shardings that the program had in the run."""
+        return self._made[1]
+
+    @property
+    def why_not(self) -> str:
+        """Why there is no program, or no estimate; else empty."""
+        return self._made[2] or self.refused or self._cost[1]
+
+    def result_specs(self) -> tuple[Spec, ...]:
+        """Return how Shardy shards its results. Raises ShardvizError if it cannot."""
+        program, plan, why_not = self._made
+        if program is None or plan is None:
+            raise ShardvizError(why_not)
+        return result_specs(program, plan, self._lowered_for)
+
+    @property
+    def _lowered_for(self) -> LowerFor:
+        return CPU if self.machine is None else resolve_target(self.machine.text, self.mesh).lowered_for
+
+    @cached_property
+    def _made(self) -> tuple[Program | None, Plan | None, str]:
+        if self.call is None:
+            return None, None, self.refused
+        try:
+            program = Program(self.call, self.mesh, like=None if self.like is None else self.like.program)
+            return program, program.plan(), ""
+        except ShardvizError as error:
+            return None, None, str(error)
+
+    @cached_property
+    def _cost(self) -> tuple[StepCost | None, str]:
+        program, plan, _ = self._made if self.machine is not None and not self.refused else (None, None, "")
+        if program is None or plan is None or self.machine is None:
+            return None, ""
+        try:
+            return cost_of(sketch(program, plan, self._lowered_for), self.machine), ""
+        except ShardvizError as error:
+            return None, str(error)
 
 
 @dataclass(eq=False, repr=False)
@@ -37,7 +108,7 @@ class Run(Displayed):
     """A script or a notebook cell that ran with nothing computed. Made by `sv.dry_run`.
 
     Attributes:
-        record: all that is plain data, see `RunRecord`.
+        recorded: all that is plain data, see `RunRecord`, without what is estimated.
         steps: the programs in the order of their first calls.
 
     Examples:
@@ -48,8 +119,18 @@ class Run(Displayed):
         '<lambda>'
     """
 
-    record: RunRecord
+    recorded: RunRecord
     steps: tuple[RunStep, ...] = field(default=())
+
+    @property
+    def record(self) -> RunRecord:
+        """All that is plain data. What each program takes is estimated when this is first read."""
+        return replace(self.recorded, programs=tuple(step.record for step in self.steps))
+
+    @property
+    def ended(self) -> str:
+        """How the run ended, as `RunRecord.ended`."""
+        return self.recorded.ended
 
     def __getitem__(self, name: str | int) -> RunStep:
         """Return a program by its name or its place in the run; of several of one name the largest.
@@ -63,7 +144,7 @@ class Run(Displayed):
         if not named:
             names = ", ".join(dict.fromkeys(step.name for step in self.steps)) or "none"
             raise ShardvizError(f"run[{name!r}]: no program of the run has this name; it has {names}")
-        return max(named, key=lambda step: step.record.bytes_per_device)
+        return max(named, key=lambda step: step.recorded.bytes_per_device)
 
     @property
     def longest(self) -> RunStep:
@@ -91,15 +172,15 @@ class Run(Displayed):
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
-        return self.record.transfers
+        return self.recorded.transfers
 
     @property
     def calls(self) -> tuple[RunCall, ...]:
-        return self.record.calls
+        return self.recorded.calls
 
     @property
     def notes(self) -> tuple[RunNote, ...]:
-        return self.record.notes
+        return self.recorded.notes
 
     def to_json(self, indent: int | None = None) -> str:
         """Return the record as JSON; `RunRecord.from_json` reads it."""

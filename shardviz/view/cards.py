@@ -198,8 +198,8 @@ def difference_pieces(results: Results, other: Card, named: bool = True) -> Iter
         chips, before = one.machine.num_chips, two.machine.num_chips
         if chips != before and both and one.step.seconds and two.step.seconds:
             spent = one.step.seconds * chips / (two.step.seconds * before)
-            own, other = step_cost.step_words(one), step_cost.step_words(two)
-            tip = f"{against}: {chips:,} chips for {own}, {before:,} for {other} there"
+            ours, theirs = step_cost.step_words(one), step_cost.step_words(two)
+            tip = f"{against}: {chips:,} chips for {ours}, {before:,} for {theirs} there"
             yield signed(spent - 1, f"{format_change(spent)} chip-seconds", of=tip)
         elif format_seconds(abs(later)) == "0 s" or abs(later) < step_cost.SAME * max(two.lower, 1e-12):
             yield doc.words("the same time", quiet=True, tip=against)

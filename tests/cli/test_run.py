@@ -60,6 +60,33 @@ def test_a_loop_ends_by_itself_when_it_is_steady(tmp_path):
     assert "arguments ['--help', '--steps']" in err  # the script's own
 
 
+THREADED = (
+    TRAIN.split("w = put(")[0]
+    + """
+import threading
+def loop():
+    w = put((1024, 1024), None, "model")
+    while True:
+        w = step(w, put((64, 1024), "data"))
+thread = threading.Thread(target=loop)
+thread.start()
+thread.join()
+"""
+)
+
+
+@pytest.mark.parametrize("script", [THREADED, THREADED.replace("thread.join()", "")])
+def test_a_steady_loop_in_another_thread_is_ended(script, tmp_path):
+    code, run, err = ran(tmp_path, script)
+    assert (code, run["ended"], "Traceback" in err) == (0, "steady", False)
+    assert [p["calls"] for p in run["programs"] if p["name"] == "step"] == [3]
+
+
+def test_the_help_says_where_the_script_stands(capsys):
+    assert main(["run", "--help"]) == 0
+    assert "run [OPTIONS] -- COMMAND\n" in capsys.readouterr().out
+
+
 def test_layers_that_are_made_one_by_one_are_no_loop_of_steps(tmp_path):
     made = 'w = sum(2 * put((1024, 1024), None, "model") for _ in range(8))'
     script = TRAIN.replace('w = put((1024, 1024), None, "model")', made)
@@ -190,6 +217,14 @@ trees = ocp.PyTreeCheckpointer()
 trees.save(folder + "/two", state)
 how = ocp.checkpoint_utils.construct_restore_args(wanted)
 right(trees.restore(folder + "/two", item=wanted, restore_args=how))
+from orbax.checkpoint.experimental import v1
+v1.save(folder + "/three", state)
+v1.save_checkpointables_async(folder + "/three", {"state": state}).result()
+right(v1.load(folder + "/three", wanted))
+right(v1.load_checkpointables(folder + "/three", {"state": wanted})["state"])
+with v1.training.Checkpointer(folder + "/four") as new:
+    new.save(3, state)
+    right(new.load(3, wanted))
 moved = jax.device_put(state["w"], jax.NamedSharding(mesh, jax.P(None, "data")), donate=True)
 assert state["w"].is_deleted()
 """
@@ -200,10 +235,11 @@ def test_checkpoints_are_neither_written_nor_read_and_what_is_moved_with_donatio
     code, run, err = ran(tmp_path, CHECKPOINTS, run=("--target", "tpu v5e:2x4", "--json"))
     assert (code, run["ended"]) == (0, "the script ended"), err
     restored = [(t["kind"], t["before"], t["after"]) for t in run["transfers"] if t["before"] == "checkpoint"]
-    assert restored == [("put", "checkpoint", "P('data') on data=8")] * 4
+    assert restored == [("put", "checkpoint", "P('data') on data=8")] * 7
     notes = [note["text"] for note in run["notes"]]
     assert f"orbax does not write the checkpoint {tmp_path}/kept/one" in notes
-    assert f"orbax does not read the checkpoint {tmp_path}/kept/two: what it would restore is zeros" in notes
+    for name in ("two", "three"):
+        assert f"orbax does not read the checkpoint {tmp_path}/kept/{name}: what it would restore is zeros" in notes
     assert not [name for _, _, files in os.walk(tmp_path / "kept") for name in files]
 
 

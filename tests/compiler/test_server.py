@@ -213,10 +213,10 @@ def test_the_server_killed():
 
 
 def test_shardy_dies_outside_the_kernel(monkeypatch):
-    """The first propagation is rehearsed in a child; what kills the child comes back as an error."""
+    """The first propagation runs in a child; what kills the child comes back as an error."""
     program = traced(small)
     many = ",".join(["sdy-propagation-pipeline"] * 3000)
-    monkeypatch.setattr(shardy, "PIPELINE", f"builtin.module({many})")
+    monkeypatch.setattr(shardy, "PROPAGATION", f"builtin.module({many})")
     asked = []
     monkeypatch.setattr(
         client, "submit", lambda *a, submit=client.submit, **k: asked.append(submit(*a, **k)) or asked[-1]

@@ -602,6 +602,39 @@ def axes_that_are_auto_for_a_while():
         jax.sharding.auto_axes(lambda x: jnp.cumsum(x > 0, axis=-1), out_sharding=P("data", None))(x)
 
 
+@script
+def results_that_a_program_settles_itself():
+    """Those of constraints, scalars, and zeros that nothing reaches; and next to them some that only Shardy knows."""
+    mesh = mesh_of(2, 4)
+    on = lambda *spec: NamedSharding(mesh, P(*spec))  # noqa: E731
+    constrained = jax.lax.with_sharding_constraint
+
+    @jax.jit
+    def init():
+        w = constrained(jax.random.normal(jax.random.key(0), (16, 32)), on("data", "model"))
+        return {"w": w, "mu": jnp.zeros_like(w), "step": jnp.zeros((), int), "steps": jnp.arange(8)}
+
+    @jax.jit
+    def tied():
+        w = jax.random.normal(jax.random.key(0), (16, 32))
+        table = jnp.arange(32.0)
+        return w, constrained(w, on("data")), table, constrained(table * 2, on("model")), jnp.ones((8, 8))
+
+    @jax.jit
+    def inside():
+        step = lambda c, _: (constrained(c + 1, on("data")), c.sum())  # noqa: E731
+        return jax.lax.scan(step, jnp.zeros((16, 32)), length=3), jnp.zeros((16, 32))
+
+    @jax.jit
+    def open_dimension():
+        w = jnp.ones((16, 32))
+        return constrained(w, on("data", P.UNCONSTRAINED)), jax.lax.cumsum(constrained(w, on(None, "model")))
+
+    state = init()
+    tied(), inside(), open_dimension()
+    jax.jit(lambda s: {**s, "w": constrained(s["w"] + 1, on("model")), "mu": jnp.zeros((16, 32))})(state)
+
+
 def dispatched(name: str, dry: bool) -> list:
     """What a script dispatches to several devices, in order."""
     from jax._src import pjit, stages
@@ -619,7 +652,7 @@ def dispatched(name: str, dry: bool) -> list:
             return theirs(*args, **params)
         live = dry_runs._live_bytes()
         results = theirs(*args, **params)
-        rows.append([program.name, live, [_row(r) for r in results[0]]])
+        rows.append([program.closed.jaxpr.debug_info.func_name, live, [_row(r) for r in results[0]]])
         return results[0], None, None, []
 
     def watched_ahead(compiled, *args, **kwargs):

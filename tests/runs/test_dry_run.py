@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import psutil
 import pytest
 
 import shardviz as sv
+from shardviz.ask import targeting
+from shardviz.compiler.targets import TargetStatus
 from shardviz.records.runs import RunRecord
 
 SHAPE = 50_000, 20_000  # 4 GB
@@ -136,3 +142,94 @@ def test_settings_that_would_change_the_devices_are_left_out_and_noted():
         "jax.config.update('jax_num_cpu_devices', 4)",
         "jax.distributed.initialize",
     ]
+
+
+ON_8 = """
+import functools, json
+import jax, jax.numpy as jnp, numpy as np
+import shardviz as sv
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from shardviz.ask import program as asking
+from shardviz.plan import lowerings
+from shardviz.runs import run as runs
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 8)
+mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+calls = {"lower": [], "sketch": [], "result_specs": []}
+def counted(owner, name):
+    theirs = getattr(owner, name)
+    setattr(owner, name, lambda *a, **k: calls[name].append(a) or theirs(*a, **k))
+counted(lowerings, "lower"), counted(runs, "sketch"), counted(runs, "result_specs")
+count = lambda: {name: len(each) for name, each in calls.items()}
+def update(factor, x):
+    return factor * x
+@jax.jit
+def init():
+    return jax.lax.with_sharding_constraint(jnp.ones((64, 64)), NamedSharding(mesh, P("data"))), jnp.zeros((64, 64))
+@jax.jit
+def step(w, m):
+    return w - m, m + w
+put = lambda *spec: jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, P(*spec)))
+out = {}
+with sv.dry_run("tpu v5e:2x4") as run:
+    jax.pmap(functools.partial(update, 2))(np.ones((8, 4), np.float32))
+    init()
+    out["settled"] = count()
+    w, m = step(put("data"), put())
+    out["first"] = count()
+    step(w, m)
+    out["second"] = count()
+out["names"] = [each.name for each in run]
+out["specs"] = [[str(r.spec) for r in each.recorded.results] for each in run]
+out["recorded"] = count()
+out["seconds"] = [p.seconds is not None for p in run.programs]
+out["asked"] = count()
+with sv.dry_run("tpu v5p:4x2x1"):
+    out["coords"] = [list(device.coords) for device in jax.devices()]
+print(json.dumps(out))
+"""
+
+
+@pytest.fixture(scope="module")
+def on_8():
+    """What a run on 8 devices did, and how much it asked for that."""
+    done = subprocess.run([sys.executable, "-c", ON_8], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def test_a_pmapped_function_has_its_own_name(on_8):
+    assert on_8["names"] == ["update", "init", "step", "step"]
+
+
+def test_results_that_constraints_settle_take_no_lowering(on_8):
+    assert on_8["settled"] == {"lower": 0, "sketch": 0, "result_specs": 0}
+    assert on_8["specs"][1] == ["P('data')", "P()"]
+
+
+def test_a_step_with_other_shardings_is_lowered_once(on_8):
+    assert on_8["first"] == {"lower": 1, "sketch": 0, "result_specs": 1}
+    assert on_8["second"] == {"lower": 1, "sketch": 0, "result_specs": 2}
+    assert on_8["specs"][2:] == [["P('data')"] * 2] * 2
+
+
+def test_what_a_call_takes_is_estimated_when_it_is_asked(on_8):
+    assert on_8["recorded"] == on_8["second"]
+    assert on_8["seconds"] == [True] * 4
+    assert on_8["asked"]["sketch"] == 4
+
+
+def test_a_device_is_where_the_one_with_its_id_is(on_8):
+    """JAX counts a TPU slice's devices x first, though a host has a square of them."""
+    assert on_8["coords"] == [[number % 4, number // 4, 0] for number in range(8)]
+
+
+def test_a_tpus_program_is_lowered_for_it_where_no_compiler_is(monkeypatch):
+    """A CPU's lowering of `jax.random` has every round of threefry as arrays of their own."""
+    missing = [TargetStatus(name=name, ready=False, missing="it is not here") for name in ("cpu", "tpu", "gpu")]
+    monkeypatch.setattr(targeting, "targets", lambda: missing)
+    program = sv.trace(lambda key: jax.random.normal(key, (1 << 14, 1 << 14)), jax.random.key(0))
+    plan = program.plan({"data": 1})
+    needs = sv.cost(program.propagate(plan, "tpu v5e:1x1"), "tpu v5e:1x1").needs.total
+    assert needs < 3 * 4 * (1 << 28)
+    assert program.partition(plan, "tpu v5e:1x1").level == "partitioned"  # on simulated devices
