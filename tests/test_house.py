@@ -431,3 +431,54 @@ def test_no_group_is_repeated_possessively():
         and re.search(r"(?<!\\)\)(?:[*+?]|\{\d*,?\d*\})\+", node.value)
     ]  # fmt: skip
     assert not found
+
+
+# Words that no name has, because another word is used for the same thing: presets, fixes, search, shardings.
+NOT_IN_NAMES = {
+    "offer",
+    "offers",
+    "mend",
+    "mends",
+    "remedy",
+    "remedies",
+    "hunt",
+    "told",
+    "kin",
+    "company",
+    "cuts",
+    "uncut",
+}
+
+
+def defined_names(source: str) -> Iterator[tuple[str, int]]:
+    """The functions, classes, parameters and attributes that a module defines, each with its line."""
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr, node.lineno
+
+
+def words_of(name: str) -> set[str]:
+    """The words of an identifier: `not_offered` and `NotOffered` have two."""
+    return set(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()))
+
+
+def test_no_name_has_a_word_that_was_replaced():
+    found = [
+        f"{module_name(path)}:{line} {name}"
+        for path in MODULES
+        for name, line in defined_names(path.read_text(encoding="utf-8"))
+        if words_of(name) & NOT_IN_NAMES
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_replaced_words_are_found_in_names():
+    source = "class TakeOffer:\n    kin: int\n    def told(self, by_cuts): self.company = 1"
+    found = {name for name, _ in defined_names(source) if words_of(name) & NOT_IN_NAMES}
+    assert found == {"TakeOffer", "told", "kin", "by_cuts", "company"}

@@ -14,7 +14,7 @@ import jax
 from jax._src import core as jax_core
 
 from shardviz._jax.jaxprs import once, rewritten, sub_jaxprs
-from shardviz._jax.tracing import told
+from shardviz._jax.tracing import thread_value
 
 _CHECKPOINTS = ("remat2", "checkpoint", "remat")
 
@@ -34,11 +34,11 @@ class Checkpointing:
         if primitive.name in _CHECKPOINTS:
             params = params | {"policy": self.policy}
         elif primitive.name == "scan":
-            with told("checkpointing", None), told("watch", None):
+            with thread_value("checkpointing", None), thread_value("watch", None):
                 params = params | {"jaxpr": self._body(params["jaxpr"])}
         else:
             return bind(primitive, *args, **params)
-        with told("checkpointing", None):  # what is inside is inside the checkpoint
+        with thread_value("checkpointing", None):  # what is inside is inside the checkpoint
             return bind(primitive, *args, **params)
 
     def _body(self, closed: Any) -> Any:

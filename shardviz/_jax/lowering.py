@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from shardviz._jax.contexts import StandInDevice, under
 from shardviz._jax.mlir import PassManager, ir
-from shardviz._jax.tracing import here, told
+from shardviz._jax.tracing import here, thread_value
 
 
 def lower(
@@ -36,7 +36,7 @@ def lower(
     _patch_default_device()
     _patch_custom_partitioning()
     nowhere = source_info_util.user_context(source_info_util.Traceback())
-    with under(mesh), told("device", device), nowhere:  # without a device, JAX would start its backend
+    with under(mesh), thread_value("device", device), nowhere:  # without a device, JAX would start its backend
         if closed.is_high:  # types that only tracing knows are taken away, as by `jax.stages.Traced.lower`
             closed = jax.jit(jax_core.jaxpr_as_fun(closed)).trace(*closed.in_avals).lojax.jaxpr
         results = len(closed.jaxpr.outvars)

@@ -25,7 +25,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardviz._jax.jaxprs import every_equation
-from shardviz._jax.tracing import here, target_mesh, told
+from shardviz._jax.tracing import here, target_mesh, thread_value
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Watch:
         self._inside = True
         try:
             out = bind(primitive, *args, **params)
-            return self._told(primitive, params, out, sys._getframe(2))
+            return self._record(primitive, params, out, sys._getframe(2))
         finally:
             self._inside = False
 
@@ -97,7 +97,7 @@ class Watch:
         self._waiting.clear()
         self._frames.clear()
 
-    def _told(self, primitive: Any, params: dict[str, Any], out: Any, frame: FrameType | None) -> Any:
+    def _record(self, primitive: Any, params: dict[str, Any], out: Any, frame: FrameType | None) -> Any:
         lines, at = list[Line](), dict[int, tuple[FrameType, int]]()
         below: FrameType | None = None
         while frame is not None:
@@ -203,7 +203,7 @@ def passing(*, watch: Watch | None = None, **by: Any) -> Iterator[None]:
     try:
         with contextlib.ExitStack() as stack:
             for name, each in by.items():
-                stack.enter_context(told(name, each))
+                stack.enter_context(thread_value(name, each))
             stack.enter_context(config.pgle_profiling_runs(-next(_numbers)))
             yield
     finally:

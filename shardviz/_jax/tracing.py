@@ -25,11 +25,11 @@ def tracing_on(mesh: AbstractMesh | None, places: Collection[str] = PLACES) -> I
     own."""
     if mesh is None:
         _patch_pmap()
-        with told("meshless", True):
+        with thread_value("meshless", True):
             yield
         return
     _patch()
-    with told("mesh", mesh), under(mesh, places):
+    with thread_value("mesh", mesh), under(mesh, places):
         yield
 
 
@@ -66,7 +66,7 @@ def _patch_evaluation() -> None:
     def process_primitive(self: Any, primitive: Any, args: Any, params: Any, /) -> Any:
         if getattr(here, "mesh", None) is None or not config.eager_constant_folding.value:
             return theirs(self, primitive, args, params)
-        with told("mesh", None), under(none, ()):
+        with thread_value("mesh", None), under(none, ()):
             return theirs(self, primitive, args, params | {"ctx_mesh": none} if "ctx_mesh" in params else params)
 
     core.EvalTrace.process_primitive = process_primitive
@@ -153,7 +153,7 @@ def missing_axis(message: str) -> str | None:
 
 
 @contextlib.contextmanager
-def told(name: str, value: Any) -> Iterator[None]:
+def thread_value(name: str, value: Any) -> Iterator[None]:
     """Set a value that the patched functions of JAX read on this thread."""
     before = getattr(here, name, None)
     setattr(here, name, value)

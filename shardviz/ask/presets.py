@@ -131,7 +131,7 @@ def presets_of(
     for name, of in _ALL:  # each gives a plan, what it does, and promises; or None
         if (preset := of(subject, none)) is not None:
             plan, text, *promises = preset
-            by = Counter(tuple(map(str, axes)) for m, axes in plan.cuts if m.role == "argument" and axes)
+            by = Counter(tuple(map(str, axes)) for m, axes in plan.dim_edits if m.role == "argument" and axes)
             cut = ", ".join(f"{plural(n, 'array dimension')} by {' and '.join(axes)}" for axes, n in by.items())
             cut = cut or "nothing divides"
             yield Preset(name=name, plan=plan, text=text, cut=cut, promises=tuple(promises))
@@ -280,7 +280,7 @@ def _two(subject: Subject, none: Plan) -> Any:
         return None
     plan = _tensor_cut(subject, none)
     plan = _cut(subject, _copies(subject, plan, others[:-1]), [through], others[-1:])
-    dims = Counter(m.path for m, axes in plan.cuts if m.role == "argument" and set(axes) & {others[-1], last})
+    dims = Counter(m.path for m, axes in plan.dim_edits if m.role == "argument" and set(axes) & {others[-1], last})
     weights = subject.weights
     both = sum(dims[a.name] > 1 for a in weights)
     text = (
@@ -335,7 +335,7 @@ def _along(subject: Subject, axes: Sequence[str]) -> str:
 
 def _products(subject: Subject, plan: Plan) -> str:
     """How much of the layers' matrix products is sharded along the last axis, in words."""
-    cut = {m.path for m, axes in plan.cuts if subject.last in axes}
+    cut = {m.path for m, axes in plan.dim_edits if subject.last in axes}
     weights = subject.weights
     whole = sum(map(nbytes, weights)) or 1.0
     share = sum(nbytes(a) for a in weights if a.name in cut) / whole
@@ -359,7 +359,7 @@ def _cut(
     """The plan with dimensions sharded along as many of the axes, the first first, as divide them; with `once` without
     those of which an array is sharded along one of the axes already."""
     for dimension in dimensions:
-        taken = {m.path for m, by in plan.cuts if set(by) & set(axes)}
+        taken = {m.path for m, by in plan.dim_edits if set(by) & set(axes)}
         if once and any(m.path in taken for m in dimension.arguments):
             continue
         fitting = dividing(dimension.size, axes, subject.mesh)
@@ -378,34 +378,34 @@ def _state_cut(
     """Shards arrays of the state along the axes, each along its largest dimension that nothing shards and that
     divides; and these results. Of the state named by `arguments` the new values lie as the old ones do; of all of it
     the compiler places them."""
-    cuts = dict(plan.cuts)
+    dim_edits = dict(plan.dim_edits)
     state = subject.state
     for array in state if arguments is None else [a for a in state if a.name in arguments]:
-        _cut_array(subject, cuts, "argument", array, axes)
+        _shard_array(subject, dim_edits, "argument", array, axes)
     for array in subject.roles.outputs:
         if array.name in outputs:
-            _cut_array(subject, cuts, "output", array, axes)
+            _shard_array(subject, dim_edits, "output", array, axes)
     if arguments is None:
-        return Plan(plan.mesh, edits=plan.edits, cuts=cuts)
+        return Plan(plan.mesh, edits=plan.edits, dim_edits=dim_edits)
     becomes = subject.roles.becomes
-    for member, by in list(cuts.items()):
+    for member, by in list(dim_edits.items()):
         if member.role == "argument" and member.path in becomes:
-            cuts[Member("output", becomes[member.path], member.dimension)] = by
+            dim_edits[Member("output", becomes[member.path], member.dimension)] = by
     sharded = {*outputs, *(becomes[a.name] for a in state if a.name in becomes)}
     outs = dict(plan.out_edits) | dict.fromkeys(sorted(sharded), Spec())
-    return Plan(plan.mesh, edits=plan.edits, out_edits=outs, cuts=cuts)
+    return Plan(plan.mesh, edits=plan.edits, out_edits=outs, dim_edits=dim_edits)
 
 
-def _cut_array(
-    subject: Subject, cuts: dict[Member, tuple[Axis, ...]], role: str, array: Argument, axes: Sequence[str]
+def _shard_array(
+    subject: Subject, dim_edits: dict[Member, tuple[Axis, ...]], role: str, array: Argument, axes: Sequence[str]
 ) -> None:
     members = (Member(role, array.name, d) for d in range(len(array.shape)))
-    free = [m for m in members if m not in subject.stepped and not cuts.get(m)]
+    free = [m for m in members if m not in subject.stepped and not dim_edits.get(m)]
     free.sort(key=lambda m: -array.shape[m.dimension])
     for some in (axes, *((axis,) for axis in axes)):  # in one dimension; else axis by axis
         fits = (m for m in free if len(dividing(array.shape[m.dimension], some, subject.mesh)) == len(some))
         if (member := next(fits, None)) is not None:
-            cuts[member] = tuple(some)
+            dim_edits[member] = tuple(some)
             free.remove(member)
             if some is axes:
                 break

@@ -31,12 +31,12 @@ from shardviz.records import Collective, PlanRecord, Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.collectives import axes_words
 from shardviz.records.phases import phase
-from shardviz.records.why import AxisWhy, CollectiveWhy, Contest, Effect, Source, Way, Why, outcome
+from shardviz.records.why import AxisWhy, CollectiveWhy, Contest, Effect, Source, TriedChange, Why, outcome
 from shardviz.stablehlo.graph import MlirGraph
 
 _LISTED = 12
 _MOST_CONTESTS = 2
-_MOST_WAYS = 4
+_MOST_CHANGES = 4
 _MOST_ADDED = 3
 Reported = Callable[[PlanRecord, Callable[[], Any]], Report]
 
@@ -80,19 +80,19 @@ class Questions:
         return compare_reports(named, target=target)
 
     def changed(
-        self, gone: Sequence[Source] = (), added: Sequence[Source] = (), forced: Sequence[Forced] = ()
+        self, removed: Sequence[Source] = (), added: Sequence[Source] = (), forced: Sequence[Forced] = ()
     ) -> Report:
         """The propagated report without some sources, with others, and with constraints on arrays."""
         bound = self.trial.bound
         specs = {"argument": dict(bound.in_specs), "output": dict(bound.out_specs)}
-        for put, sources in ((False, gone), (True, added)):
+        for put, sources in ((False, removed), (True, added)):
             for source in sources:
                 if source.role in specs:
                     of = specs[source.role]
                     of[source.name] = edited(of[source.name] or source.spec, source, put)
         other = replace(bound, in_specs=specs["argument"], out_specs=specs["output"])
         self.trial.runs += 1
-        return self._reported(other, lambda: self.trial.changed(gone, added, forced))
+        return self._reported(other, lambda: self.trial.changed(removed, added, forced))
 
     # A value.
 
@@ -174,7 +174,7 @@ class Questions:
             need=need,
             axes=answers,
             contest=() if contested is None else (self._contest(contested, contested.node, target),),
-            ways=self._ways(why, answers, here, target),
+            changes=self._changes(why, answers, here, target),
             source=report.source,
         )
 
@@ -217,35 +217,35 @@ class Questions:
             source=self.report.source,
         )
 
-    def _ways(
+    def _changes(
         self, why: Reason, answers: Sequence[AxisWhy], collective: Collective, target: str | Machine | None
-    ) -> tuple[Way, ...]:
+    ) -> tuple[TriedChange, ...]:
         """What would avoid a collective, tried: the cheapest first."""
-        before, ways = self._effect(self.report, target), []
-        for text, gone, added in list(self._tries(why, answers))[:_MOST_WAYS]:
-            other = self.changed(gone, added)
+        before, changes = self._effect(self.report, target), []
+        for text, removed, added in list(self._tries(why, answers))[:_MOST_CHANGES]:
+            other = self.changed(removed, added)
             after = self._effect(other, target)
-            ways.append(
-                Way(
+            changes.append(
+                TriedChange(
                     text=text,
                     before=before,
                     after=after,
-                    gone=len(_alike(collective, other)) < len(_alike(collective, self.report)),
+                    removed=len(_alike(collective, other)) < len(_alike(collective, self.report)),
                     added=tuple(_added(compare_reports(self.report, other)))[:_MOST_ADDED],
                     verdict=outcome(before, after),
-                    taken=tuple(gone),
-                    given=tuple(added),
+                    losing=tuple(removed),
+                    gaining=tuple(added),
                 )
             )
-        return tuple(sorted(ways, key=lambda w: (not w.gone, w.after.seconds or w.after.bytes)))
+        return tuple(sorted(changes, key=lambda w: (not w.removed, w.after.seconds or w.after.bytes)))
 
     def _tries(
         self, why: Reason, answers: Sequence[AxisWhy]
     ) -> Iterator[tuple[str, Sequence[Source], Sequence[Source]]]:
         """Changes of specs that may avoid a collective, in words and as sources that go or come."""
-        gone, added = _asked(self.trial, why)
+        removed, added = _asked(self.trial, why)
         if added:
-            yield f"{added[0].label} as {added[0].spec.canonical()}", gone, added
+            yield f"{added[0].label} as {added[0].spec.canonical()}", removed, added
         groups = [tuple(c.source for c in a.causes) for a in answers]
         groups += [causes_of(self.trial, cut.node.key, cut.dim, axis) for axis, cut in why.rivals]
         if why.need.kind == "partial sums" and len(answers) == 1:
@@ -309,7 +309,7 @@ class Questions:
             raise ShardvizError(f"why({name!r}): {self._none(name)}")
         best = min(matches, key=lambda row: self._rank(row[1], axis, last=bool(lines) and not (exact or variables)))
         others = [v for _, v in matches if v is not best[1]]
-        return "intermediate", best[1], best[0]._replace(kind="value"), tuple(_told(v) for v in others[:_LISTED])
+        return "intermediate", best[1], best[0]._replace(kind="value"), tuple(_place_words(v) for v in others[:_LISTED])
 
     @staticmethod
     def _rank(value: Value, axis: str | None, *, last: bool) -> tuple[bool, bool, int]:
@@ -356,8 +356,8 @@ def _asked(trial: Perturbed, why: Reason) -> tuple[list[Source], list[Source]]:
     pairs = list(enumerate(zip(sharding.spec.dims, before.dims, strict=True)))
     spec = before.with_dims(before.dims)
     at = lambda d, axis: replace(sharding, dimension=d, axis=axis_name(axis), spec=spec)  # noqa: E731
-    gone = [at(d, a) for d, (old, new) in pairs for a in old if a not in new]
-    return gone, [at(d, a) for d, (old, new) in pairs for a in new if a not in old]
+    removed = [at(d, a) for d, (old, new) in pairs for a in old if a not in new]
+    return removed, [at(d, a) for d, (old, new) in pairs for a in new if a not in old]
 
 
 def _several(names: Sequence[str]) -> str:
@@ -367,7 +367,7 @@ def _several(names: Sequence[str]) -> str:
     return f"{', '.join(shown)} and {last}" if shown else last
 
 
-def _told(value: Value) -> str:
+def _place_words(value: Value) -> str:
     where = f" at {value.source.short}" if value.source else ""
     return f"{value.name}{where} ({phase(value.name_stack)})"
 

@@ -256,7 +256,7 @@ def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: N
             kind, words = "other", f"{op} takes {value} as {after.canonical()}, and it is made as {shown}."
         elif quarrel.factor in step.rule.whole:
             wanted = axes_text(quarrel.wanted)
-            kind, words = "uncut", f"{op} needs dimension {quarrel.dim} of {value} whole, which is {wanted}."
+            kind, words = "unsharded", f"{op} needs dimension {quarrel.dim} of {value} whole, which is {wanted}."
         else:
             kind, words = "disagree", quarrel.words(named) + "."
             others = dict.fromkeys(each.origin for each in (*step.ins, *step.outs) if each.origin is not node)

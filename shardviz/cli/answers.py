@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from shardviz.ask import Program
-from shardviz.cli.schemas import OfferData, Other, Point, ReportMore, SearchData, StepData, SweepData
+from shardviz.cli.schemas import Other, Point, RankedPlan, ReportMore, SearchData, StepData, SweepData
 from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
 from shardviz.records import Collectives, PlanRecord
@@ -84,7 +84,7 @@ def search_data(search: Search, program: Program) -> SearchData:
         program=search.program,
         target=search.target,
         level=search.level,
-        offers=[_offer(each, program.bind(each.plan)) for each in search.offers],
+        ranked=[_ranked_plan(each, program.bind(each.plan)) for each in search.ranked],
         why_not=msgspec.convert(search.why_not, list[Other], from_attributes=True),
         floor_seconds=None if search.floor is None else search.floor.seconds,
         tried=len(search.tried),
@@ -94,16 +94,16 @@ def search_data(search: Search, program: Program) -> SearchData:
     )
 
 
-def _offer(offer: Finalist, plan: PlanRecord) -> OfferData:
-    return OfferData(
-        text=offer.text,
+def _ranked_plan(finalist: Finalist, plan: PlanRecord) -> RankedPlan:
+    return RankedPlan(
+        text=finalist.text,
         mesh=dict(plan.mesh.shape),
         in_specs={name: str(spec.canonical()) for name, spec in plan.in_specs.items()},
         out_specs={name: None if spec is None else str(spec.canonical()) for name, spec in plan.out_specs.items()},
-        seconds=offer.cost.seconds,
-        memory_bytes=offer.cost.needs.total,
-        accepted=offer.accepted,
-        verdict=offer.verdict,
+        seconds=finalist.cost.seconds,
+        memory_bytes=finalist.cost.needs.total,
+        accepted=finalist.accepted,
+        verdict=finalist.verdict,
     )
 
 

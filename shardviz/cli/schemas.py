@@ -163,7 +163,7 @@ class FixesData(msgspec.Struct, kw_only=True):
     target: str
     level: str
     fixes: Rows
-    not_offered: Rows
+    rejected: Rows
     by_hand: list[str]
     tried: int
     finished: bool
@@ -176,7 +176,7 @@ def _record(kind: type, key: str = "shardviz_why") -> type:
     return msgspec.defstruct(kind.__name__, [(key, int), *mesh, *((name, Any) for name in names)])
 
 
-class OfferData(msgspec.Struct, kw_only=True):
+class RankedPlan(msgspec.Struct, kw_only=True):
     """A plan that a search found: its shardings in words and as specs, seconds of a step, bytes per device. `accepted`
     is whether the target's compiler accepted it (None: not asked), and `verdict` its answer in words."""
 
@@ -209,7 +209,7 @@ class SearchData(msgspec.Struct, kw_only=True):
     program: str
     target: str
     level: str
-    offers: list[OfferData]
+    ranked: list[RankedPlan]
     why_not: list[Other]
     floor_seconds: float | None
     tried: int

@@ -93,7 +93,7 @@ def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _SavedPlan:
     kept = _SavedPlan(bound=bound, constraints=plan.constraints)
     few = 0 < len(plan.rules) <= _MOST_RULES
     if few and all(isinstance(rule.filter, str) and len(rule.filter) <= _MOST_PATTERN for rule in plan.rules):
-        own = {name for name, _ in plan.edits} | {member.path for member, _ in plan.cuts}
+        own = {name for name, _ in plan.edits} | {member.path for member, _ in plan.dim_edits}
         kept.rules = tuple((rule.filter, rule.spec) for rule in plan.rules)
         kept.exhaustive = plan.rules.exhaustive
         kept.ruled = tuple(n for row in program.rules_table(plan).rows for n in row.wins if n not in own)

@@ -64,7 +64,7 @@ class Stages:
         report = next((reports[level] for level in ("compiled", "partitioned") if level in reports), None)
         texts = {} if report is None else report.stages
         stages = (
-            Stage(name=name, title=title, kind="hlo", read=partial(_lines, texts[name]), told=about)
+            Stage(name=name, title=title, kind="hlo", read=partial(_lines, texts[name]), about=about)
             for name, (title, about) in _XLA.items()
             if texts.get(name)
         )

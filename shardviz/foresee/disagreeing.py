@@ -42,21 +42,21 @@ def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> 
             _gather_tables(op)
         if op.name != "stablehlo.dot_general":
             continue
-        cuts = [spec_of_value(value) or Spec() for value in op.operands]
+        specs = [spec_of_value(value) or Spec() for value in op.operands]
         summed, batched = contraction_of(op)
         result_dims = (spec_of_value(op.results[0]) or Spec()).dims
-        if not _disagree(cuts, summed, mesh):
-            _gather_for_rows(op, cuts, summed, batched, result_dims)
+        if not _disagree(specs, summed, mesh):
+            _gather_for_rows(op, specs, summed, batched, result_dims)
         else:
             for place, dims in enumerate(summed):
-                left = [d for d in range(len(cuts[place].dims)) if d not in dims]
+                left = [d for d in range(len(specs[place].dims)) if d not in dims]
                 theirs = result_dims[: len(left)] if place == 0 else result_dims[-len(left) :] if left else ()
-                _reshard(op, place, cuts[place], dict(zip(left, theirs, strict=False)))
+                _reshard(op, place, specs[place], dict(zip(left, theirs, strict=False)))
 
 
 def _gather_for_rows(
     op: ir.Operation,
-    cuts: Sequence[Spec],
+    specs: Sequence[Spec],
     summed: Sequence[Sequence[int]],
     batched: Sequence[Sequence[int]],
     result_dims: Sequence[Sequence[Axis]],
@@ -64,15 +64,15 @@ def _gather_for_rows(
     """Gathers what a factor sums over where its axes shard a free dimension of the other and of the result."""
     begin = len(batched[0])
     for one, other in ((0, 1), (1, 0)):
-        free = [d for d in range(len(cuts[other].dims)) if d not in (*summed[other], *batched[other])]
+        free = [d for d in range(len(specs[other].dims)) if d not in (*summed[other], *batched[other])]
         theirs = result_dims[begin : begin + len(free)] if other == 0 else result_dims[len(result_dims) - len(free) :]
-        kept = {a for d, axes in zip(free, theirs, strict=False) for a in axes if a in cuts[other].dims[d]}
-        dims = list(cuts[one].dims)
+        kept = {a for d, axes in zip(free, theirs, strict=False) for a in axes if a in specs[other].dims[d]}
+        dims = list(specs[one].dims)
         for d, opposite in zip(summed[one], summed[other], strict=True):
             if dims and kept & {*dims[d]}:
                 left = tuple(a for a in dims[d] if a not in kept)
-                dims[d] = left if left == tuple(cuts[other].dims[opposite]) else ()
-        if tuple(dims) != tuple(cuts[one].dims):
+                dims[d] = left if left == tuple(specs[other].dims[opposite]) else ()
+        if tuple(dims) != tuple(specs[one].dims):
             _put(op, one, Spec(tuple(dims)))
 
 
@@ -111,10 +111,10 @@ def _dims_of(value: ir.Value) -> tuple[tuple[Axis, ...], ...]:
     return Spec.of(spec_of_value(value), ir.RankedTensorType(value.type).rank).dims
 
 
-def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: DeviceMesh) -> bool:
+def _disagree(specs: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: DeviceMesh) -> bool:
     """Whether one summed dimension alone is sharded, in both factors, into other numbers of pieces."""
     places, pieces = [], []
-    for spec, where in zip(cuts, summed, strict=True):
+    for spec, where in zip(specs, summed, strict=True):
         cut = [d for d, axes in enumerate(spec.dims) if axes]
         if len(cut) != 1 or cut[0] not in where:
             return False

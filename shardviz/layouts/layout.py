@@ -51,7 +51,7 @@ class Layout(Displayed):
         shape: the array's global shape. Over manual axes, the shape of one device's own array.
         spec: the spec, one entry per dimension; None if no PartitionSpec expresses the sharding (see `why`).
         mesh: the device mesh.
-        shard_shape: the shape of one device's shard by XLA's rule, `ceil(size / ways)`: all shards have this shape.
+        shard_shape: the shape of one device's shard by XLA's rule, `ceil(size / tiles)`: all shards have this shape.
         tiles: integers, device x dimension: the tile along each dimension.
         starts: integers, device x dimension: where each device's slice begins.
         stops: integers, device x dimension: where the slice ends, within the array, so padding is excluded.
@@ -59,13 +59,13 @@ class Layout(Displayed):
             the device holds nothing. Different partial sums of a slice are not copies.
         device_ids: integers, one per device.
         padding: integers, device x dimension: elements of the shard beyond the array's end.
-        ways: the number of tiles along each dimension.
+        tile_counts: the number of tiles along each dimension.
         partial_ids: integers, one per device: the number of its partial sum of the slice.
         manual_ids: integers, one per device: the number of its array over the manual axes.
         holds: booleans, one per device: False if the device holds nothing, as all but one in a maximal sharding.
         process_ids: integers, one per device: the process (host) that addresses it; all 0 if unknown.
         partial_sums: the number of partial sums of each slice; 1 if there is nothing to reduce.
-        manual_ways: the number of separate arrays over the manual axes; 1 without manual axes.
+        manual_count: the number of separate arrays over the manual axes; 1 without manual axes.
         unreduced: the axes over which the devices hold partial results.
         unreduced_kind: how partial results are reduced: `sum`, `max` or `min`.
         manual: the axes that are manual.
@@ -84,13 +84,13 @@ class Layout(Displayed):
     replica_ids: np.ndarray
     device_ids: np.ndarray
     padding: np.ndarray
-    ways: tuple[int, ...]
+    tile_counts: tuple[int, ...]
     partial_ids: np.ndarray
     manual_ids: np.ndarray
     holds: np.ndarray
     process_ids: np.ndarray
     partial_sums: int = 1
-    manual_ways: int = 1
+    manual_count: int = 1
     unreduced: tuple[Axis, ...] = ()
     unreduced_kind: str = "sum"
     manual: tuple[Axis, ...] = ()
@@ -100,7 +100,7 @@ class Layout(Displayed):
     @property
     def replicas(self) -> int:
         """The number of devices that hold each slice, or each partial sum of a slice."""
-        different = math.prod(self.ways) * self.partial_sums * self.manual_ways
+        different = math.prod(self.tile_counts) * self.partial_sums * self.manual_count
         return int(np.count_nonzero(self.holds)) // different
 
     @property
@@ -111,7 +111,7 @@ class Layout(Displayed):
     @property
     def divides(self) -> bool:
         """Whether every dimension divides into its tiles. JAX requires it of arguments; XLA pads otherwise."""
-        return not any(size % ways for size, ways in zip(self.shape, self.ways, strict=True))
+        return not any(size % tile_counts for size, tile_counts in zip(self.shape, self.tile_counts, strict=True))
 
     @property
     def elements(self) -> np.ndarray:
@@ -182,7 +182,9 @@ class Layout(Displayed):
             bounds = self.starts[rows, d].min(initial=size), self.stops[rows, d].max(initial=0)
             index.append(slice(*map(int, bounds)) if len(rows) else slice(0, 0))
         ends = begins + (self.stops - self.starts)[rows]
-        _, different = np.unique(_keys(self.tiles, self.ways, np.zeros_like(self.manual_ids))[rows], return_index=True)
+        _, different = np.unique(
+            _keys(self.tiles, self.tile_counts, np.zeros_like(self.manual_ids))[rows], return_index=True
+        )
         return Local(
             process=int(process),
             device_ids=tuple(self.device_ids[mine].tolist()),
@@ -204,14 +206,14 @@ class Layout(Displayed):
         every process must have as many tiles, and two processes the same tiles or none in common."""
         parts: list[tuple[int, np.ndarray] | None] = []
         owners = np.searchsorted(self.processes, self.process_ids)[self.holds]
-        for tiles, ways in zip(self.tiles[self.holds].T, self.ways, strict=True):
-            pairs = np.unique(owners * ways + tiles)
-            tile_counts = np.bincount(pairs // ways, minlength=len(self.processes))
-            if (tile_counts != tile_counts[0]).any() or not tile_counts[0]:
+        for tiles, tile_counts in zip(self.tiles[self.holds].T, self.tile_counts, strict=True):
+            pairs = np.unique(owners * tile_counts + tiles)
+            counts = np.bincount(pairs // tile_counts, minlength=len(self.processes))
+            if (counts != counts[0]).any() or not counts[0]:
                 parts.append(None)
                 continue
-            sets, which = np.unique((pairs % ways).reshape(len(tile_counts), -1), axis=0, return_inverse=True)
-            parts.append((len(sets), which.ravel()) if sets.size == len(np.unique(pairs % ways)) else None)
+            sets, which = np.unique((pairs % tile_counts).reshape(len(counts), -1), axis=0, return_inverse=True)
+            parts.append((len(sets), which.ravel()) if sets.size == len(np.unique(pairs % tile_counts)) else None)
         return parts
 
     def bytes_per_device(self, dtype: Any) -> float:
@@ -277,20 +279,20 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None, processes: Seq
     holds = np.ones(device_mesh.size, bool)
     if record.maximal is not None:
         holds, tiles = np.arange(device_mesh.size) == record.maximal, np.maximum(tiles, 0)
-    ways = record.tiles
-    if wrong := [d for d in record.unstacked if shape[d] != ways[d]]:
+    tile_counts = record.tiles
+    if wrong := [d for d in record.unstacked if shape[d] != tile_counts[d]]:
         raise SpecError(
-            f"{record}: dimension {wrong[0]} is unstacked into {ways[wrong[0]]}, but the array's has size "
+            f"{record}: dimension {wrong[0]} is unstacked into {tile_counts[wrong[0]]}, but the array's has size "
             f"{shape[wrong[0]]}; the sizes must be equal, since each device has one element of the dimension"
         )
-    shard_shape = tuple(-(-size // n) for size, n in zip(shape, ways, strict=True))
+    shard_shape = tuple(-(-size // n) for size, n in zip(shape, tile_counts, strict=True))
     limit, shard = np.asarray(shape, np.int64), np.asarray(shard_shape, np.int64)
     starts = np.minimum(tiles * shard, limit)
     stops = np.minimum(starts + shard, limit)
     padding = shard - (stops - starts)
     partial_ids, partial_sums = _subgroup(record, "unreduced")
-    manual_ids, manual_ways = _subgroup(record, "manual")
-    keys = _keys(tiles, ways, manual_ids * partial_sums + partial_ids)
+    manual_ids, manual_count = _subgroup(record, "manual")
+    keys = _keys(tiles, tile_counts, manual_ids * partial_sums + partial_ids)
     replica_ids = ranks(keys)
     if not holds.all():
         replica_ids = np.where(holds, 0, -1)
@@ -306,13 +308,13 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None, processes: Seq
         replica_ids=replica_ids,
         device_ids=device_mesh.ids(),
         padding=padding,
-        ways=ways,
+        tile_counts=tile_counts,
         partial_ids=partial_ids,
         manual_ids=manual_ids,
         holds=holds,
         process_ids=_process_ids(device_mesh, _processes_of(sharding, mesh) if processes is None else processes),
         partial_sums=partial_sums,
-        manual_ways=manual_ways,
+        manual_count=manual_count,
         unreduced=record.unreduced,
         unreduced_kind=record.unreduced_kind,
         manual=record.manual,
@@ -394,11 +396,11 @@ def _subgroup(record: Sharding, kind: str) -> tuple[np.ndarray, int]:
 
 def data_keys(layout: Layout) -> np.ndarray:
     """Return a number for the data of each device; it is equal only for copies."""
-    return _keys(layout.tiles, layout.ways, layout.manual_ids * layout.partial_sums + layout.partial_ids)
+    return _keys(layout.tiles, layout.tile_counts, layout.manual_ids * layout.partial_sums + layout.partial_ids)
 
 
-def _keys(tiles: np.ndarray, ways: tuple[int, ...], keys: np.ndarray) -> np.ndarray:
-    for dimension, count in enumerate(ways):
+def _keys(tiles: np.ndarray, tile_counts: tuple[int, ...], keys: np.ndarray) -> np.ndarray:
+    for dimension, count in enumerate(tile_counts):
         keys = keys * count + tiles[:, dimension]
     return keys
 

@@ -144,7 +144,7 @@ def in_order_of(before: Layout, after: Layout) -> Layout:
 
 
 def _check(before: Layout, after: Layout) -> None:
-    if before.manual_ways != after.manual_ways or not np.array_equal(before.manual_ids, after.manual_ids):
+    if before.manual_count != after.manual_count or not np.array_equal(before.manual_ids, after.manual_ids):
         edge = "the boundary of a shard_map is not a resharding, so compare shardings on the same side of it"
         raise _refused(before, after, f"they are manual over different axes; {edge}")
     if before.partial_sums > 1 and after.partial_sums > 1 and before.unreduced_kind != after.unreduced_kind:

@@ -101,10 +101,10 @@ def _by_id(ids: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> np.ndarra
 def _rows(layout: Layout) -> np.ndarray:
     """Return the rows of the devices that hold each tile: integers, tile x copy."""
     number = np.zeros(len(layout.tiles), np.int64)
-    for column, ways in zip(layout.tiles.T, layout.ways, strict=True):
+    for column, ways in zip(layout.tiles.T, layout.tile_counts, strict=True):
         number = number * ways + column
     rows = np.flatnonzero(layout.holds)
-    return rows[np.argsort(number[rows], kind="stable")].reshape(int(np.prod(layout.ways, dtype=np.int64)), -1)
+    return rows[np.argsort(number[rows], kind="stable")].reshape(int(np.prod(layout.tile_counts, dtype=np.int64)), -1)
 
 
 def _overlaps(before: Layout, after: Layout) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -112,14 +112,14 @@ def _overlaps(before: Layout, after: Layout) -> tuple[np.ndarray, np.ndarray, np
     have, want, elements = np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1, np.int64)
     for d, size in enumerate(before.shape):
         old, new = before.shard_shape[d], after.shard_shape[d]
-        starts = np.minimum(np.arange(after.ways[d]) * new, size)
+        starts = np.minimum(np.arange(after.tile_counts[d]) * new, size)
         stops = np.minimum(starts + new, size)
         first = starts // max(old, 1)
         counts = np.where(stops > starts, (stops - 1) // max(old, 1) - first + 1, 0)
-        tile = np.repeat(np.arange(after.ways[d]), counts)
+        tile = np.repeat(np.arange(after.tile_counts[d]), counts)
         other = np.arange(len(tile)) - np.repeat(np.cumsum(counts) - counts, counts) + first[tile]
         common = np.minimum((other + 1) * old, stops[tile]) - np.maximum(other * old, starts[tile])
-        have = (have[:, None] * before.ways[d] + other).ravel()
-        want = (want[:, None] * after.ways[d] + tile).ravel()
+        have = (have[:, None] * before.tile_counts[d] + other).ravel()
+        want = (want[:, None] * after.tile_counts[d] + tile).ravel()
         elements = (elements[:, None] * common).ravel()
     return have, want, elements

@@ -22,11 +22,11 @@ from shardviz.notation.spec import Axis, Spec, axes_size, axis_size
 
 @dataclass(frozen=True, kw_only=True)
 class Uneven:
-    """A dimension that does not divide into `ways` tiles; the next smaller (0: none) and larger size that divide."""
+    """A dimension that does not divide into its tiles; the next smaller (0: none) and larger size that divide."""
 
     dimension: int
     size: int
-    ways: int
+    tiles: int
     smaller: int
     larger: int
 
@@ -34,9 +34,9 @@ class Uneven:
 def uneven(layout: Layout) -> tuple[Uneven, ...]:
     """Return the dimensions that do not divide, in order."""
     return tuple(
-        Uneven(dimension=d, size=size, ways=ways, smaller=size // ways * ways, larger=-(-size // ways) * ways)
-        for d, (size, ways) in enumerate(zip(layout.shape, layout.ways, strict=True))
-        if size % ways
+        Uneven(dimension=d, size=size, tiles=tiles, smaller=size // tiles * tiles, larger=-(-size // tiles) * tiles)
+        for d, (size, tiles) in enumerate(zip(layout.shape, layout.tile_counts, strict=True))
+        if size % tiles
     )
 
 
@@ -61,8 +61,8 @@ def indivisible(asked: Layout, actual: Layout) -> bool:
     shards along this part, but a PartitionSpec of full axes cannot express it."""
     if asked.spec is None or actual.spec is None:
         return False
-    for size, axes, kept, ways in zip(asked.shape, asked.spec.dims, actual.spec.dims, actual.ways, strict=True):
-        if len(axes) > len(kept) and math.gcd(size // ways, axis_size(axes[len(kept)], asked.mesh)) > 1:
+    for size, axes, kept, tiles in zip(asked.shape, asked.spec.dims, actual.spec.dims, actual.tile_counts, strict=True):
+        if len(axes) > len(kept) and math.gcd(size // tiles, axis_size(axes[len(kept)], asked.mesh)) > 1:
             return True
     return False
 

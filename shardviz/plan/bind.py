@@ -17,7 +17,7 @@ from shardviz.display import Displayed
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
 from shardviz.notation.spec import DEVICE_MEMORY, axes_size, memory_of, placed
-from shardviz.plan.plan import MEMORY, SPEC, Plan, by_path, cut, is_by_name
+from shardviz.plan.plan import MEMORY, SPEC, Plan, by_path, is_by_name, with_dim
 from shardviz.propagate.dimensions import Member
 from shardviz.records import PlanRecord
 from shardviz.records.report import Constrained
@@ -184,7 +184,7 @@ def _overridden(
                 continue
             if each.part >= ranks.get(name, 0):
                 raise SpecError(f"the program has no {role} {name} with a dimension {each.part}")
-            overridden[name] = cut(Spec.of(before or Spec(), ranks[name]), each.part, each.value)
+            overridden[name] = with_dim(Spec.of(before or Spec(), ranks[name]), each.part, each.value)
             continue
         if name not in overridden:
             near = [n for n in overridden if n.split("[")[-1] == name.split("[")[-1]][:5] or list(overridden)[:5]

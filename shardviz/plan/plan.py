@@ -27,7 +27,7 @@ from shardviz.tracing.intermediates import Constrain, Intermediate
 from shardviz.tracing.prefixes import canonical, is_spec
 from shardviz.tracing.rules import Exactly, Rule, Rules
 
-SPEC, MEMORY, UNCUT = "spec", "memory", "uncut"
+SPEC, MEMORY, UNSHARDED = "spec", "memory", "unsharded"
 DIMENSION = "dimension"
 
 
@@ -35,9 +35,9 @@ class Override(NamedTuple):
     """What a plan says of one array, or of all that a filter catches: of an `argument`, an `output`, or of all arrays
     that have the logical `dimension` of this name; by `Exactly` one tree path (an edit), or any filter (a rule).
 
-    The `part` is their whole `spec`, the `memory` that they lie in, a dimension by its number, or `uncut`: that what
-    shards their dimensions further down does not hold. The value is the spec (None: replicated, or of an output the
-    compiler's choice), the memory kind, or the axes that shard the dimension."""
+    The `part` is their whole `spec`, the `memory` that they lie in, a dimension by its number, or `unsharded`,
+    which cancels earlier overrides of their dimensions. The value is the spec (None: replicated, or the compiler's
+    choice for an output), the memory kind, or the axes that shard the dimension."""
 
     role: str
     filter: Any
@@ -55,7 +55,7 @@ class Override(NamedTuple):
         return self.filter.path if self.is_exact else ""
 
     @property
-    def is_cut(self) -> bool:
+    def is_dim_edit(self) -> bool:
         """Whether it says how one dimension is sharded."""
         return isinstance(self.part, int)
 
@@ -121,7 +121,7 @@ class Plan:
         edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
         out_edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
         rules: Any = (),
-        cuts: Mapping[Member, Any] | tuple[tuple[Member, Any], ...] = (),
+        dim_edits: Mapping[Member, Any] | tuple[tuple[Member, Any], ...] = (),
         constraints: Mapping[Any, Any] | Iterable[Constrain | tuple[Any, Any]] = (),
         variant: Variant | None = None,
         options: Any = (),
@@ -134,7 +134,7 @@ class Plan:
             out_specs: a pytree prefix of the function's result.
             edits, out_edits: specs by tree path, which go before the prefixes.
             rules: specs of arguments by filter, as `sv.Rules` takes them.
-            cuts: axes by (role, tree path, dimension), as `with_dimension` makes them.
+            dim_edits: axes by (role, tree path, dimension), as `with_dimension` makes them.
             constraints: specs by what `constrain` takes for a value inside the function.
             variant: that of another plan; `with_variant` says one.
             options: compiler options, as `with_options` takes them.
@@ -150,7 +150,7 @@ class Plan:
             in_specs=canonical("in_specs", in_specs),
             out_specs=canonical("out_specs", out_specs),
             overrides=(
-                *[Override(m[0], Exactly(m[1]), m[2], tuple(axes)) for m, axes in _pairs(cuts)][::-1],
+                *[Override(m[0], Exactly(m[1]), m[2], tuple(axes)) for m, axes in _pairs(dim_edits)][::-1],
                 *reversed(_overrides("argument", SPEC, edits)),
                 *reversed(_overrides("output", SPEC, out_edits)),
                 *_of_rules(ruled),
@@ -172,9 +172,9 @@ class Plan:
         return by_path(self, "output", SPEC)
 
     @cached_property
-    def cuts(self) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
+    def dim_edits(self) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
         """The axes that shard one dimension of an array, whatever shards its others; see `with_dimension`."""
-        rows = [each for each in reversed(self._exact) if each.is_cut]
+        rows = [each for each in reversed(self._exact) if each.is_dim_edit]
         return tuple((Member(each.role, each.path, int(each.part)), each.value) for each in rows)
 
     @cached_property
@@ -232,7 +232,7 @@ class Plan:
         role, paths = _role(output), frozenset(names)
         gone = lambda o: o.role == role and o.path in paths and o.part != MEMORY  # noqa: E731
         plan = self._replace(overrides=tuple(each for each in self.overrides if not gone(each)))
-        marks = (Override(role, Exactly(name), UNCUT, None) for name in sorted(paths))
+        marks = (Override(role, Exactly(name), UNSHARDED, None) for name in sorted(paths))
         return plan._over(marks) if is_by_name(plan) else plan
 
     def with_memory(self, name: str | Mapping[str, str], kind: Any = ..., *, output: bool = False) -> Plan:
@@ -252,16 +252,16 @@ class Plan:
     def _over(self, new: Iterable[Override]) -> Plan:
         """The plan with overrides of single arrays on top of its own; what they hide is left out."""
         top = {each[:3]: each for each in new}
-        whole = {each[:2] for each in top.values() if each.part in (SPEC, UNCUT)}
-        cut_by: dict[Any, list[Axis]] = {}
+        whole = {each[:2] for each in top.values() if each.part in (SPEC, UNSHARDED)}
+        axes_by_array: dict[Any, list[Axis]] = {}
         for each in top.values():
-            if each.is_cut:
-                cut_by.setdefault(each[:2], []).extend(each.value)
+            if each.is_dim_edit:
+                axes_by_array.setdefault(each[:2], []).extend(each.value)
         left: list[Override] = []
         for old in self._exact:
-            if old.role != DIMENSION and (old[:3] in top or (old.is_cut and old[:2] in whole)):
+            if old.role != DIMENSION and (old[:3] in top or (old.is_dim_edit and old[:2] in whole)):
                 continue
-            taken = cut_by.get(old[:2]) if old.is_cut and old.role != DIMENSION else None
+            taken = axes_by_array.get(old[:2]) if old.is_dim_edit and old.role != DIMENSION else None
             left.append(old._replace(value=_without(old.value, taken)) if taken else old)
         return self._replace(overrides=(*reversed(top.values()), *left, *self._ruled))
 
@@ -454,7 +454,7 @@ class Plan:
             return replace(each, after=each.after and mapped(Spec(each.after)).dims)
 
         tree = lambda specs: jax.tree.map(mapped, specs, is_leaf=is_spec)  # noqa: E731
-        by_part = lambda o: mapped(o.value) if o.part == SPEC else change(o.value) if o.is_cut else o.value  # noqa: E731
+        by_part = lambda o: mapped(o.value) if o.part == SPEC else change(o.value) if o.is_dim_edit else o.value  # noqa: E731
         return self._replace(
             in_specs=tree(self.in_specs),
             out_specs=tree(self.out_specs),
@@ -481,7 +481,7 @@ def with_members(plan: Plan, dimensions: Dimensions) -> Plan:
                 settled = settled.with_dimension(dimensions.named(one.path), one.value)
         else:
             settled = settled._over(each)
-    return settled._replace(overrides=tuple(each for each in settled.overrides if each.part != UNCUT))
+    return settled._replace(overrides=tuple(each for each in settled.overrides if each.part != UNSHARDED))
 
 
 def _without(axes: tuple[Axis, ...], others: Iterable[Axis]) -> tuple[Axis, ...]:
@@ -489,7 +489,7 @@ def _without(axes: tuple[Axis, ...], others: Iterable[Axis]) -> tuple[Axis, ...]
     return tuple(axis for axis in axes if axis_name(axis) not in names)
 
 
-def cut(spec: Spec, dimension: int, axes: tuple[Axis, ...]) -> Spec:
+def with_dim(spec: Spec, dimension: int, axes: tuple[Axis, ...]) -> Spec:
     """A full-rank spec with one dimension sharded along these axes, and no other dimension along them any more."""
     dims = [_without(dim, axes) for dim in spec.dims]
     dims[dimension] = axes

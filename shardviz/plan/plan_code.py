@@ -41,7 +41,7 @@ def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[s
         lines += [f"{name} = {text}", ""]
     lines += ["plan = sv.Plan(", f"    {_mesh(plan.mesh)},"]
     by_name = set(jax.tree.leaves(traced.in_tree[1])) if is_plain(ins) else set(bound.in_specs)
-    before = ruled & ({name for name, _ in plan.edits} | {member.path for member, _ in plan.cuts})
+    before = ruled & ({name for name, _ in plan.edits} | {member.path for member, _ in plan.dim_edits})
     edits = {n: s for n, s in bound.in_specs.items() if (n in by_name and n not in ruled) or n in before}
     if is_plain(ins):
         lines.append(f"    in_specs={literal(ins, ins_specs, 1, shared)},")

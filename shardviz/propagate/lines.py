@@ -31,16 +31,16 @@ def stages_of(traced: Traced, lowered: Lowered, bound: PlanRecord) -> Iterator[S
     """The jaxpr, if the program was traced here; StableHLO under the plan; the program after Shardy's passes."""
     if traced.closed is not None:
         read = partial(_jaxpr_lines, traced.closed.jaxpr)
-        yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=read, told="what JAX has traced")
+        yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=read, about="what JAX has traced")
     with lowered.entered():
         text = str(edited(lowered, bound).get_asm(enable_debug_info=True))
         module = prepared(lowered, bound)
         _jax.run_passes(module, PIPELINE)
         after = str(module.get_asm(enable_debug_info=True))
     about = "what JAX hands to the compiler, with the plan's specs"
-    yield Stage(name="stablehlo", title="StableHLO", kind="mlir", read=partial(mlir_lines, text), told=about)
+    yield Stage(name="stablehlo", title="StableHLO", kind="mlir", read=partial(mlir_lines, text), about=about)
     about = "the specs that Shardy found, and the collectives that follow from them"
-    yield Stage(name="shardy", title="after Shardy", kind="mlir", read=partial(mlir_lines, after), told=about)
+    yield Stage(name="shardy", title="after Shardy", kind="mlir", read=partial(mlir_lines, after), about=about)
 
 
 def mlir_lines(text: str) -> tuple[StageLine, ...]:

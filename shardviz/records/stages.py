@@ -26,13 +26,13 @@ class StageLine:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
     """A program at one stage: its name, equal for every plan (`jaxpr`, `shardy`), its title, and its language. `mlir`
-    is StableHLO with Shardy's dialect. `told` describes the stage. `read` computes its lines, which takes time."""
+    is StableHLO with Shardy's dialect. `about` describes the stage. `read` computes its lines, which takes time."""
 
     name: str
     title: str
     kind: Literal["jaxpr", "mlir", "hlo"]
     read: Callable[[], tuple[StageLine, ...]] = field(repr=False)
-    told: str = ""
+    about: str = ""
 
     @cached_property
     def lines(self) -> tuple[StageLine, ...]:

@@ -211,23 +211,23 @@ class Contest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class TriedChange:
     """Specs that were tried to avoid a collective; the full program was propagated with them. `text` is the change,
-    `before` and `after` are the program's effects without and with it. `gone` is whether it removes the collective.
+    `before` and `after` are the program's effects without and with it. `removed` is whether it removes the collective.
     `added` describes collectives that are new or move more. `verdict` is one of `OUTCOMES`, or `chosen` for the
-    unchanged plan. `taken` and `given` are the sources that lose and get the axis."""
+    unchanged plan. `losing` and `gaining` are the sources that lose and get the axis."""
 
     text: str
     before: Effect
     after: Effect
-    gone: bool
+    removed: bool
     added: tuple[str, ...] = ()
     verdict: str = "a tie"
-    taken: tuple[Source, ...] = ()
-    given: tuple[Source, ...] = ()
+    losing: tuple[Source, ...] = ()
+    gaining: tuple[Source, ...] = ()
 
 
-NEEDS = ("partial sums", "disagree", "uncut", "constraint", "output", "boundary", "said", "other")
+NEEDS = ("partial sums", "disagree", "unsharded", "constraint", "output", "boundary", "said", "other")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +235,7 @@ class Need:
     """Why a collective exists.
 
     Attributes:
-        kind: `partial sums`, `disagree` (an operation's arrays have incompatible shardings), `uncut` (an
+        kind: `partial sums`, `disagree` (an operation's arrays have incompatible shardings), `unsharded` (an
             operation needs a dimension that is not sharded), `constraint`, `output`, `boundary` (a loop, a function
             or a shard_map fixes the sharding), `said` (the program contains the collective), or `other`.
         op: the operation that needs it, as JAX calls it.
@@ -339,12 +339,12 @@ class CollectiveWhy(WhyAnswer):
     Attributes:
         collective: the collective.
         need: the operation that needs it, and the reason.
-        ways: the tried changes, best first.
+        changes: the tried changes, best first.
     """
 
     collective: Collective
     need: Need
-    ways: tuple[Way, ...] = ()
+    changes: tuple[TriedChange, ...] = ()
 
 
 def plain(record: Any) -> Any:

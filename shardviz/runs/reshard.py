@@ -190,11 +190,11 @@ def _array(name: str, new_name: str, old: _Given, new: _Given, dtype: Any, known
         except ShardvizError as error:
             raise type(error)(f"{where}: {error}") from error
         if not each.divides:
-            d = next(d for d, n in enumerate(at.shape) if n % each.ways[d])
+            d = next(d for d, n in enumerate(at.shape) if n % each.tile_counts[d])
             raise SpecError(
-                f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.ways[d]} devices (the "
+                f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.tile_counts[d]} devices (the "
                 f"other side is {(new if side == 'before' else old).sharding}); shard another dimension, or "
-                f"pad it to {-(-at.shape[d] // each.ways[d]) * each.ways[d]}"
+                f"pad it to {-(-at.shape[d] // each.tile_counts[d]) * each.tile_counts[d]}"
             )
         sides.append(each)
     cast = dtype is not None and old.dtype.startswith(("float", "bfloat"))
@@ -309,7 +309,7 @@ def _one_mesh(arrays: list[MovedArray]) -> DeviceMesh:
 
 
 def _leaf(each: MovedArray, load: Load, size: np.ndarray, narrow: float, first: Layout) -> ReshardedLeaf:
-    sharded = [max(side.ways, default=1) > 1 for side in (each.before, each.after)]
+    sharded = [max(side.tile_counts, default=1) > 1 for side in (each.before, each.after)]
     specs = [
         None
         if side.spec is None or not all(isinstance(axis, str) for axis in side.spec.axes)

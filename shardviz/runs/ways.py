@@ -76,7 +76,7 @@ def one_copy(after: Layout) -> Layout:
     """Return a layout with fewer copies: axes that shard nothing shard a dimension that they divide."""
     if after.spec is None or after.maximal:
         return after
-    dims, ways, used = list(after.spec.dims), list(after.ways), set(map(axis_name, after.spec.axes))
+    dims, ways, used = list(after.spec.dims), list(after.tile_counts), set(map(axis_name, after.spec.axes))
     for name, size in after.mesh.shape.items():
         place = next((d for d, n in enumerate(after.shape) if n and n % (ways[d] * size) == 0), None)
         if size > 1 and name not in used and place is not None:

@@ -49,18 +49,18 @@ def _axes(attributes: Any) -> tuple[Axis, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def sdy_spec(spec: Spec, rank: int, uncut: str = "") -> str:
-    """A closed spec as Shardy writes it: `[{"data"}, {}]`; `uncut="?"` leaves dimensions open that it does not shard.
+def sdy_spec(spec: Spec, rank: int, unsharded: str = "") -> str:
+    """A closed spec as Shardy writes it: `[{"data"}, {}]`; `unsharded="?"` leaves other dimensions open.
     Axes of partial sums stand behind: `[{}], unreduced={"model"}`."""
     dims = Spec.of(spec, rank).dims
-    text = "[" + ", ".join("{" + (", ".join(map(sdy_axis, axes)) or uncut) + "}" for axes in dims) + "]"
+    text = "[" + ", ".join("{" + (", ".join(map(sdy_axis, axes)) or unsharded) + "}" for axes in dims) + "]"
     kind = "" if spec.unreduced_kind == "sum" else spec.unreduced_kind
     return text + (f", unreduced={kind}{{{', '.join(map(sdy_axis, spec.unreduced))}}}" if spec.unreduced else "")
 
 
-def sharding(spec: Spec, rank: int, uncut: str = "") -> ir.Attribute:
-    """The `#sdy.sharding` attribute that says a spec; `uncut` as of `sdy_spec`."""
-    return ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(spec, rank, uncut)}>")
+def sharding(spec: Spec, rank: int, unsharded: str = "") -> ir.Attribute:
+    """The `#sdy.sharding` attribute that says a spec; `unsharded` as of `sdy_spec`."""
+    return ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(spec, rank, unsharded)}>")
 
 
 def group_axes(attribute: Any) -> tuple[Axis, ...] | None:

@@ -202,7 +202,9 @@ def _read(operations: list[Any], before: Layout, after: Layout) -> Iterator[Move
         yield _step(kind, axes, here, there)
         here = there
     wanted = in_order_of(before, after)
-    if here.ways == wanted.ways and (here.starts != wanted.starts).any():  # Shardy's pass leaves out some last permutes
+    if (
+        here.tile_counts == wanted.tile_counts and (here.starts != wanted.starts).any()
+    ):  # Shardy's pass leaves out some last permutes
         yield _step("collective-permute", _exchanged(here, wanted), here, wanted)
 
 
@@ -238,7 +240,7 @@ def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layou
     else:
         elements = int((after.elements - kept_elements(before, after)).max(initial=0))
     edges = kind in ("slice", "all-gather", "all-to-all") and not _nested(before, after)
-    pairs = list(enumerate(zip(before.ways, after.ways, strict=True)))
+    pairs = list(enumerate(zip(before.tile_counts, after.tile_counts, strict=True)))
     return MoveStep(
         kind="collective-permute" if kind == "slice" and edges else kind,
         axes=axes or None,
@@ -253,7 +255,9 @@ def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layou
 
 def _nested(before: Layout, after: Layout) -> bool:
     """Whether in each dimension the larger tiles are made of whole smaller ones, or are the dimension as a whole."""
-    tiles = [sorted((cut.ways[d], cut.shard_shape[d]) for cut in (before, after)) for d in range(len(before.shape))]
+    tiles = [
+        sorted((cut.tile_counts[d], cut.shard_shape[d]) for cut in (before, after)) for d in range(len(before.shape))
+    ]
     return not any(few > 1 and few * large < many * small for (few, large), (many, small) in tiles)
 
 
@@ -269,7 +273,7 @@ def _by_tiles(before: Layout, after: Layout) -> Iterator[MoveStep]:
     inside = ((before.starts <= after.starts) & (before.stops >= after.stops)).all(axis=1) & before.holds
     if (inside | ~after.holds).all():
         yield MoveStep(kind="slice", before=here.spec, after=after.spec)
-    elif before.ways == after.ways and before.replicas == after.replicas and _as_many(before, after):
+    elif before.tile_counts == after.tile_counts and before.replicas == after.replicas and _as_many(before, after):
         yield _step("collective-permute", None, here, after)
     else:
         size = math.prod(before.shape)
@@ -277,12 +281,12 @@ def _by_tiles(before: Layout, after: Layout) -> Iterator[MoveStep]:
         kind = "collective-broadcast" if before.maximal else "all-gather"
         received = size if before.maximal else size - int(before.elements.min(initial=size))
         yield MoveStep(kind=kind, before=here.spec, after=whole, elements=received)
-        if any(ways > 1 for ways in after.ways) or after.maximal:
+        if any(tile_counts > 1 for tile_counts in after.tile_counts) or after.maximal:
             yield MoveStep(kind="slice", before=whole, after=after.spec)
 
 
 def _as_many(before: Layout, after: Layout) -> bool:
     """Whether every slice is on as many devices before as after, within each manual array."""
-    tiles = max(1, math.prod(before.ways))
+    tiles = max(1, math.prod(before.tile_counts))
     keys = [data_keys(cut)[cut.holds] % tiles + cut.manual_ids[cut.holds] * tiles for cut in (before, after)]
     return np.array_equal(np.sort(keys[0]), np.sort(keys[1]))

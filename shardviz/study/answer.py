@@ -115,7 +115,7 @@ class Search(Displayed):
         target: the machine.
         level: the level of the offered plans: `propagated`, `partitioned` or `compiled`.
         given: the plan to improve, or the function's own, as scored; None if there was none, or it was refused.
-        offers: the offered plans, best first; at level `compiled` only those that the target's compiler accepted.
+        ranked: the offered plans, best first; at level `compiled` only those that the target's compiler accepted.
         leading: the best candidate by estimate while the target's compiler has accepted none; not offered.
         tried: every scored candidate.
         fallen: every candidate that was refused, crashed or does not fit.
@@ -131,7 +131,7 @@ class Search(Displayed):
     program: str
     target: str
     level: str
-    offers: tuple[Finalist, ...]
+    ranked: tuple[Finalist, ...]
     tried: tuple[Tried, ...]
     fallen: tuple[Fallen, ...]
     leading: Finalist | None = None
@@ -145,7 +145,7 @@ class Search(Displayed):
     @property
     def best(self) -> Finalist | None:
         """The best plan; None until one is offered (see `leading`)."""
-        return self.offers[0] if self.offers else None
+        return self.ranked[0] if self.ranked else None
 
     @property
     def front(self) -> tuple[Tried, ...]:
@@ -155,9 +155,9 @@ class Search(Displayed):
         may_fit = (each for each in self.tried if each.score.needs.fits is not False and id(each) not in refused)
         return pareto(may_fit, lambda each: (each.score.seconds, each.score.needs.total))
 
-    def offer_of(self, tried: Tried | None) -> Finalist | None:
+    def finalist_of(self, tried: Tried | None) -> Finalist | None:
         """Return a candidate's offer; None if it is not offered."""
-        return next((each for each in self.offers if each.tried is tried), None)
+        return next((each for each in self.ranked if each.tried is tried), None)
 
     @property
     def too_large(self) -> tuple[Tried, ...]:
@@ -210,7 +210,7 @@ def _decided(decision: str, choice: Choice, than: Choice | None = None) -> str:
     own = f"{decision} by {' and '.join(choice.by(decision))}" if choice.by(decision) else f"{decision} whole"
     if than is None:
         return own
-    names = [n for n, axes in choice.cuts if n not in (decision, *PARTS) and than.by(n) != axes]
+    names = [n for n, axes in choice.decisions if n not in (decision, *PARTS) and than.by(n) != axes]
     return ", ".join([own, *(f"{n} by {' and '.join(choice.by(n))}" for n in names)])
 
 

@@ -41,13 +41,13 @@ class Choice:
 
     Attributes:
         mesh: (axis, size), major to minor.
-        cuts: (logical dimension, the axes that shard it), in the order of the decisions. Then (part of `PARTS`, the
+        decisions: (logical dimension, the axes that shard it), in order. Then (part of `PARTS`, the
             axes that shard its arrays along their largest free dimension).
         based: whether everything that no decision touches is as in the plan to improve.
     """
 
     mesh: tuple[tuple[str, int], ...]
-    cuts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    decisions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     based: bool = False
 
     @property
@@ -61,21 +61,21 @@ class Choice:
 
     def by(self, what: str) -> tuple[str, ...]:
         """Return the axes that shard a dimension or a part of the state."""
-        return dict(self.cuts).get(what, ())
+        return dict(self.decisions).get(what, ())
 
-    def cut(self, what: str, axes: Sequence[str]) -> Choice:
+    def with_axes(self, what: str, axes: Sequence[str]) -> Choice:
         """Return the choice with a dimension, or a part of the state, sharded along these axes; empty replicates it."""
-        cuts = [*(pair for pair in self.cuts if pair[0] != what), *([(what, tuple(axes))] if axes else ())]
-        cuts.sort(key=lambda pair: PARTS.index(pair[0]) if pair[0] in PARTS else -1)
-        return replace(self, cuts=tuple(cuts))
+        decisions = [*(pair for pair in self.decisions if pair[0] != what), *([(what, tuple(axes))] if axes else ())]
+        decisions.sort(key=lambda pair: PARTS.index(pair[0]) if pair[0] in PARTS else -1)
+        return replace(self, decisions=tuple(decisions))
 
     @property
     def text(self) -> str:
         """The choice in one line: `data=8,model=8; batch by data; parameters by data`."""
         mesh = ",".join(f"{name}={size}" for name, size in self.mesh if size > 1) or "one device"
         sizes = self.sizes
-        cuts = [(what, tuple(a for a in axes if sizes[a] > 1)) for what, axes in self.cuts]
-        return "; ".join([mesh, *(f"{what} by {' and '.join(axes)}" for what, axes in cuts if axes)])
+        decisions = [(what, tuple(a for a in axes if sizes[a] > 1)) for what, axes in self.decisions]
+        return "; ".join([mesh, *(f"{what} by {' and '.join(axes)}" for what, axes in decisions if axes)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class Space(Parts):
     base_specs: Mapping[str, Spec] = field(default_factory=dict)
     mesh: DeviceMesh | None = None
     specs: Mapping[str, Spec] = field(default_factory=dict)
-    cuts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    decisions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
@@ -143,8 +143,8 @@ class Space(Parts):
     @cached_property
     def cutting(self) -> tuple[str, ...]:
         """The axes that pins shard something along."""
-        by_cuts = [a for axes in self.cuts.values() for a in axes]
-        return tuple(dict.fromkeys((*by_cuts, *(axis_name(a) for spec in self.specs.values() for a in spec.axes))))
+        by_decisions = [a for axes in self.decisions.values() for a in axes]
+        return tuple(dict.fromkeys((*by_decisions, *(axis_name(a) for spec in self.specs.values() for a in spec.axes))))
 
     @cached_property
     def by_name(self) -> dict[str, Dimension]:
@@ -153,13 +153,13 @@ class Space(Parts):
     @cached_property
     def mapped(self) -> dict[str, tuple[str, ...]]:
         """Dimension → axes by which the program's own `shard_map`s and `pmap`s shard it into single elements."""
-        return {d.name: d.mapped for d in self.dimensions if d.mapped and d.name not in self.cuts}
+        return {d.name: d.mapped for d in self.dimensions if d.mapped and d.name not in self.decisions}
 
     @cached_property
     def taken(self) -> dict[str, tuple[str, ...]]:
         """Dimension → axes by which the program's `shard_map`s take it sharded; inputs sharded like this need no
         resharding."""
-        free = (d for d in self.dimensions if d.taken and d.name not in self.cuts)
+        free = (d for d in self.dimensions if d.taken and d.name not in self.decisions)
         return {d.name: d.taken for d in free if set(d.taken) <= set(self.names)}
 
     def part(self, name: str) -> tuple[Argument, ...]:
@@ -177,8 +177,8 @@ class Space(Parts):
             tiers[0] += [self.begun, replace(self.begun, based=False)]
         for mesh in self.meshes:
             choice = Choice(mesh)
-            for name, axes in (*self.cuts.items(), *self.mapped.items()):
-                choice = choice.cut(name, axes)
+            for name, axes in (*self.decisions.items(), *self.mapped.items()):
+                choice = choice.with_axes(name, axes)
             if mesh == self.meshes[0]:
                 tiers[1].append(choice)
             presets, many = list(self._presets(choice)), len(choice.axes)
@@ -192,21 +192,21 @@ class Space(Parts):
 
     def _presets(self, choice: Choice) -> Iterator[Choice]:
         """Yield the presets on a mesh shape, the most promising first."""
-        free = [d for d in self.dimensions if d.name not in self.cuts]
+        free = [d for d in self.dimensions if d.name not in self.decisions]
         batch = next((d.name for d in free if d.of == "batch"), None)
         sequence = next((d.name for d in free if d.of == "sequence"), None)
         axes = choice.axes
         last, rest = axes[-1:], axes[:-1]
 
         def data(choice: Choice, by: Sequence[str]) -> Choice:
-            return choice if batch is None else choice.cut(batch, by)
+            return choice if batch is None else choice.with_axes(batch, by)
 
         if not axes:
             return
         if self.taken:
             own = choice
             for name, by in self.taken.items():
-                own = own.cut(name, tuple(a for a in by if a in axes))
+                own = own.with_axes(name, tuple(a for a in by if a in axes))
             yield own
         whole = data(choice, axes)
         if not rest:
@@ -220,7 +220,7 @@ class Space(Parts):
         yield self._sharded(whole, last)
         yield self._sharded(tensor, rest[-1:])
         if sequence is not None:
-            yield self._sharded(data(choice, rest).cut(sequence, last), axes)
+            yield self._sharded(data(choice, rest).with_axes(sequence, last), axes)
 
     @cached_property
     def given(self) -> Choice:
@@ -232,7 +232,7 @@ class Space(Parts):
         for dimension in self.dimensions:
             dims = (self.base_specs[m.path].dims[m.dimension] for m in dimension.arguments)
             members = Counter(tuple(map(axis_name, axes)) for axes in dims)
-            choice = choice.cut(dimension.name, max(members, key=lambda axes: (members[axes], axes), default=()))
+            choice = choice.with_axes(dimension.name, max(members, key=lambda axes: (members[axes], axes), default=()))
         return choice
 
     @cached_property
@@ -241,14 +241,14 @@ class Space(Parts):
         if self.base is None or (self.mesh is not None and self.mesh.shape != self.base.mesh.shape):
             return None
         choice = self.given
-        for name, axes in self.cuts.items():
-            choice = choice.cut(name, axes)
+        for name, axes in self.decisions.items():
+            choice = choice.with_axes(name, axes)
         return choice if self._allowed(choice.sizes) else None
 
     def _sharded(self, choice: Choice, axes: Sequence[str], parts: Sequence[str] = PARTS) -> Choice:
         for part in parts:
             if self.part(part):
-                choice = choice.cut(part, axes)
+                choice = choice.with_axes(part, axes)
         return choice
 
     def _tensor(self, choice: Choice, axes: Sequence[str]) -> Choice:
@@ -258,14 +258,14 @@ class Space(Parts):
         size = math.prod(choice.sizes[a] for a in axes)
         for dimension in self.inner:
             paths = {m.path for m in dimension.arguments}
-            if dimension.name not in self.cuts and dimension.size % size == 0 and taken.isdisjoint(paths):
+            if dimension.name not in self.decisions and dimension.size % size == 0 and taken.isdisjoint(paths):
                 taken |= paths
-                choice = choice.cut(dimension.name, axes)
+                choice = choice.with_axes(dimension.name, axes)
         return choice
 
     def moves(self, choice: Choice) -> Iterator[tuple[str, Choice]]:
         """Yield the choices that differ in one decision, each with the decision's name."""
-        free = [d for d in self.dimensions if d.name not in self.cuts]
+        free = [d for d in self.dimensions if d.name not in self.decisions]
         for axis in choice.axes:
             parts = [part for part in PARTS if self.part(part)]
             if len(parts) == 2 and (axis in choice.by(PARAMETERS)) == (axis in choice.by(OPTIMIZER)):
@@ -329,8 +329,8 @@ class Space(Parts):
                 left.remove(wanted[axis])
         for axis in (a for a, _ in choice.mesh if a not in new):
             new[axis] = left.pop(0)
-        cuts = tuple((what, tuple(new[a] for a in axes)) for what, axes in choice.cuts)
-        return replace(choice, mesh=tuple((new[axis], size) for axis, size in choice.mesh), cuts=cuts)
+        decisions = tuple((what, tuple(new[a] for a in axes)) for what, axes in choice.decisions)
+        return replace(choice, mesh=tuple((new[axis], size) for axis, size in choice.mesh), decisions=decisions)
 
     def _shapes(self, choice: Choice) -> Iterator[Choice]:
         """Yield the same decisions on meshes with two axes resized or swapped."""
@@ -369,22 +369,28 @@ class Space(Parts):
         names, so that the program need not be traced anew.
         """
         sizes = choice.sizes
-        cuts: dict[str, list[tuple[str, ...]]] = {a.name: [()] * len(a.shape) for a in self.arguments}
-        decided = {what: axes for what, axes in choice.cuts if what not in PARTS}
+        decisions: dict[str, list[tuple[str, ...]]] = {a.name: [()] * len(a.shape) for a in self.arguments}
+        decided = {what: axes for what, axes in choice.decisions if what not in PARTS}
         if choice.based and self.base is not None:
             if choice == self.given and all(self.base_specs[name] == spec for name, spec in self.specs.items()):
                 return self.base
-            decided = self._based(choice, decided, cuts)
+            decided = self._based(choice, decided, decisions)
         for name, axes in decided.items():
             for member in self.by_name[name].chosen():
                 if member.role == "argument" and member.path not in self.specs:
-                    _cut(cuts[member.path], self.shapes[member.path][member.dimension], member.dimension, axes, sizes)
+                    _cut(
+                        decisions[member.path],
+                        self.shapes[member.path][member.dimension],
+                        member.dimension,
+                        axes,
+                        sizes,
+                    )
         for part in PARTS:
             axes = choice.by(part)
             for argument in self.part(part):
                 if argument.name not in self.specs:
-                    _cut_free(cuts[argument.name], argument.shape, axes, sizes, self.kept.get(argument.name, ()))
-        specs = {name: Spec(tuple(dims)) for name, dims in cuts.items()} | dict(self.specs)
+                    _cut_free(decisions[argument.name], argument.shape, axes, sizes, self.kept.get(argument.name, ()))
+        specs = {name: Spec(tuple(dims)) for name, dims in decisions.items()} | dict(self.specs)
         outs = {out: specs[argument] for out, argument in self.follows.items()}
         mesh = self._mesh(choice, bare)
         if self.base is not None:  # memories, and outputs that follow no argument
@@ -392,17 +398,17 @@ class Space(Parts):
         return Plan(mesh, edits=specs, out_edits=outs)
 
     def _based(
-        self, choice: Choice, now: dict[str, tuple[str, ...]], cuts: dict[str, list[tuple[str, ...]]]
+        self, choice: Choice, now: dict[str, tuple[str, ...]], decisions: dict[str, list[tuple[str, ...]]]
     ) -> dict[str, tuple[str, ...]]:
         """Write the given plan's sharding into `cuts`, except for changed dimensions, and return the changed
         decisions."""
-        was = dict(self.given.cuts)
+        was = dict(self.given.decisions)
         changed = {name for name in was.keys() | now.keys() if was.get(name, ()) != now.get(name, ())}
         other = {m for name in changed for m in self.by_name[name].members}
         for name, spec in self.base_specs.items():
             for d, axes in enumerate(spec.dims):
                 if Member("argument", name, d) not in other:
-                    _cut(cuts[name], self.shapes[name][d], d, tuple(map(axis_name, axes)), choice.sizes)
+                    _cut(decisions[name], self.shapes[name][d], d, tuple(map(axis_name, axes)), choice.sizes)
         return {name: now[name] for name in now if name in changed}
 
     @cached_property
@@ -414,7 +420,7 @@ class Space(Parts):
         """Tree path → dimensions that are pinned, or that a loop or a window steps along."""
         kept: dict[str, tuple[int, ...]] = {}
         stepped = (d.name for d in self.dimensions if d.undivided)
-        for name in dict.fromkeys((*self.cuts, *stepped)):
+        for name in dict.fromkeys((*self.decisions, *stepped)):
             for m in self.by_name[name].arguments:
                 kept[m.path] = (*kept.get(m.path, ()), m.dimension)
         return kept
@@ -457,7 +463,7 @@ def _toggled(choice: Choice, axis: str, *whats: str) -> Choice:
     gone = axis in choice.by(whats[0])
     for what in whats:
         axes = tuple(a for a in choice.by(what) if a != axis)
-        choice = choice.cut(what, axes if gone else (*axes, axis))
+        choice = choice.with_axes(what, axes if gone else (*axes, axis))
     return choice
 
 

@@ -34,7 +34,7 @@ compile."""
 
 @dataclass(eq=False)
 class Finalists:
-    """Candidates compiled to `level` (None: no compiler) until `wanted` of them are accepted (`offers`).
+    """Candidates compiled to `level` (None: no compiler) until `wanted` of them are accepted (`ranked`).
 
     `unasked` says why the target's compiler is not used.
     """
@@ -43,7 +43,7 @@ class Finalists:
     level: str | None
     wanted: int
     unasked: str = ""
-    offers: list[Finalist] = field(default_factory=list)
+    ranked: list[Finalist] = field(default_factory=list)
     fallen: list[Fallen] = field(default_factory=list)
     asked: list[Tried] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ class Finalists:
     @property
     def full(self) -> bool:
         """Whether no more candidates are to be compiled."""
-        return self.level is None or len(self.offers) >= self.wanted or len(self.fallen) >= _MOST_REFUSED
+        return self.level is None or len(self.ranked) >= self.wanted or len(self.fallen) >= _MOST_REFUSED
 
     def may_fit(self, each: Tried) -> bool:
         """Whether a candidate may fit, given its estimate, the estimate's error and the corrections so far."""
@@ -68,14 +68,14 @@ class Finalists:
     def rivals(self, given: Tried) -> bool:
         """Whether to compile the plan that the search started with too, so that the result is not worse."""
         asked = any(given is each for each in self.asked)
-        return self.level is not None and bool(self.offers) and not asked and self.may_fit(given)
+        return self.level is not None and bool(self.ranked) and not asked and self.may_fit(given)
 
     def may_win(self, each: Tried) -> bool:
         """Whether a candidate may beat the accepted ones, if its prediction errs as theirs did."""
-        if self.level is None or len(self.fallen) >= _MOST_REFUSED or not len(self.offers) < _MOST_TIMES * self.wanted:
+        if self.level is None or len(self.fallen) >= _MOST_REFUSED or not len(self.ranked) < _MOST_TIMES * self.wanted:
             return False
-        least = min(offer.seconds / offer.score.seconds for offer in self.offers)
-        best = min(offer.seconds for offer in self.offers)
+        least = min(finalist.seconds / finalist.score.seconds for finalist in self.ranked)
+        best = min(finalist.seconds for finalist in self.ranked)
         return each.score.seconds * min(1.0, least) < (1 - _WORTH) * best
 
     def next(self, tried: Iterable[Tried]) -> Tried | None:
@@ -99,7 +99,7 @@ class Finalists:
             return
         cost = cost_of(report, self.machine)
         verdict = "it fits: the compiler's own plan" if accepted else self.estimate_of(each, cost)
-        self.offers.append(Finalist(tried=each, report=report, cost=cost, accepted=accepted, verdict=verdict))
+        self.ranked.append(Finalist(tried=each, report=report, cost=cost, accepted=accepted, verdict=verdict))
 
     def estimate_of(self, each: Tried, cost: StepCost) -> str:
         """Return in words whether a candidate fits by the estimate, and why no compiler confirms it."""

@@ -160,7 +160,7 @@ def _moved(changes: Sequence[CollectiveChange]) -> Iterator[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotOffered:
+class Rejected:
     """A change that was tried and is not offered, and the reason."""
 
     action: str
@@ -177,7 +177,7 @@ class Fixes(Displayed):
         fixes: the changes that help.
         tried: number of changes tried.
         candidates: number of changes in total.
-        not_offered: changes that improve nothing or do not run.
+        rejected: changes that improve nothing or do not run.
         by_hand: suggestions of the findings that only a person can carry out, because they change a line of the
             function.
         seconds: duration of the search in seconds.
@@ -192,7 +192,7 @@ class Fixes(Displayed):
     fixes: tuple[Fix, ...]
     tried: int
     candidates: int
-    not_offered: tuple[NotOffered, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
     by_hand: tuple[str, ...] = ()
     seconds: float = 0.0
     finished: bool = True
@@ -219,7 +219,7 @@ class Fixes(Displayed):
                 "target": self.target,
                 "level": self.level,
                 "fixes": [fix.to_data() for fix in self.fixes],
-                "not_offered": [{"action": n.action, "why": n.why} for n in self.not_offered],
+                "rejected": [{"action": n.action, "why": n.why} for n in self.rejected],
                 "by_hand": list(self.by_hand),
                 "tried": self.tried,
                 "finished": self.finished,

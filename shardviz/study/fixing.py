@@ -40,7 +40,7 @@ from shardviz.plan.plan import Plan
 from shardviz.propagate.lower import LowerFor
 from shardviz.records import Finding
 from shardviz.records.amounts import format_seconds
-from shardviz.study.fixes import NO_ROOM, Change, CodeFor, Fix, Fixes, NotOffered
+from shardviz.study.fixes import NO_ROOM, Change, CodeFor, Fix, Fixes, Rejected
 from shardviz.study.proposing import Proposals, plan_of
 from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait
@@ -87,14 +87,14 @@ def fixes(
             speed, bytes moved count.
         plan: the plan of the report; rebuilt from `report.plan` if None.
         findings: the number of findings to fix.
-        seconds: when to stop; what was not tried by then is listed in `not_offered`.
+        seconds: when to stop; what was not tried by then is listed in `rejected`.
         stream: return an iterator of states, one per step; its `stop` may be called from any thread.
 
     Returns:
         `Fixes`, largest saving first. Each has a `plan`, its `difference` and a sentence, `text`.
 
     Raises:
-        TargetError, MeshError: as `sv.cost`. Errors of a tried plan are listed in `not_offered`.
+        TargetError, MeshError: as `sv.cost`. Errors of a tried plan are listed in `rejected`.
 
     Examples:
         >>> import jax, shardviz as sv
@@ -248,7 +248,7 @@ class Fixing(Trying[Fixes]):
         self._proposals = Proposals(self.program, report, machine, plan, findings)
         self._fixes: list[Fix] = []
         self._untried: list[Change] = []
-        self._not_offered = self._proposals.not_offered
+        self._rejected = self._proposals.rejected
         self._tried = self._candidates = 0
         self._finished = False
         self._short = any(finding.rule in NO_ROOM for finding in self._proposals.findings)
@@ -271,7 +271,7 @@ class Fixing(Trying[Fixes]):
             fixes=tuple(sorted(self._fixes, key=order)),
             tried=self._tried,
             candidates=max(self._candidates, self._tried),
-            not_offered=tuple(self._not_offered),
+            rejected=tuple(self._rejected),
             by_hand=tuple(self._proposals.by_hand),
             seconds=self.elapsed,
             finished=self._finished,
@@ -402,7 +402,7 @@ class Fixing(Trying[Fixes]):
         return (shown or only) and not longer and judged.over <= base.over
 
     def _refuse(self, change: Change, why: str) -> None:
-        self._not_offered.append(NotOffered(action=change.action, why=why))
+        self._rejected.append(Rejected(action=change.action, why=why))
 
     # What a worker does.
 

@@ -35,7 +35,7 @@ from shardviz.records.groups import grouped
 from shardviz.records.paths import segments
 from shardviz.records.phases import phase
 from shardviz.records.report import Constrained, PlanRecord
-from shardviz.study.fixes import Change, NotOffered
+from shardviz.study.fixes import Change, Rejected
 from shardviz.tracing.intermediates import Constrain, Intermediate, as_propagated
 
 _NAMED = 2
@@ -74,7 +74,7 @@ class Proposals:
         machine: None, or a machine without a known speed, counts bytes.
         most: the number of findings to use.
         by_hand: suggestions that only a person can carry out; filled while iterating.
-        not_offered: suggestions that cannot be tried; filled while iterating.
+        rejected: suggestions that cannot be tried; filled while iterating.
     """
 
     program: Program
@@ -83,7 +83,7 @@ class Proposals:
     plan: Plan
     most: int
     by_hand: dict[str, None] = field(default_factory=dict)
-    not_offered: list[NotOffered] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Change]:
         seen: set[str] = set()
@@ -209,7 +209,7 @@ class Proposals:
         having = [d for d in self.program.dimensions if member in map(str, d.members)]
         sizes = {v.name: v.shape for v in self.report.arguments}
         if not having or what.dimension is None or what.size is None or what.target not in sizes:
-            self.not_offered.append(NotOffered(action=what.words, why="the program has no such dimension to change"))
+            self.rejected.append(Rejected(action=what.words, why="the program has no such dimension to change"))
             return
         dimension, was, better = having[0], sizes[what.target][what.dimension], what.size
         arrays = [str(m) for m in dimension.arguments if sizes[m.path][m.dimension] % was == 0]
@@ -217,8 +217,8 @@ class Proposals:
         wide = self.plan.with_variant(lengths={member: (was, better)})
         action = f"make dimension {dimension.name} {better:,} long, in place of {was:,}"
         yield Change(plan=wide, finding=finding, action=action, write=write)
-        cuts = self._axes_of[dimension.name]
-        axes = cuts.most_common(1)[0][0] if cuts else ()
+        decisions = self._axes_of[dimension.name]
+        axes = decisions.most_common(1)[0][0] if decisions else ()
         if more := tuple(a for a in finding.axes if a not in axes):
             plan = wide.with_dimension(dimension, (*axes, *more))
             along = " and ".join(map(axis_text, (*axes, *more)))
@@ -242,20 +242,20 @@ class Proposals:
     def _axes_of(self) -> dict[str, Counter[tuple[Axis, ...]]]:
         """Logical dimension → the axes that shard it, weighted by the number of elements of the arrays."""
         sizes = {v.name: math.prod(v.shape) for v in self.report.arguments}
-        cuts = {}
+        decisions = {}
         for dimension in self.program.dimensions:
-            weights = cuts[dimension.name] = Counter[tuple[Axis, ...]]()
+            weights = decisions[dimension.name] = Counter[tuple[Axis, ...]]()
             for member in dimension.arguments:
                 spec = self._bound.in_specs.get(member.path)
                 if spec is not None and member.dimension < len(spec.dims):
                     weights[spec.dims[member.dimension]] += sizes.get(member.path, 1)
-        return cuts
+        return decisions
 
     def _as_most_are(self) -> Iterator[Change]:
         """Propose each logical dimension sharded in all its arrays as it is in most of them."""
         for dimension in self.program.dimensions:
-            if len(cuts := self._axes_of[dimension.name]) > 1:
-                for axes, _ in cuts.most_common(2):
+            if len(decisions := self._axes_of[dimension.name]) > 1:
+                for axes, _ in decisions.most_common(2):
                     if not (axes and dimension.undivided):
                         yield self._with(dimension, axes)
 
@@ -285,8 +285,8 @@ class Proposals:
     @cached_property
     def _batches(self) -> list[tuple[Dimension, tuple[Axis, ...]]]:
         """The batch dimensions, and the axes that shard each in most arrays."""
-        cuts = lambda d: self._axes_of[d.name].most_common(1)[0][0] if self._axes_of[d.name] else ()  # noqa: E731
-        return [(d, cuts(d)) for d in self.program.dimensions if d.of == "batch"]
+        decisions = lambda d: self._axes_of[d.name].most_common(1)[0][0] if self._axes_of[d.name] else ()  # noqa: E731
+        return [(d, decisions(d)) for d in self.program.dimensions if d.of == "batch"]
 
     @cached_property
     def _own(self) -> dict[tuple[Frame, tuple[tuple[str, ...], ...]], list[tuple[int, ...]]]:
@@ -371,8 +371,8 @@ class Proposals:
 
     def _along(self, axis: str) -> Iterator[Change]:
         for dimension in self.program.dimensions:
-            cuts = self._axes_of[dimension.name]
-            axes = cuts.most_common(1)[0][0] if cuts else ()
+            decisions = self._axes_of[dimension.name]
+            axes = decisions.most_common(1)[0][0] if decisions else ()
             if axis in axes:
                 yield self._with(dimension, tuple(a for a in axes if a != axis))
             elif not dimension.undivided and self._divides(dimension, (*axes, axis)):
@@ -406,8 +406,8 @@ class Proposals:
                 sums[tuple(map(axis_name, c.axes))] += round(c.assumed_bytes)
         for axes, _ in sums.most_common(1):
             heavy = sorted(self._values, key=lambda v: -(v.bytes_per_device or 0.0) * (v.count or 1))
-            cut = ((value, self._more_sharded(value, axes)) for value in heavy)
-            for value, spec in itertools.islice(((v, s) for v, s in cut if s is not None), policy.HELD):
+            with_axes = ((value, self._more_sharded(value, axes)) for value in heavy)
+            for value, spec in itertools.islice(((v, s) for v, s in with_axes if s is not None), policy.HELD):
                 with contextlib.suppress(ShardvizError):
                     plan, line = self.plan.constrain(value, spec), value.source.short if value.source else ""
                     yield Change(plan=plan, action=f"constrain {value.label} at {line} to {spec}")
@@ -419,8 +419,8 @@ class Proposals:
         if phase(value.name_stack) != "forward" or set(axes) & set(map(axis_name, value.spec.axes)):
             return None
         by = math.prod(self.plan.mesh.shape[a] for a in axes)
-        for d, (size, cut) in enumerate(zip(value.shape, value.spec.dims, strict=False)):
-            if d and not cut and size % by == 0 and size > by:
+        for d, (size, with_axes) in enumerate(zip(value.shape, value.spec.dims, strict=False)):
+            if d and not with_axes and size % by == 0 and size > by:
                 return value.spec.with_dims((*value.spec.dims[:d], tuple(axes), *value.spec.dims[d + 1 :]))
         return None
 

@@ -166,7 +166,7 @@ def space_of(
     arguments, _ = arrays(program, Plan(mesh) if mesh is not None else plan)
     dimensions = program.dimensions
     specs: dict[str, Spec] = {}
-    cuts: dict[str, tuple[str, ...]] = {}
+    decisions: dict[str, tuple[str, ...]] = {}
     sizes: dict[str, int] = {}
     paths, named = {a.name for a in arguments}, {d.name for d in dimensions}
     for what, wanted in pins.items():
@@ -174,7 +174,7 @@ def space_of(
             shape = next(a.shape for a in arguments if a.name == what)
             specs[what] = Spec.of(wanted, len(shape))
         elif what in named:
-            cuts[what] = () if wanted is None else (wanted,) if isinstance(wanted, str) else tuple(wanted)
+            decisions[what] = () if wanted is None else (wanted,) if isinstance(wanted, str) else tuple(wanted)
         elif isinstance(wanted, int) and not isinstance(wanted, bool):
             if wanted < 1 or machine.size % wanted:
                 size = machine.size
@@ -196,7 +196,7 @@ def space_of(
         base_specs={} if base is None else program.bind(base).in_specs,
         mesh=mesh,
         specs=specs,
-        cuts=cuts,
+        decisions=decisions,
         sizes=sizes,
     )
     if not space.meshes:
@@ -278,20 +278,20 @@ class Searching(Trying[Search]):
 
     @property
     def state(self) -> Search:
-        offers = sorted(self._finalists.offers, key=lambda f: f.seconds)
+        ranked = sorted(self._finalists.ranked, key=lambda f: f.seconds)
         leading = None
-        if not offers:
+        if not ranked:
             likely = self._likely(self._finalists.wanted if self._ended else 1)
             if self._finalists.level == "compiled":
                 leading = likely[0] if likely else None
             else:
-                offers = likely
-        best = offers[0].tried if offers else self.best
+                ranked = likely
+        best = ranked[0].tried if ranked else self.best
         return Search(
             program=self.program.name,
             target=self.machine.text,
-            level=offers[0].report.level if offers else "propagated",
-            offers=tuple(offers),
+            level=ranked[0].report.level if ranked else "propagated",
+            ranked=tuple(ranked),
             leading=leading,
             tried=tuple(self.tried.values()),
             fallen=self.fallen,
@@ -318,7 +318,7 @@ class Searching(Trying[Search]):
             yield from self._confirmed()
             yield from self._complete()
             yield from self._confirmed()  # a neighbour may be better
-            if self._finalists.offers or self._finalists.level is None or self._done():
+            if self._finalists.ranked or self._finalists.level is None or self._done():
                 break
             self._until = self._seconds  # nothing was accepted: look for candidates that need less memory
         self._ended = True
@@ -474,8 +474,8 @@ class Searching(Trying[Search]):
 
     def _complete(self) -> Iterator[None]:
         """Score the untried neighbours of the best candidate, as long as there is time."""
-        offers = self._finalists.offers
-        best = min(offers, key=lambda f: f.seconds).tried if offers else self.best
+        ranked = self._finalists.ranked
+        best = min(ranked, key=lambda f: f.seconds).tried if ranked else self.best
         assert best is not None
         for _, choice in self.space.moves(best.choice):
             if self.stopped or self.elapsed > self._seconds:
@@ -491,11 +491,11 @@ class Searching(Trying[Search]):
         finalists = self._finalists
         while not self.stopped:
             rival = self._given is not None and finalists.rivals(self._given)
-            late = self.elapsed > self._seconds and (finalists.offers or self.elapsed > self._seconds + _PATIENCE)
+            late = self.elapsed > self._seconds and (finalists.ranked or self.elapsed > self._seconds + _PATIENCE)
             each = self._given if rival else None if late else finalists.next(self.tried.values())
             if each is None or (finalists.full and not rival and not finalists.may_win(each)):
                 return
-            more = max(self._seconds - self.elapsed, 1.0) if finalists.offers and not rival else math.inf
+            more = max(self._seconds - self.elapsed, 1.0) if finalists.ranked and not rival else math.inf
             yield from self._ask(each, time.monotonic() + more)
 
     def _ask(self, each: Tried, until: float) -> Iterator[Step]:
@@ -528,11 +528,11 @@ class Searching(Trying[Search]):
                 break
             if each.alike not in likely and (estimated := self._as_found(each)) is not None:
                 likely[each.alike] = estimated
-        offers = list(likely.values())
-        given_offer = self._as_found(self._given) if self._given in hopeful else None
-        if given_offer is not None and all(given_offer.seconds <= each.seconds for each in offers):
-            return [given_offer, *(each for each in offers if each is not given_offer)][:count]
-        return offers
+        ranked = list(likely.values())
+        given_finalist = self._as_found(self._given) if self._given in hopeful else None
+        if given_finalist is not None and all(given_finalist.seconds <= each.seconds for each in ranked):
+            return [given_finalist, *(each for each in ranked if each is not given_finalist)][:count]
+        return ranked
 
     def _as_found(self, each: Tried) -> Finalist | None:
         if id(each) not in self._estimated:

@@ -40,9 +40,9 @@ def with_places(traced: Traced, on: On, operations: Sequence[_jax.Made], wanted:
     """The trace of a call with a mark at each value that is to be constrained. Raises SpecError if one is not there, or
     cannot be constrained; TraceError if the program makes other operations each time that it is traced."""
     targets = [located(each, operations) for each in wanted]
-    there = [_there(each, target, operations) for each, target in zip(wanted, targets, strict=True)]
-    closed, survived = _marked(traced, on, operations, targets, there)
-    kept = _surviving(wanted, targets, there, survived)
+    value_runs = [_runs_of(each, target, operations) for each, target in zip(wanted, targets, strict=True)]
+    closed, survived = _marked(traced, on, operations, targets, value_runs)
+    kept = _surviving(wanted, targets, value_runs, survived)
     return replace(
         traced,
         closed=closed,
@@ -56,7 +56,7 @@ def with_places(traced: Traced, on: On, operations: Sequence[_jax.Made], wanted:
 _Runs = list[tuple[int, int]]
 
 
-def _there(wanted: Intermediate, target: Target, operations: Sequence[_jax.Made]) -> _Runs:
+def _runs_of(wanted: Intermediate, target: Target, operations: Sequence[_jax.Made]) -> _Runs:
     """The runs of a value: the number of the operation that makes it each time, and which of its lines is meant."""
     evaluations, name = runs(target, operations), f"{target.label!r} at {target.frame.short}"
     if not evaluations:
@@ -80,12 +80,12 @@ def _refused(wanted: Intermediate, why: str) -> SpecError:
 
 
 def _marked(
-    traced: Traced, on: On, operations: Sequence[_jax.Made], targets: Sequence[Target], there: Sequence[_Runs]
+    traced: Traced, on: On, operations: Sequence[_jax.Made], targets: Sequence[Target], value_runs: Sequence[_Runs]
 ) -> tuple[object, set[tuple[int, int]]]:
     """The jaxpr with marks on these operations' results, and the (target, operation) of each mark that it keeps."""
     marks: dict[int, list[str]] = {}
     variables: dict[int, tuple[int, str]] = {}
-    for place, (target, evaluations) in enumerate(zip(targets, there, strict=True)):
+    for place, (target, evaluations) in enumerate(zip(targets, value_runs, strict=True)):
         for number, level in evaluations:
             marks.setdefault(number, []).append(_jax.mark(place, number))
             if target.variable:
@@ -97,7 +97,7 @@ def _marked(
             f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "
             "be constrained; constrain the value in the function itself"
         )
-    for target, evaluations in zip(targets, there, strict=True):
+    for target, evaluations in zip(targets, value_runs, strict=True):
         if target.variable and any(number in watch.misses for number, _ in evaluations):
             raise SpecError(
                 f"constrain {target.variable!r}: what {target.frame.short} assigns is not the one array that its last "
@@ -113,11 +113,14 @@ def _place(row: _jax.Made) -> tuple[str, tuple[Line, ...]]:
 
 
 def _surviving(
-    wanted: Sequence[Intermediate], targets: Sequence[Target], there: Sequence[_Runs], survived: set[tuple[int, int]]
+    wanted: Sequence[Intermediate],
+    targets: Sequence[Target],
+    value_runs: Sequence[_Runs],
+    survived: set[tuple[int, int]],
 ) -> list[_Runs]:
     """The runs that are still in the program: JAX may trace a loop's body several times and keeps one of the traces."""
     kept = []
-    for place, (each, target, evaluations) in enumerate(zip(wanted, targets, there, strict=True)):
+    for place, (each, target, evaluations) in enumerate(zip(wanted, targets, value_runs, strict=True)):
         left = [(number, level) for number, level in evaluations if (place, number) in survived]
         if not left:
             makes = f"no result needs what {target.frame.short} makes, so it is not in the program"

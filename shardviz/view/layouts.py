@@ -71,7 +71,7 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
     causes = []
     for it in dimensions:
         sizes = f"{it.smaller} or {it.larger}" if it.smaller else f"{it.larger}"
-        causes.append(f"dimension {it.dimension} is {it.size}, not divisible by {it.ways} ({sizes} would be)")
+        causes.append(f"dimension {it.dimension} is {it.size}, not divisible by {it.tiles} ({sizes} would be)")
     text = f"JAX refuses this for an argument: {' and '.join(causes)}."
     if layout.manual:
         return text
@@ -130,7 +130,7 @@ def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[doc.Bloc
         [leaves[i] for i in sorted(heaviest)],
         ("name", name),
         (doc.right("per device"), lambda leaf: doc.nbytes(None if leaf.dtype is None else leaf.per_device)),
-        (doc.right("ways"), lambda leaf: str(math.prod(leaf.layout.ways))),
+        (doc.right("ways"), lambda leaf: str(math.prod(leaf.layout.tile_counts))),
         ("type and shape", lambda leaf: doc.shape(leaf.layout.shape, dtype=leaf.dtype or "")),
         ("spec", lambda leaf: spec_pieces(leaf.layout)),
         ("shard", lambda leaf: doc.shape(leaf.layout.shard_shape)),

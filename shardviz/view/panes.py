@@ -303,7 +303,7 @@ def stages_shown(
     else:
         look: dict[str, Any] = {"first": 24, "most": MOST_LINES, "noun": "line", "folds": "never", "name": "stage"}
         blocks.insert(0, doc.Table(columns=_STAGE_COLUMNS, rows=rows, **look))
-    title = (doc.words(stage.title, strong=True), doc.words(stage.told, quiet=True))
+    title = (doc.words(stage.title, strong=True), doc.words(stage.about, quiet=True))
     names = tuple((s.name, s.title, s.kind) for s in stages)
     facts = {"name": stage.name, "names": names, "at": at, "found": len(matching)}
     return doc.Document(title=title, blocks=tuple(blocks)), facts

@@ -222,15 +222,15 @@ def fixes_document(fixes: Fixes) -> doc.Document:
         more = f"; and {plural(left, 'other')}" if left > 0 else ""
         changes = "; ".join(fixes.by_hand[:_MOST_BY_HAND])
         blocks += doc.notes(f"Not tried, because only a person can write it: {changes}{more}.")
-    if fixes.not_offered:
+    if fixes.rejected:
         refused = doc.table(
-            fixes.not_offered,
+            fixes.rejected,
             (doc.wrapped("change"), lambda refused: refused.action),
             (doc.wrapped("why it is not offered"), lambda refused: refused.why),
             most=48,
             noun="change",
         )
-        lead = plural(len(fixes.not_offered), "change")
+        lead = plural(len(fixes.rejected), "change")
         blocks.append(doc.section("Not offered", refused, lead=lead, fold="closed", brief=True))
     tried = f"{fixes.tried} of {plural(fixes.candidates, 'change')} tried, {len(fixes.fixes)} worth making"
     tried += "" if fixes.finished else "; not finished"
@@ -309,7 +309,7 @@ def _headline(search: Search, best: Finalist) -> str:
     start = search.given
     if start is None or start is best.tried or not best.score.seconds:
         return text
-    compared = search.offer_of(start)
+    compared = search.finalist_of(start)
     if compared is not None:
         return f"{text} The starting plan takes {format_times(compared.seconds / best.seconds)} as long."
     times, level = (
@@ -328,7 +328,7 @@ def _presets(search: Search) -> doc.Table:
         )
 
     return doc.table(
-        search.offers,
+        search.ranked,
         ("", lambda each: doc.words("★ best" if each is search.best else "", tone="good")),
         (doc.wrapped("plan"), lambda each: each.text),
         (doc.right("step"), lambda each: step_words(each.cost)),
@@ -346,7 +346,7 @@ def _front(search: Search) -> doc.Section:
     rows = sorted({id(each): each for each in (*search.front, *((best.tried,) if best else ()))}.values(), key=_scored)
 
     def above(each: Tried) -> str:
-        preset = search.offer_of(each)
+        preset = search.finalist_of(each)
         return "not asked" if preset is None else f"{step_words(preset.cost)}, {preset.cost.needs.text}"
 
     front = doc.table(

@@ -244,7 +244,7 @@ def _holds(subject: Layout, value: Value) -> str:
     parts = [f"shard {each}", f"{size} per device"]
     parts += [f"{subject.replicas} copies"] if subject.replicas > 1 else []
     parts += [f"{subject.partial_sums} partial {KINDS[subject.unreduced_kind]}"] if subject.partial_sums > 1 else []
-    parts += ["manual, so each device's own"] if subject.manual_ways > 1 else []
+    parts += ["manual, so each device's own"] if subject.manual_count > 1 else []
     return ", ".join([*parts, *(["padded, because a dimension is not divisible"] if subject.padding.any() else [])])
 
 

@@ -52,7 +52,7 @@ class Side:
     merged: int = 1
 
     @property
-    def ways(self) -> int:
+    def tiles(self) -> int:
         """Number of tiles along this side."""
         return self.cells * self.merged
 
@@ -68,7 +68,7 @@ class Side:
     @property
     def padded(self) -> bool:
         """Whether the last tiles have padding."""
-        return self.shard * self.ways > self.size
+        return self.shard * self.tiles > self.size
 
     @cached_property
     def slices(self) -> list[str]:
@@ -78,7 +78,7 @@ class Side:
     @property
     def texts(self) -> list[str]:
         """The slice of each cell; `:` if there is only one."""
-        return self.slices if self.ways > 1 else [":"]
+        return self.slices if self.tiles > 1 else [":"]
 
     @property
     def padding_texts(self) -> list[str]:
@@ -88,7 +88,7 @@ class Side:
 
     def coordinates(self) -> list[tuple[Axis, list[tuple[str, int]]]]:
         """Return each axis, major to minor, with its coordinates as (text, number of cells)."""
-        bars, inner = [], self.ways
+        bars, inner = [], self.tiles
         for axis, size in self.axes:
             inner //= size
             texts: list[tuple[int | None, str]] = []  # for each cell where it stands, if in one place, and in words
@@ -157,7 +157,7 @@ class Scene:
     @property
     def stacked(self) -> bool:
         """Whether every cell is one tile replicated on several devices, drawn as a stack of cards."""
-        alike = self.layout.partial_sums == self.layout.manual_ways == 1
+        alike = self.layout.partial_sums == self.layout.manual_count == 1
         return alike and self.merged == 1 and self.layout.replicas > 1
 
     @cached_property
@@ -194,7 +194,7 @@ class Scene:
         """Return device numbers; in a cell of one tile sorted by manual array, then partial sum, then copy."""
         if len(ids) == 1:
             return str(ids[0])
-        sums, arrays = self.layout.partial_sums, self.layout.manual_ways
+        sums, arrays = self.layout.partial_sums, self.layout.manual_count
         text = device_ranges(ids)
         if len(text) > MOST_LETTERS and (self.merged > 1 or len(ids) > MOST_LISTED):
             text = f"{len(ids)} from {min(ids)} to {max(ids)}"
@@ -239,8 +239,8 @@ class Scene:
 
 def build_scene(layout: Layout) -> Scene:
     """Return the grid of an array's distinct tiles, one cell per tile; `coarsen` merges cells."""
-    rank, ways = len(layout.shape), layout.ways
-    sharded = [d for d in range(rank) if ways[d] > 1]
+    rank, tiles = len(layout.shape), layout.tile_counts
+    sharded = [d for d in range(rank) if tiles[d] > 1]
     if len(sharded) >= 2:
         drawn = sharded
     elif rank < 2:
@@ -249,8 +249,8 @@ def build_scene(layout: Layout) -> Scene:
         drawn = [sharded[0] if sharded and sharded[0] < rank - 1 else rank - 2, rank - 1]
     flat = np.zeros(layout.mesh.size, np.int64)
     for d in drawn:
-        flat = flat if d is None else flat * ways[d] + layout.tiles[:, d]
-    flat = (flat * layout.manual_ways + layout.manual_ids) * layout.partial_sums + layout.partial_ids
+        flat = flat if d is None else flat * tiles[d] + layout.tiles[:, d]
+    flat = (flat * layout.manual_count + layout.manual_ids) * layout.partial_sums + layout.partial_ids
     order = np.argsort(flat[layout.holds], kind="stable")
     sides = tuple(_side(layout, d) for d in drawn)
     ids = layout.device_ids[layout.holds][order].reshape(*(side.cells for side in sides), -1)
@@ -262,7 +262,7 @@ def _side(layout: Layout, d: int | None) -> Side:
         return Side()
     axes = () if layout.spec is None else tuple((axis, axis_size(axis, layout.mesh)) for axis in layout.spec.dims[d])
     axes = tuple((axis, size) for axis, size in axes if size > 1)
-    return Side(dimension=d, size=layout.shape[d], shard=layout.shard_shape[d], axes=axes, cells=layout.ways[d])
+    return Side(dimension=d, size=layout.shape[d], shard=layout.shard_shape[d], axes=axes, cells=layout.tile_counts[d])
 
 
 def coarsen(scene: Scene, rows: int, columns: int, panels: int) -> Scene:
@@ -309,11 +309,11 @@ def describe(scene: Scene) -> str:
     >>> print(describe(build_scene(layout((8, 6), ("x",), {"x": 2, "y": 2}))).split(": ", 1)[1])
     sharded 2 ways into shards of [4, 6] (dimension 0 along x).
     """
-    layout, sides = scene.layout, [s for s in scene.sides if s.ways > 1]
+    layout, sides = scene.layout, [s for s in scene.sides if s.tiles > 1]
     mesh = f"mesh {layout.mesh.shown}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "one device"
-    along = (f" along {' and '.join(axis_text(a) for a, _ in s.axes)}" if s.axes else f" {s.ways} ways" for s in sides)
+    along = (f" along {' and '.join(axis_text(a) for a, _ in s.axes)}" if s.axes else f" {s.tiles} ways" for s in sides)
     by = ", ".join(f"dimension {s.dimension}{words}" for s, words in zip(sides, along, strict=True))
-    shards = f"sharded {' x '.join(str(s.ways) for s in sides)} ways into shards of {format_shape(layout.shard_shape)}"
+    shards = f"sharded {' x '.join(str(s.tiles) for s in sides)} ways into shards of {format_shape(layout.shard_shape)}"
     return f"Array {format_shape(layout.shape)} on {mesh}: {f'{shards} ({by})' if sides else 'not sharded'}."
 
 
@@ -340,12 +340,12 @@ def notes(scene: Scene) -> list[str]:
         lines.append(f"not sharded and not drawn: {folded}")
     for side in scene.sides:
         if side.padded:
-            extra = side.shard * side.ways - side.size
+            extra = side.shard * side.tiles - side.size
             empty = extra // side.shard if side.shard else 0
-            shards = f"{side.ways} shards of {side.shard}" + (f", {empty} of them only padding" if empty else "")
+            shards = f"{side.tiles} shards of {side.shard}" + (f", {empty} of them only padding" if empty else "")
             lines.append(f"padding: dimension {side.dimension} is {side.size}, padded to {side.size + extra}: {shards}")
     if layout.replicas > 1:
-        what = "array's slice" if layout.manual_ways > 1 else "slice"
+        what = "array's slice" if layout.manual_count > 1 else "slice"
         what = f"partial {layout.unreduced_kind}" if layout.partial_sums > 1 else what
         lines.append(f"each {what} is on {layout.replicas} devices{_copies_words(layout)}")
     if layout.partial_sums > 1:
@@ -353,7 +353,7 @@ def notes(scene: Scene) -> list[str]:
             f"unreduced: devices along {_names(layout.unreduced)} hold partial {KINDS[layout.unreduced_kind]} of a "
             "slice, not copies of it; + stands between them"
         )
-    if layout.manual_ways > 1:
+    if layout.manual_count > 1:
         lines.append(f"manual: devices along {_names(layout.manual)} hold separate arrays; / stands between them")
     if any(layout.open):
         which = _dimensions(d for d, opened in enumerate(layout.open) if opened)

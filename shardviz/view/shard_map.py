@@ -3,7 +3,7 @@
 A cell is a slice, or several neighbouring slices if there are too many to read. Each panel is a `Grid`.
 
 >>> from shardviz.layouts import layout
->>> drawn = picture(Shown(layout((8, 6), ("data",), {"data": 2})))
+>>> drawn = shard_map_picture(Shown(layout((8, 6), ("data",), {"data": 2})))
 >>> drawn.title, drawn.grids[0].texts, drawn.grids[0].tips[1]
 ("[8, 6]  P('data', None)", (('0',), ('1',)), '[4:8, :] on device 1 (data 1)')
 """
@@ -157,10 +157,10 @@ def _map_blocks(shown: Shown, wide: float = MOST) -> tuple[doc.Block, ...]:
 
 def _side(side: Side) -> tuple[doc.Piece, ...]:
     first, each = f"dimension {side.dimension}, {side.size},", doc.words(f", {side.shard} each")
-    if side.ways == 1:
+    if side.tiles == 1:
         return (doc.words(f"{first} not sharded"),)
     if not side.axes:
-        return (doc.words(f"{first} sharded {side.ways} ways"), each)
+        return (doc.words(f"{first} sharded {side.tiles} ways"), each)
     return (doc.words(f"{first} along"), doc.axes(tuple(axis for axis, _ in side.axes)), each)
 
 
@@ -246,7 +246,7 @@ def _frame(scene: Scene, longest: int, room: float | None) -> pic.Grid:
     """Return a panel without texts, for labels of so many letters, at the position of the first panel."""
     layout = scene.layout
     cards, size, wide, high = _cell(scene, longest, room)
-    apart = layout.partial_sums * layout.manual_ways > 1
+    apart = layout.partial_sums * layout.manual_count > 1
     return pic.Grid(
         texts=(),
         wide=wide,
@@ -335,7 +335,7 @@ def _heads(scene: Scene, side: Side) -> tuple[pic.Head, ...]:
     """Return the coordinates of each mesh axis along a side."""
     return tuple(
         pic.Head(spans=tuple(spans), role=scene.mesh.names.index(axis_name(axis)), name=axis_text(axis))
-        for axis, spans in (side.coordinates() if side.ways > 1 else ())
+        for axis, spans in (side.coordinates() if side.tiles > 1 else ())
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.records.values import SourceText
-from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, Source, Way, Why
+from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, Source, TriedChange, Why
 from shardviz.view import document as doc
 
 _BOUNDARY = {"call": "function", "loop": "loop", "branch": "branch", "shard_map": "shard_map", "barrier": "barrier"}
@@ -56,8 +56,8 @@ def _blocks(answer: Why | CollectiveWhy, name: str = "") -> Iterator[doc.Block]:
                 places.append(doc.paragraph(each.words + ".", _at(each.source, answer.source)))
             places.append(_choice(each))
         yield doc.section("Contest", *places, lead=plural(len(answer.contest), "place"), name="why-contest")
-    if isinstance(answer, CollectiveWhy) and answer.ways:
-        yield _ways(answer.ways)
+    if isinstance(answer, CollectiveWhy) and answer.changes:
+        yield _changes(answer.changes)
     if answer.tried:
         runs = f"Tried: Shardy's propagation ran {plural(answer.tried, 'time')}; level propagated."
         yield doc.paragraph(doc.words(runs, tip=f"in {format_seconds(answer.seconds)}"), quiet=True)
@@ -221,28 +221,28 @@ def _effects(first: Effect, of: Any) -> list[Any]:
     return [(doc.right(head), lambda record, say=say: cell(record, say)) for head, say in amounts]
 
 
-def _ways(ways: Sequence[Way]) -> doc.Section:
-    timed = any(way.after.seconds is not None for way in ways)
+def _changes(changes: Sequence[TriedChange]) -> doc.Section:
+    timed = any(change.after.seconds is not None for change in changes)
     judgements = {"wanted is cheaper": "cheaper", "chosen is cheaper": "but slower" if timed else "but it costs more"}
 
-    def outcome(way: Way | None) -> doc.Piece:
-        if way is None:
+    def outcome(change: TriedChange | None) -> doc.Piece:
+        if change is None:
             return doc.words("")
-        judged = judgements.get(way.verdict, way.verdict)
-        text = "; ".join((f"{'removed' if way.gone else 'stays'}, {judged}", *way.added))
-        return doc.words(text, tone="good" if way.gone and judged == "cheaper" else "")
+        judged = judgements.get(change.verdict, change.verdict)
+        text = "; ".join((f"{'removed' if change.removed else 'stays'}, {judged}", *change.added))
+        return doc.words(text, tone="good" if change.removed and judged == "cheaper" else "")
 
     tried = doc.table(
-        (None, *ways),
-        (doc.wrapped("change"), lambda way: "this plan" if way is None else way.text),
-        *_effects(ways[0].before, lambda way: ways[0].before if way is None else way.after),
+        (None, *changes),
+        (doc.wrapped("change"), lambda change: "this plan" if change is None else change.text),
+        *_effects(changes[0].before, lambda change: changes[0].before if change is None else change.after),
         (doc.wrapped(), outcome),
-        noun="way",
-        name="why-ways",
+        noun="change",
+        name="why-changes",
     )
     level = "level propagated; on one device in a step" + ("; the step" if timed else "")
-    stays = "XLA's partitioner may avoid one that stays here" if not all(way.gone for way in ways) else ""
-    return doc.section("What would avoid it", *doc.notes(level, stays), tried, name="ways")
+    stays = "XLA's partitioner may avoid one that stays here" if not all(change.removed for change in changes) else ""
+    return doc.section("What would avoid it", *doc.notes(level, stays), tried, name="changes")
 
 
 def _at(frame: Frame | None, source: SourceText) -> tuple[doc.Piece, ...]:

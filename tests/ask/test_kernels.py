@@ -136,8 +136,8 @@ def test_a_kernel_for_a_tpu_is_lowered_propagated_and_partitioned_without_one(na
 def test_what_a_person_says_goes_first_and_is_counted_at_every_level():
     traced, plan = program("until")
     said = 2.0 * PAIRS * DIM
-    told = traced.with_flops({UNTIL: said})
-    for report in (told.propagate(plan), told.partition(plan)):
+    about = traced.with_flops({UNTIL: said})
+    for report in (about.propagate(plan), about.partition(plan)):
         assert (counted(report).dot_flops, counted(report).opaque) == (said, ())
         assert not [d for d in report.diagnostics if d.rule == "unknown-flops"]
     assert counted(traced.propagate(plan)).opaque == (UNTIL,)

@@ -161,7 +161,7 @@ def test_zero_2_cuts_gradients_that_come_out():
 def test_an_optimizers_state_is_what_only_the_update_uses():
     example = sv.gallery.decoder(layers=1, vocabulary=1024, d_model=64, d_ff=256, heads=4, length=32)
     (row,) = (r for r in example.program.presets({"data": 8}).rows if "zero-2" in (r.name, *r.also))
-    cut = {str(m.path).split("[")[0] for m, axes in row.plan.cuts if m.role == "argument"}
+    cut = {str(m.path).split("[")[0] for m, axes in row.plan.dim_edits if m.role == "argument"}
     assert cut == {"tokens", "optimizer.opt_state"} and not row.trouble
 
 

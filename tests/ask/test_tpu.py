@@ -254,8 +254,8 @@ def test_two_kernels_compile_at_once():
         )
         for _ in range(2)
     ]
-    told = [each.communicate(timeout=120) for each in both]
-    assert [out.strip() for out, _ in told] == ["True", "True"], told
+    about = [each.communicate(timeout=120) for each in both]
+    assert [out.strip() for out, _ in about] == ["True", "True"], about
 
 
 @pytest.mark.parametrize(

@@ -324,8 +324,8 @@ def test_partial_sums(program):
         "dot_general sums over dimension 1 of h and dimension 0 of w2, which are sharded along model" in why.need.words
     )
     assert (why.need.before.unreduced, why.need.after.unreduced) == (("model",), ())
-    best = why.ways[0]
-    assert best.gone and {s.name for s in best.taken} == {"w1", "w2"}
+    best = why.changes[0]
+    assert best.removed and {s.name for s in best.losing} == {"w1", "w2"}
     check_way(program, PLAN, best)
     assert json.loads(why.to_json())["need"]["kind"] == "partial sums"
 
@@ -342,15 +342,15 @@ def test_operands_that_disagree(program):
     assert (why.need.kind, why.need.value, str(why.need.before)) == ("disagree", "w1", "P('data', 'model')")
     assert str(why.need.after) == "P(None, 'model')"
     assert "data is taken by dimension 0 of x, another dimension of the operation" in why.need.words
-    ways = {tuple(s.name for s in w.taken): w for w in why.ways}
-    assert ways["w1",].gone and ways["x",].gone
-    for way in why.ways:
+    ways = {tuple(s.name for s in w.losing): w for w in why.changes}
+    assert ways["w1",].removed and ways["x",].removed
+    for way in why.changes:
         check_way(program, plan, way)
 
 
 def check_way(program, plan, way):
     """What a way is said to cost is what the plan that a person would write costs."""
-    for source in way.taken:
+    for source in way.losing:
         old = dict(program.bind(plan).in_specs)[source.name]
         dims = (tuple(a for a in axes if d != source.dimension or a != source.axis) for d, axes in enumerate(old.dims))
         plan = plan.with_spec(source.name, P(*(axes or None for axes in dims)))
@@ -374,8 +374,8 @@ def test_a_constraint_that_moves():
     why = program.why(plan, collective)
     assert why.need.kind == "constraint" and why.need.source.line == constrained.__code__.co_firstlineno + 2
     assert "asks for P('data'), and y is made as P('data', 'model')" in why.need.words
-    best = why.ways[0]
-    assert best.gone and best.after.collectives == 0 and best.given and "P('data', 'model')" in best.text
+    best = why.changes[0]
+    assert best.removed and best.after.collectives == 0 and best.gaining and "P('data', 'model')" in best.text
     assert [c.source.name for c in why.causes] == ["w"] and why.chain[-1].after.name == "y"
 
 
@@ -443,7 +443,7 @@ HLO = re.compile(r"%|stablehlo|sdy\.|[a-z_-]+\.\d+(?!\d*\))\b|factor|HLO|Shardy|
 
 def first_sentences(document):
     """What is read first: the heading's lines, and the first paragraph of each section."""
-    sections = [b for b in document.blocks if isinstance(b, Section) and b.name != "ways"]
+    sections = [b for b in document.blocks if isinstance(b, Section) and b.name != "changes"]
     firsts = [[b for b in section.blocks if isinstance(b, Paragraph)][:1] for section in sections]
     return [plain(first.pieces) for each in firsts for first in each]
 

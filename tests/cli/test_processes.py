@@ -138,7 +138,7 @@ def test_a_search_that_is_interrupted_says_what_it_knows(tmp_path):
     words = ("search", "mlp", "--target", "tpu v5p:2x2x2", "--level", "propagated", "--seconds", "300", "--json")
     code, out, _ = interrupted(started(tmp_path, *words), until=" s: ")
     assert code == 130
-    assert not json.loads(out)["finished"] and json.loads(out)["offers"]
+    assert not json.loads(out)["finished"] and json.loads(out)["ranked"]
 
 
 @pytest.mark.long

@@ -52,8 +52,8 @@ def random_case(rng, divide: bool) -> dict:
     names = NAMES[: len(sizes)]
     dims = random_spec(rng, names, int(rng.integers(0, 5)))
     by_name = dict(zip(names, sizes, strict=True))
-    ways = [math.prod(by_name[a] for a in dim) for dim in dims]
-    shape = [int(n * rng.integers(1, 5)) if divide else int(rng.integers(1, 40)) for n in ways]
+    tile_counts = [math.prod(by_name[a] for a in dim) for dim in dims]
+    shape = [int(n * rng.integers(1, 5)) if divide else int(rng.integers(1, 40)) for n in tile_counts]
     devices = rng.permutation(DEVICES)[: math.prod(sizes)].tolist()
     return {"names": names, "sizes": sizes, "devices": devices, "dims": dims, "shape": shape}
 

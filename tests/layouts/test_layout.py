@@ -95,7 +95,7 @@ def test_every_element_is_held_as_often_as_said(cut: Layout):
     held = np.zeros(cut.shape, int)
     for device in cut.device_ids.tolist():
         held[cut.index(device)] += 1
-    assert (held == cut.replicas * cut.partial_sums * cut.manual_ways).all()
+    assert (held == cut.replicas * cut.partial_sums * cut.manual_count).all()
 
 
 @settings(max_examples=200)
@@ -108,7 +108,7 @@ def test_replicas_times_different_data_are_the_devices(cut: Layout):
         )
     }
     assert len(different) * cut.replicas == cut.mesh.size
-    assert len(different) == math.prod(cut.ways) * cut.partial_sums * cut.manual_ways
+    assert len(different) == math.prod(cut.tile_counts) * cut.partial_sums * cut.manual_count
     assert np.bincount(cut.replica_ids).tolist() == [len(different)] * cut.replicas
     assert (cut.stops - cut.starts + cut.padding == cut.shard_shape).all()
     for device in cut.device_ids.tolist()[:4]:
@@ -121,7 +121,7 @@ def test_subgroups_of_a_tile_assignment_are_what_they_are(kind: str):
     odd = Sharding.from_tiling(Tiling((2, 2, 2), (kind,), (0, 3, 1, 2, 7, 5, 6, 4)), mesh)
     cut = layout((8, 4), odd)
     assert cut.spec is None
-    assert (cut.replicas, cut.partial_sums, cut.manual_ways) == {
+    assert (cut.replicas, cut.partial_sums, cut.manual_count) == {
         "replicated": (2, 1, 1),
         "unreduced": (1, 2, 1),
         "manual": (1, 1, 2),

@@ -29,7 +29,7 @@ def test_17_rows_over_8_devices():
     asked = layout((17, 1000), ("data", None), {"data": 8})
     assert asked.shard_shape == (3, 1000) and fallback(asked).shard_shape == (17, 1000)
     (dimension,) = uneven(asked)
-    assert (dimension.dimension, dimension.ways, dimension.smaller, dimension.larger) == (0, 8, 16, 24)
+    assert (dimension.dimension, dimension.tiles, dimension.smaller, dimension.larger) == (0, 8, 16, 24)
 
 
 def test_every_dimension_that_does_not_divide_is_named():

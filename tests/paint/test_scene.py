@@ -48,7 +48,7 @@ def expand(text: str) -> list[int]:
 
 def slice_text(cut, device) -> str:
     """What the layout itself says that a device holds, `:` for dimensions that are not cut."""
-    pairs = zip(cut.index(device), cut.ways, strict=True)
+    pairs = zip(cut.index(device), cut.tile_counts, strict=True)
     return "[" + ", ".join(":" if n == 1 else f"{s.start}:{s.stop}" for s, n in pairs) + "]"
 
 

@@ -263,7 +263,10 @@ def test_the_newest_edit_of_an_array_is_on_top_and_a_dimension_by_name_is_that_d
         else:
             named, known = named.with_rules([(what, value)]), known.with_rules([(what, value)])
     assert PROGRAM._settled(named) == known and hash(PROGRAM._settled(named)) == hash(known)
-    again, memory = sv.Plan(known.mesh, P(), edits=known.edits, rules=known.rules, cuts=known.cuts), memories(known)
+    again, memory = (
+        sv.Plan(known.mesh, P(), edits=known.edits, rules=known.rules, dim_edits=known.dim_edits),
+        memories(known),
+    )
     assert again.with_memory(memory) == known
     bound = PROGRAM.bind(known)
     assert PROGRAM.bind(named) == bound

@@ -62,7 +62,7 @@ def traced(module: Any, name: str) -> tuple[sv.Program, Callable[..., Any]]:
     return sv.trace(fn, *jax.tree.map(wide, program._call.args)), fn
 
 
-def offers(program: sv.Program, name: str) -> Iterator[tuple[str, sv.Plan]]:
+def ranked(program: sv.Program, name: str) -> Iterator[tuple[str, sv.Plan]]:
     """Two presets, one with its state donated, the best that a search finds, what fixes one of the presets, and a
     constraint; where the function has constraints itself, a preset and what is tried of them: to leave one out, or to
     give it another spec."""
@@ -120,7 +120,7 @@ def run(name: str, folder: Path) -> dict[str, dict[str, Any]]:
     with jax.set_mesh(jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), tuple(MESH))):
         alone = steps(jax.jit(fn), args, feed)
     found = {}
-    for label, plan in offers(program, name):
+    for label, plan in ranked(program, name):
         own = written(program, plan, name, folder) if plan.constraints or plan.variant.constraints else fn
         scope = {program.name: own} | dict(zip(inspect.signature(fn).parameters, args, strict=False))
         exec(program.code(plan).replace(f"from {fn.__module__} import {fn.__name__}\n", ""), scope)

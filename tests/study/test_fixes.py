@@ -81,7 +81,7 @@ def test_a_saving_as_small_as_its_level_s_error_is_no_fix_before_the_targets_com
     program = sampler(512, 256, 64, 128, trips=2)
     plan = program.presets({"data": 8, "model": 8})["fsdp"]
     tried = sv.fixes(program, program.partition(plan, "tpu v5p:4x4x4"), plan=plan)
-    unsure = [n.action for n in tried.not_offered if "less of the step than level partitioned is off by" in n.why]
+    unsure = [n.action for n in tried.rejected if "less of the step than level partitioned is off by" in n.why]
     assert any(action.startswith("give params['enter'] the spec") for action in unsure)
     assert not [m.text for m in tried if m.is_unsure and m.memory >= 0]
 
@@ -97,7 +97,7 @@ def test_a_saving_as_small_as_its_level_s_error_says_so(tried):
 def test_a_dimension_is_cut_again_as_most_of_it_is(lame, tried):
     program, plan, _ = lame
     before, name = program.bind(plan).in_specs, "params[1]['w']"
-    changed = (m for m in tried if m.plan.cuts and program.bind(m.plan).in_specs[name] != before[name])
+    changed = (m for m in tried if m.plan.dim_edits and program.bind(m.plan).in_specs[name] != before[name])
     fix = next(m for m in changed if "params[1]" in m.action)
     assert fix.text.startswith(f"{fix.action}: ")
     assert "a step saved" in fix.text
@@ -106,8 +106,8 @@ def test_a_dimension_is_cut_again_as_most_of_it_is(lame, tried):
 
 def test_what_does_not_help_says_why(lame, tried):
     program, plan, _ = lame
-    assert len(tried) + len(tried.not_offered) == tried.tried == tried.candidates
-    assert all(n.why for n in tried.not_offered)
+    assert len(tried) + len(tried.rejected) == tried.tried == tried.candidates
+    assert all(n.why for n in tried.rejected)
     best = program.propagate(tried[0].plan)
     again = sv.fixes(program, best, TARGET, plan=tried[0].plan)
     assert all(m.plan != plan for m in again)  # what was fixed is not fixed back
@@ -132,7 +132,7 @@ def test_without_a_speed_no_fix_has_each_device_compute_more():
     tried = sv.fixes(program, report)
     for fix in tried:
         assert program.partition(fix.plan).cost.dot_flops == report.cost.dot_flops
-    assert "it moves fewer bytes, but each device computes more" in {refused.why for refused in tried.not_offered}
+    assert "it moves fewer bytes, but each device computes more" in {refused.why for refused in tried.rejected}
 
 
 def test_the_plan_of_a_report_is_known_without_it(lame):
@@ -163,7 +163,7 @@ def test_a_finding_s_suggestions_are_tried(lame):
     (fix,) = found.of(finding())
     assert fix.action == "give params[1]['w'] the spec P('model', 'data')"
     assert fix.finding is not None
-    refused = {n.action: n.why for n in found.not_offered}
+    refused = {n.action: n.why for n in found.rejected}
     assert refused["give x the spec P()"] == "the step is no shorter"
     assert "no axis 'nowhere'" in refused["give params[1]['w'] the spec P('nowhere')"]
     assert found.by_hand[0] == "think"
@@ -235,7 +235,7 @@ def test_what_traces_is_tried_in_a_worker_where_this_process_has_other_things_to
     assert [(m.seconds, m.bytes, m.memory, m.level) for m in there] == [
         (m.seconds, m.bytes, m.memory, m.level) for m in here
     ]
-    assert set(there.not_offered) == set(here.not_offered)
+    assert set(there.rejected) == set(here.rejected)
 
 
 def test_another_order_of_devices_saves_what_its_finding_says():
@@ -420,7 +420,7 @@ def test_what_the_clock_leaves_is_named(lame):
     program, plan, report = lame
     found = sv.fixes(program, report, TARGET, plan=plan, seconds=1e-3)
     assert not found.finished and not found.fixes and found.seconds < 5
-    late = [refused for refused in found.not_offered if "the time was over" in refused.why]
+    late = [refused for refused in found.rejected if "the time was over" in refused.why]
     assert found.tried + len([refused for refused in late if refused.why.startswith("not tried")]) == found.candidates
     assert late and all(refused.why in found.html() for refused in late)
 

@@ -20,12 +20,12 @@ def test_the_code_of_what_is_offered_computes_the_same_and_compiles_once(name, m
     command = [sys.executable, "-m", "tests.study.offers_run", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr[-3000:]
-    offers = json.loads(done.stdout)[name]
+    ranked = json.loads(done.stdout)[name]
     others = set() if name == OWN else {"tensor parallel", "search"}
-    assert {"fsdp", "donate"} | others < set(offers) and any("constrain" in offer for offer in offers)
-    own = [offer for offer in offers if offer.startswith("drop the constraint") or " in place of " in offer]
+    assert {"fsdp", "donate"} | others < set(ranked) and any("constrain" in finalist for finalist in ranked)
+    own = [finalist for finalist in ranked if finalist.startswith("drop the constraint") or " in place of " in finalist]
     assert bool(own) is (name == OWN), own
-    for offer, outcome in offers.items():
-        assert outcome["off"] < 1e-4, (offer, outcome)
-        assert outcome["compiles"] == 1 and outcome["same"], (offer, outcome)
-        assert outcome["donates"] == (offer == "donate"), (offer, outcome)
+    for finalist, outcome in ranked.items():
+        assert outcome["off"] < 1e-4, (finalist, outcome)
+        assert outcome["compiles"] == 1 and outcome["same"], (finalist, outcome)
+        assert outcome["donates"] == (finalist == "donate"), (finalist, outcome)

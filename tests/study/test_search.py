@@ -70,14 +70,14 @@ def attention(batch, length, wide, heads):
 def every_rank(searching: Searching):
     """The rank of every plan of a search's space: all subsets of axes on all free dimensions, on all meshes."""
     space, found = searching.space, {}
-    free = [d.name for d in space.dimensions if d.name not in space.cuts]
+    free = [d.name for d in space.dimensions if d.name not in space.decisions]
     for mesh in space.meshes:
         axes = [name for name, size in mesh if size > 1]
         subsets = [s for n in range(len(axes) + 1) for s in itertools.combinations(axes, n)]
-        for cuts in itertools.product(subsets, repeat=len(free)):
+        for decisions in itertools.product(subsets, repeat=len(free)):
             for state in subsets:
-                named = zip(free, cuts, strict=True)
-                choice = Choice(mesh, tuple(pair for pair in named if pair[1])).cut("parameters", state)
+                named = zip(free, decisions, strict=True)
+                choice = Choice(mesh, tuple(pair for pair in named if pair[1])).with_axes("parameters", state)
                 plan = space.plan(choice)
                 if (key := space.key(plan)) not in found:
                     found[key] = searching.scorer(plan).rank
@@ -395,7 +395,7 @@ def test_nothing_is_offered_that_the_compiler_did_not_accept(monkeypatch):
 
     monkeypatch.setattr(type(program), "submit", refuse)
     *_, found = searching
-    assert asked and not found.offers and found.best is None and found.leading.accepted is None
+    assert asked and not found.ranked and found.best is None and found.leading.accepted is None
     assert found.reasons["compiled: CompileCrashed: the compiler ended its process"] == len(asked)
     assert "No plan is offered" in found.text() and "margin" not in found.text()
 
@@ -489,8 +489,8 @@ def offered(pairs):
     while (each := finalists.next(tried)) and (not finalists.full or finalists.may_win(each)):
         cost = SimpleNamespace(step=SimpleNamespace(seconds=dict(pairs)[each.score.seconds]))
         finalists.asked.append(each)
-        finalists.offers.append(Finalist(tried=each, report=None, cost=cost, accepted=True, verdict=""))
-    return [(offer.score.seconds, offer.seconds) for offer in finalists.offers]
+        finalists.ranked.append(Finalist(tried=each, report=None, cost=cost, accepted=True, verdict=""))
+    return [(finalist.score.seconds, finalist.seconds) for finalist in finalists.ranked]
 
 
 @given(st.lists(st.tuples(st.integers(100, 200), st.floats(0.7, 1.6)), max_size=20, unique_by=lambda pair: pair[0]))
@@ -536,8 +536,8 @@ def test_where_the_compiler_refutes_the_first_finalists_the_best_is_still_found(
 def test_finalists_are_those_that_the_targets_compiler_accepts():
     found = sv.search(mlp(65536, 512, 2048, 512), FOUR, seconds=8)
     assert found.best.accepted and found.level == "compiled"
-    assert all(f.report.memory.fits and f.report.target == FOUR for f in found.offers)
-    assert [f.seconds for f in found.offers] == sorted(f.seconds for f in found.offers)
+    assert all(f.report.memory.fits and f.report.target == FOUR for f in found.ranked)
+    assert [f.seconds for f in found.ranked] == sorted(f.seconds for f in found.ranked)
 
 
 @pytest.mark.parametrize(("level", "missing"), [("partitioned", False), ("compiled", True), ("propagated", False)])
@@ -556,7 +556,7 @@ def test_why_it_is_not_known_whether_the_best_fits_is_said_in_its_sentence(level
 @pytest.mark.tpu
 def test_what_the_targets_compiler_says_is_too_large_is_not_offered():
     found = sv.search(mlp(64, 65536, 2**17, 2**17), "tpu v5p:1x1x1", seconds=5)
-    assert found.best is None and not found.offers and found.leading is not None
+    assert found.best is None and not found.ranked and found.leading is not None
     assert "No plan is offered" in found.text() and (found.fallen or found.leading.score.needs.fits is False)
 
 
@@ -565,12 +565,12 @@ def test_a_search_compares_numbers_of_one_level_and_says_which():
     program = mlp(1024, 512, 2048, 512)
     whole = sv.Plan("data=8", ([P(), P()], P(), P()))
     found = sv.search(program, "tpu v5e:2x4", plan=whole, seconds=60, most=12, level="partitioned")
-    (best, *_) = found.offers
+    (best, *_) = found.ranked
     shown = found.text(2000)
     (sentence,) = [line for line in shown.splitlines() if line.strip().startswith("Best: ")]
     tables = shown.partition(sentence)[2]
     assert f"{best.cost.needs.text} " in sentence and best.cost.needs.text in tables.splitlines()[3]
-    compared = found.offer_of(found.given)
+    compared = found.finalist_of(found.given)
     assert compared is not None, "the plan that is to be improved is partitioned too"
     assert f"The starting plan takes {format_times(compared.seconds / best.seconds)} as long" in sentence
     (_, front) = shown.split("the front: as predicted at level propagated")

@@ -94,7 +94,7 @@ def test_a_longer_dimension_is_that_of_arrays_made_so_by_hand():
     assert said(case.program.partition(fix.plan)) == said(by_hand.partition(plan))
     again = case.program.partition(fix.plan).findings
     assert finding.value not in {f.value for f in again.of("not-divided")}
-    assert found.tried == len(found) + len(found.not_offered)
+    assert found.tried == len(found) + len(found.rejected)
 
 
 def test_a_length_that_the_function_does_not_take_is_not_offered_with_what_it_raises():
@@ -109,7 +109,7 @@ def test_a_length_that_the_function_does_not_take_is_not_offered_with_what_it_ra
     suggestion = Suggestion(kind="pad", target="table", dimension=1, size=1028)
     finding = Finding("tested:here", "error", "something", axes=("model",), suggestions=(suggestion,))
     report = replace(case.report, diagnostics=(finding,))
-    refused = {n.action: n.why for n in sv.fixes(program, report, TARGET, plan=plan).not_offered}
+    refused = {n.action: n.why for n in sv.fixes(program, report, TARGET, plan=plan).rejected}
     assert "raised TypeError" in refused[f"make dimension {dimension.name} 1,028 long, in place of 1,025"]
 
 
@@ -230,7 +230,7 @@ def test_where_nothing_is_differentiated_there_is_nothing_to_checkpoint():
     found = Finding("tested:here", "error", "x", suggestions=(Suggestion(kind="checkpoint", policy="dots_saveable"),))
     plan = sv.Plan("data=2", (P("data"),))
     report = replace(program.propagate(plan), diagnostics=(found,))
-    (refused,) = [n for n in sv.fixes(program, report, plan=plan).not_offered if "checkpoint" in n.action]
+    (refused,) = [n for n in sv.fixes(program, report, plan=plan).rejected if "checkpoint" in n.action]
     assert "differentiates no loop" in refused.why
 
 

@@ -199,7 +199,7 @@ def test_whatever_the_sharding_it_is_drawn_within_its_bounds(case, width):
     assert max(map(len, text.splitlines())) <= width
     assert text == show(shape, cut, dtype="bfloat16").text(width)
     read(shown.html())
-    alike = shown.layout.partial_sums == shown.layout.manual_ways == 1
+    alike = shown.layout.partial_sums == shown.layout.manual_count == 1
     text = " ".join(text.split())
     assert ("partial sums" in text) == (shown.layout.partial_sums > 1)
     assert alike or "each slice is on" not in text

@@ -197,7 +197,7 @@ def _leaf(path: Path, value: Any, held: Any = None) -> Leaf:
     return Leaf("", path, value if held is None else held, tuple(getattr(value, "shape", ())))
 
 
-def _standing(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[Path, Leaf]]:
+def _arrays_of(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[Path, Leaf]]:
     """For each object the arrays in it, those that an earlier one shares too: path in the object → array, which
     `arrays` has by path in their common state (the object's number first)."""
     variable = load().Variable
@@ -257,7 +257,7 @@ class Lifted:
         arrays = iter(views(state, len(owned), lambda _, __, value: value))
         objects = {path: _leaf(path[1:], value, held) for path, held, value in entries(state)}
         facts = iter(views(state, len(owned), lambda path, _, __: objects[path]))
-        standing = iter(_standing([x for _, x in owned], objects))
+        arrays_of_objects = iter(_arrays_of([x for _, x in owned], objects))
         roots = parameter_names(under.fn, len(under.args))
         pure, arguments, places = dict(whole), {}, {}
         home: dict[int, Leaf] = {}  # a leaf at a place → that of its array
@@ -270,7 +270,7 @@ class Lifted:
                 name = root + jax.tree_util.keystr(path)
                 if is_object(x):
                     own.append(next(facts))
-                    here = next(standing)
+                    here = next(arrays_of_objects)
                     named = {p: replace(leaf, name=name + path_text(p), path=p) for p, leaf in here.items()}
                     home |= {id(leaf): here[p] for p, leaf in named.items()}
                     at.append(Attributes.nested(named))
@@ -284,14 +284,14 @@ class Lifted:
             positional = tuple(by_key[i] for i in range(len(under.args)) if i in by_key)
             return positional, {k: by_key[k] for k in kwargs if k in by_key}
 
-        every, standing_at = tuple(jax.tree.leaves(ordered(arguments))), ordered(places)
+        every, positions = tuple(jax.tree.leaves(ordered(arguments))), ordered(places)
         numbers = {id(leaf): i for i, leaf in enumerate(every)}
-        numbers_there = tuple(numbers[id(home[id(leaf)])] for leaf in jax.tree.leaves(standing_at))
+        position_numbers = tuple(numbers[id(home[id(leaf)])] for leaf in jax.tree.leaves(positions))
         return cls(
             pure=ordered(pure),
             arrays=jax.tree.leaves(ordered({k: pure[k] for k in flat})),
             leaves=every,
-            places=ArrayPlaces(standing_at, numbers_there),
+            places=ArrayPlaces(positions, position_numbers),
             trees=trees,
             graphdef=graphdef,
             treedef=jax.tree.structure(state),

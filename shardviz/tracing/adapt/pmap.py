@@ -32,35 +32,35 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
     """A pmapped function; the size of its mapped dimension is the size of its mesh. Raises SpecError if `in_axes` does
     not fit the arguments, or their mapped dimensions differ in size; TraceError if an argument is no array and not
     static, if the axis's name is no text, or if `options` says again what `jax.pmap` was told."""
-    told = _jax.unwrap_pmap(fn)
-    if told is None:
+    pmap = _jax.unwrap_pmap(fn)
+    if pmap is None:
         return None
-    name = name_of(told.fn)
+    name = name_of(pmap.fn)
     if options:
         raise TraceError(
             f"{name} is a pmapped function, which has static_broadcasted_argnums and donate_argnums of its own"
         )
-    axis = DEFAULT_AXIS if told.axis_name is None else told.axis_name
+    axis = DEFAULT_AXIS if pmap.axis_name is None else pmap.axis_name
     if not isinstance(axis, str):
         raise TraceError(f"{name}: its axis_name is {axis!r}; to be explored, an axis needs a text for a name")
-    if max(told.static_argnums, default=-1) >= len(args):
+    if max(pmap.static_argnums, default=-1) >= len(args):
         raise TraceError(
-            f"{name} has static_broadcasted_argnums={told.static_argnums} and was called with {len(args)} positional "
+            f"{name} has static_broadcasted_argnums={pmap.static_argnums} and was called with {len(args)} positional "
             "arguments; static arguments must be positional ones"
         )
-    options = JitOptions(told.static_argnums, (), told.donate_argnums)
-    args, kwargs = abstract(told.fn, args, kwargs, options)
-    arrays = _mapped_arrays(told, name, args, kwargs)
-    mapped = Mapped(name, axis, arrays, _size(told, name, arrays))
-    if told.devices is not None and len(told.devices) != mapped.size:
-        raise MeshError(f"{name}: pmap was given {len(told.devices)} devices for a mapped dimension of {mapped.size}")
+    options = JitOptions(pmap.static_argnums, (), pmap.donate_argnums)
+    args, kwargs = abstract(pmap.fn, args, kwargs, options)
+    arrays = _mapped_arrays(pmap, name, args, kwargs)
+    mapped = Mapped(name, axis, arrays, _size(pmap, name, arrays))
+    if pmap.devices is not None and len(pmap.devices) != mapped.size:
+        raise MeshError(f"{name}: pmap was given {len(pmap.devices)} devices for a mapped dimension of {mapped.size}")
     brings = Brings(
-        DeviceMesh((axis,), (mapped.size,), (), told.devices or ()),
+        DeviceMesh((axis,), (mapped.size,), (), pmap.devices or ()),
         tuple(mapped_spec(array.dim, axis) for array in arrays),
-        _each_dim(lambda dim: mapped_spec(dim, axis), told.out_axes),
+        _each_dim(lambda dim: mapped_spec(dim, axis), pmap.out_axes),
         "pmap's in_axes",
     )
-    jitted = jax.jit(_shard_mapped(told, mapped), keep_unused=True, **options.given())
+    jitted = jax.jit(_shard_mapped(pmap, mapped), keep_unused=True, **options.given())
     args, kwargs = without_shardings(args), without_shardings(kwargs)
     return Call(jitted, args, kwargs, name, "pmap", options, brings, lambda mesh, _: (mapped.note(mesh),))
 
@@ -121,23 +121,23 @@ class Mapped:
         return mesh
 
 
-def _shard_mapped(told: _jax.PmapWrapping, mapped: Mapped) -> Any:
+def _shard_mapped(pmap: _jax.PmapWrapping, mapped: Mapped) -> Any:
     """The function that a pmapped function runs, over whichever mesh it is traced on."""
 
-    @functools.wraps(told.fn)
+    @functools.wraps(pmap.fn)
     def run(*args: Any, **kwargs: Any) -> Any:
         mesh = mapped.mesh()
-        flat, tree = jax.tree.flatten((_dynamic(told, args), kwargs))
+        flat, tree = jax.tree.flatten((_dynamic(pmap, args), kwargs))
         places = [array.dim for array in mapped.arrays]
 
         def one_device(*flat: Any) -> Any:
             squeezed = (x if d is None else jax.lax.squeeze(x, [d]) for x, d in zip(flat, places, strict=True))
             positional, keyword = tree.unflatten(squeezed)
             dynamic = iter(positional)
-            merged = [a if i in told.static_argnums else next(dynamic) for i, a in enumerate(args)]
-            result = told.fn(*merged, **keyword)
+            merged = [a if i in pmap.static_argnums else next(dynamic) for i, a in enumerate(args)]
+            result = pmap.fn(*merged, **keyword)
             leaves, out_tree = jax.tree.flatten(result)
-            dims = _out_dims(told, mapped.name, result)
+            dims = _out_dims(pmap, mapped.name, result)
             stacked = (x if d is None else jax.lax.expand_dims(x, [d]) for x, d in zip(leaves, dims, strict=True))
             return out_tree.unflatten(stacked)
 
@@ -146,7 +146,7 @@ def _shard_mapped(told: _jax.PmapWrapping, mapped: Mapped) -> Any:
             one_device,
             mesh=mesh,
             in_specs=tuple(map(pspec, places)),
-            out_specs=_each_dim(pspec, told.out_axes),
+            out_specs=_each_dim(pspec, pmap.out_axes),
             axis_names=set(mesh.axis_names),
             check_vma=False,
         )(*flat)
@@ -159,20 +159,20 @@ def _each_dim(change: Any, dims: Any) -> Any:
     return jax.tree.map(change, dims, is_leaf=lambda dim: dim is None)
 
 
-def _dynamic(told: _jax.PmapWrapping, args: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(a for i, a in enumerate(args) if i not in told.static_argnums)
+def _dynamic(pmap: _jax.PmapWrapping, args: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(a for i, a in enumerate(args) if i not in pmap.static_argnums)
 
 
 def _mapped_arrays(
-    told: _jax.PmapWrapping, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    pmap: _jax.PmapWrapping, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[MappedArray, ...]:
-    in_axes = told.in_axes
-    if isinstance(in_axes, tuple) and told.static_argnums:
+    in_axes = pmap.in_axes
+    if isinstance(in_axes, tuple) and pmap.static_argnums:
         if len(in_axes) != len(args):
             raise SpecError(f"{name}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments")
-        in_axes = _dynamic(told, in_axes)
-    arguments = _dynamic(told, args), kwargs
-    names = jax.tree.leaves(tree_of_names(told.fn, args, kwargs, told.static_argnums))
+        in_axes = _dynamic(pmap, in_axes)
+    arguments = _dynamic(pmap, args), kwargs
+    names = jax.tree.leaves(tree_of_names(pmap.fn, args, kwargs, pmap.static_argnums))
     try:
         dims = spread((in_axes, 0), arguments)
     except ValueError as error:
@@ -190,11 +190,11 @@ def _mapped_arrays(
     return arrays
 
 
-def _out_dims(told: _jax.PmapWrapping, name: str, result: Any) -> list[int | None]:
+def _out_dims(pmap: _jax.PmapWrapping, name: str, result: Any) -> list[int | None]:
     try:
-        dims = spread(told.out_axes, result)
+        dims = spread(pmap.out_axes, result)
     except ValueError as error:
-        raise SpecError(f"{name}: out_axes={told.out_axes} is no pytree prefix of the result: {error}") from error
+        raise SpecError(f"{name}: out_axes={pmap.out_axes} is no pytree prefix of the result: {error}") from error
     for leaf, dim in zip(jax.tree.leaves(result), dims, strict=True):
         if dim is not None and not 0 <= dim <= np.ndim(leaf):
             raise SpecError(
@@ -204,7 +204,7 @@ def _out_dims(told: _jax.PmapWrapping, name: str, result: Any) -> list[int | Non
     return dims
 
 
-def _size(told: _jax.PmapWrapping, name: str, arrays: Sequence[MappedArray]) -> int:
+def _size(pmap: _jax.PmapWrapping, name: str, arrays: Sequence[MappedArray]) -> int:
     """The size of the mapped dimension, the same in every argument."""
     sizes = {array.name: array.shape[array.dim] for array in arrays if array.dim is not None}
     if not sizes:
@@ -217,8 +217,8 @@ def _size(told: _jax.PmapWrapping, name: str, arrays: Sequence[MappedArray]) -> 
                 "size",
                 argument=other,
             )
-    if told.axis_size not in (None, size):
-        raise SpecError(f"{first}: its mapped dimension is {size}, and axis_size={told.axis_size}", argument=first)
+    if pmap.axis_size not in (None, size):
+        raise SpecError(f"{first}: its mapped dimension is {size}, and axis_size={pmap.axis_size}", argument=first)
     if size < 1:
         raise SpecError(f"{first}: its mapped dimension is 0, so there is nothing to map", argument=first)
     return size
