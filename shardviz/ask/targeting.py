@@ -86,6 +86,8 @@ def _tpu(machine: Machine, ids: tuple[int, ...]) -> Topology:
         details["num_slices"] = machine.num_slices
     if chip.name == "v4" and chip.devices_per_chip == 1:
         details["chip_config_name"] = "megacore"
+    if any(machine.wrap):  # else libtpu compiles for a slice whose ends are not joined
+        details["wrap"] = machine.wrap
     if any(n < bound for n, bound in zip(machine.shape, chip.host_bounds, strict=True)):
         details["chips_per_host_bounds"] = tuple(map(min, machine.shape, chip.host_bounds))
     return Topology("tpu", f"{chip.name}:{'x'.join(map(str, sizes))}", ids, details)

@@ -45,7 +45,9 @@ def installed(monkeypatch):
 @pytest.mark.parametrize(
     ("target", "name", "details"),
     [
-        ("tpu v5p:4x4x4", "v5p:4x4x4", {}),
+        ("tpu v5p:4x4x4", "v5p:4x4x4", {"wrap": (True, True, True)}),
+        ("tpu v5p:2x2x4", "v5p:2x2x4", {}),
+        ("tpu v5e:8x16", "v5e:8x16", {"wrap": (False, True, False)}),
         ("tpu v5e:4x4*2", "v5e:4x4", {"num_slices": 2}),
         ("tpu v4:2x2x2", "v4:2x2x2", {"chip_config_name": "megacore"}),
         ("tpu v5e:1x1", "v5e:1x1", {"chips_per_host_bounds": (1, 1, 1)}),
