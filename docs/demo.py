@@ -143,7 +143,7 @@ def opened() -> Explorer:
     explorer.wait(LEVEL, PATIENCE)
     explorer.comm = None  # nobody is told of each trait, which takes longer than to build it
     explorer.wants = "dimensions"
-    say(explorer, op="offer_presets")
+    say(explorer, op="try_presets")
     return explorer
 
 
@@ -246,7 +246,7 @@ class Recorder:
     def _reached(self, parent: State, edit: Edit, cost: float) -> State:
         restore(self.explorer, parent.now)
         say(self.explorer, **edit)
-        say(self.explorer, op="offer_presets")
+        say(self.explorer, op="try_presets")
         return State((*parent.path, edit), self.explorer.state.now, cost)
 
     def _record(self, state: State) -> None:
