@@ -204,9 +204,9 @@ def test_the_cost_has_what_goes_between_slices():
 
 
 def test_gathers_of_little_run_as_all_reduces_and_are_recognised():
-    """Over 256 devices a shard is smaller than a tile, so that the compiler adds up padded shards."""
-    traced, plan = program("step", "data=256,model=1")
-    report = traced.compile(plan, target="tpu v6e:16x16")
+    """Over 64 devices a shard is smaller than a tile, so that the compiler adds up padded shards."""
+    traced, plan = program("step", "data=64,model=1")
+    report = traced.compile(plan, target="tpu v6e:8x8")
     by_name = {c.name: c for c in report.collectives}
     found = [name for run in report.target_collectives for name in run.stands_for]
     assert sorted(found) == sorted(by_name)
@@ -216,6 +216,14 @@ def test_gathers_of_little_run_as_all_reduces_and_are_recognised():
         sums = [by_name[name] for name in run.stands_for if by_name[name].kind == "all-reduce"]
         whole = sum(c.result_bytes for c in gathers) + sum(c.operand_bytes for c in sums)
         assert gathers and whole == run.collective.operand_bytes
+
+
+def test_the_compiler_is_told_which_ends_of_a_slice_are_joined():
+    """On a whole v6e pod, where both axes wrap around, libtpu keeps the gathers that it adds up on a part of one."""
+    traced, plan = program("step", "data=256,model=1")
+    report = traced.compile(plan, target="tpu v6e:16x16")
+    kinds = {c.name: c.kind for c in report.collectives}
+    assert all({kinds[name] for name in run.stands_for} == {run.collective.kind} for run in report.target_collectives)
 
 
 @pytest.mark.parametrize(
