@@ -37,6 +37,7 @@ def common_path(names: Sequence[str]) -> str:
     return "".join(level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, levels)) or "the step"
 
 
+@lru_cache(maxsize=4096)
 def label(segment: str) -> str:
     """Return a segment's name for people: a key without its brackets, an index with them.
 

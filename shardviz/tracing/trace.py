@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,14 +108,12 @@ class Traced:
     def self_partitioned(self) -> tuple[tuple[str, Frame | None], ...]:
         """The operations that say themselves how they are partitioned (`custom_partitioning`), with their lines."""
         names = _jax.self_partitioned()
-        return tuple(each for each in self.operations if each[0] in names)
+        return tuple(self.operations(lambda name: name in names))
 
-    @cached_property
-    def operations(self) -> tuple[tuple[str, Frame | None], ...]:
-        """Every operation inside with its line; empty where there is no jaxpr."""
-        if self.closed is None:
-            return ()
-        return tuple((name, first_frame(at)) for name, at in _jax.equations(self.closed.jaxpr))
+    def operations(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Frame | None]]:
+        """Yield the operations inside with a wanted name, each with its line; none if there is no jaxpr."""
+        equations = () if self.closed is None else _jax.equations(self.closed.jaxpr)
+        return ((name, first_frame(at)) for name, at in equations if wanted(name))
 
 
 def signature(call: Call) -> Traced:
@@ -322,8 +320,9 @@ def needs_mesh(error: ShardvizError) -> bool:
 def cannot_lower(traced: Traced, platform: str, error: BaseException) -> TraceError:
     """What is said of an operation that JAX traces and does not lower, such as a Pallas kernel for another platform."""
     text = _first(error)
-    named = (frame for name, frame in traced.operations if f"'{name.removesuffix('_wrapper')}'" in text)
-    where = _where(_raised_at(error) or _raised_at(error.__cause__) or next(named, None))
+    named = traced.operations(lambda name: f"'{name.removesuffix('_wrapper')}'" in text)
+    at = _raised_at(error) or _raised_at(error.__cause__) or next((frame for _, frame in named), None)
+    where = _where(at)
     advice = "explore the function without that operation, or with one that JAX lowers everywhere in its place"
     if "interpret mode" in text:
         advice = "give pallas_call interpret=True here, or put the same function without the kernel in its place"

@@ -225,7 +225,9 @@ def test_presets_and_fixes_keep_them(program, plan):
     state = ExplorerState(program, chosen, debounce=60, level="propagated")
     state.try_presets()
     assert state.now.presets.items and not state.now.presets.busy
-    assert [preset.plan.options for preset in state.now.presets.items] == [chosen.options] * len(state.now.presets.items)
+    assert [preset.plan.options for preset in state.now.presets.items] == [chosen.options] * len(
+        state.now.presets.items
+    )
     found = sv.search(program, "tpu v5e:2x4", plan=chosen, seconds=2, level="propagated", most=4)
     assert found.tried and all(each.plan.options == chosen.options for each in found.tried)
 
