@@ -36,23 +36,19 @@ _FEATURES, _LEAST_FEATURES = 128, 8
 
 
 def runs_as_sum(kind: str, size: int, machine: Machine) -> bool:
-    """Whether a TPU's compiler runs a reduce-scatter or an all-gather over groups of this size as an all-reduce. It
-    then keeps a slice of the sum, or sums shards that are padded with zeros.
+    """Whether a TPU's compiler runs a collective over groups of this size as an all-reduce, of which each device keeps
+    a slice: a reduce-scatter, if a group is all chips of a slice with three sides, or two equal sides of 4 or more.
 
-    Without flags it does so if a group is all chips of a slice. For a reduce-scatter, the slice must have three sides,
-    or two equal sides of 4 or more; for an all-gather, three sides of 4 or more. On tpu7x, whose chips are two devices,
-    reduce-scatters stay as they are, on the sparse cores. Over some of the chips the compiler mostly keeps the
-    collective. This was tried on 31 slices of v2 to tpu7x, with float32 and bfloat16, of 4 MB to 2 GB, with libtpu
-    0.0.42 (one differed: bfloat16 on v3:4x8); a test tries some of them again.
+    On tpu7x, whose chips are two devices, reduce-scatters stay as they are, on the sparse cores. Over some of the chips
+    the compiler mostly keeps the collective. This was tried on 31 slices of v2 to tpu7x, with float32 and bfloat16, of
+    4 MB to 2 GB, with libtpu 0.0.42 (one differed: bfloat16 on v3:4x8); a test tries some of them again.
     """
     chip, sides = machine.chip, machine.topology
-    if chip.kind != "tpu" or size * machine.num_slices != machine.size:
+    if kind != "reduce-scatter" or chip.kind != "tpu" or size * machine.num_slices != machine.size:
         return False
-    if kind == "all-gather":
-        return chip.ici_axes == 3 and min(sides) >= 4
     if chip.ici_axes == 3:
-        return kind == "reduce-scatter" and chip.devices_per_chip == 1 and min(sides) >= 2
-    return kind == "reduce-scatter" and len(set(sides)) == 1 and min(sides) >= 4
+        return chip.devices_per_chip == 1 and min(sides) >= 2
+    return len(set(sides)) == 1 and min(sides) >= 4
 
 
 class Timing:

@@ -109,7 +109,7 @@ def test_an_edit_on_the_page():
         arrays = {f"w{place}": jax.ShapeDtypeStruct((64, 64), jnp.float32) for place in range(leaves // 2)}
         program = sv.trace(lambda old, new: jax.tree.map(jnp.add, old, new), arrays, arrays)
         explorer = Explorer(ExplorerState(program, sv.Plan("data=4,model=2"), level="propagated"))
-        assert explorer.inputs["leaves"] == leaves and len(explorer.dimension_shardings["at"]) == leaves
+        assert explorer.inputs["leaves"] == leaves and len(explorer.shardings["at"]) == leaves
         edit = {"op": "set_dim", "name": "old['w0']", "dimension": 0, "axes": ["data"], "twins": True}
         counts.append(calls(lambda explorer=explorer, edit=edit: say(explorer, **edit)))
         assert len(explorer.state.past) == 1
