@@ -28,7 +28,7 @@ import msgspec
 
 from shardviz.caching import cached_property
 from shardviz.compiler import parse, schedule_of
-from shardviz.costs.footprint import memory_of, span_words
+from shardviz.costs.footprint import alive_in, memory_of, span_words, zeros_of
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
 from shardviz.costs.timing import HOST, SLICES, Timing
@@ -394,10 +394,11 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
     if not walk.alive:
         return None
     report, machine = timed.report, timed.timing.place.machine
-    chip, has = machine.chip, memory_of(machine)
+    chip, has, zeros = machine.chip, memory_of(machine), dict[str, float]()
     plan = None if timed.schedule == "listed" else report.memory
     if plan is None:
         constant_bytes = sum(value.bytes_per_device or 0.0 for value in on_device(report.arguments))
+        zeros = zeros_of(report, machine)
         rests_on = (
             f"estimated at level {report.level}: each array is held from where it is written until it is read last"
         )
@@ -406,7 +407,7 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
         rests_on = f"the buffer assignment of the compiler for {report.target}"
     changes = [(0.0, constant_bytes)]
     for begin, entry in walk.alive:
-        alive = entry.alive(*has)
+        alive = alive_in(entry, has, zeros)
         if constant_bytes + alive != changes[-1][1]:
             changes.append((begin, constant_bytes + alive))
     begins, held = zip(*changes, strict=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.walk import Task
 from shardviz.errors import ShardvizError
-from shardviz.notation import axis_name
+from shardviz.notation import Axis, axis_name
 from shardviz.notation.groups import parse_pairs
 from shardviz.records import Collective
 from shardviz.records.schedule import Schedule, Scheduled
@@ -35,20 +36,35 @@ _FEATURES, _LEAST_FEATURES = 128, 8
 `convolution of 64 features` and others, one H100). Fewer than 8 it pads to 8 for the tensor cores."""
 
 
-def runs_as_sum(kind: str, size: int, machine: Machine) -> bool:
-    """Whether a TPU's compiler runs a collective over groups of this size as an all-reduce, of which each device keeps
-    a slice: a reduce-scatter, if a group is all chips of a slice with three sides, or two equal sides of 4 or more.
+def runs_as_sum(kind: str, axes: Sequence[Axis], place: Placement) -> bool:
+    """Whether a TPU's compiler runs a reduce-scatter or an all-gather along mesh axes as an all-reduce. It then keeps a
+    slice of the sum, or sums shards that are padded with zeros.
+
+    Without flags it does so if a group is all chips of a slice. For a reduce-scatter, the slice must have three sides,
+    or two equal sides of 4 or more. For an all-gather, the slice must have three sides of 4 or more, and the group's
+    devices must not be in the order of their coordinates: 8 x 8 devices on 4x4x4 are not, 16 x 4 are.
 
     On tpu7x, whose chips are two devices, reduce-scatters stay as they are, on the sparse cores. Over some of the chips
     the compiler mostly keeps the collective. This was tried on 31 slices of v2 to tpu7x, with float32 and bfloat16, of
-    4 MB to 2 GB, with libtpu 0.0.42 (one differed: bfloat16 on v3:4x8); a test tries some of them again.
+    4 MB to 2 GB, with libtpu 0.0.42 (one differed: bfloat16 on v3:4x8); gathers in 13 orders on joined slices of
+    64 to 512 chips (two differed: 8 x 16 devices on tpu7x:4x4x4, 16 x 16 on tpu7x:4x4x8). A test tries some again.
     """
+    machine, groups = place.machine, place.groups(axes)
     chip, sides = machine.chip, machine.topology
-    if kind != "reduce-scatter" or chip.kind != "tpu" or size * machine.num_slices != machine.size:
+    if chip.kind != "tpu" or groups.shape[1] * machine.num_slices != machine.size:
         return False
+    if kind == "all-gather":
+        return chip.ici_axes == 3 and min(sides) >= 4 and not _in_coordinate_order(machine, groups[0])
     if chip.ici_axes == 3:
-        return chip.devices_per_chip == 1 and min(sides) >= 2
-    return len(set(sides)) == 1 and min(sides) >= 4
+        return kind == "reduce-scatter" and chip.devices_per_chip == 1 and min(sides) >= 2
+    return kind == "reduce-scatter" and len(set(sides)) == 1 and min(sides) >= 4
+
+
+def _in_coordinate_order(machine: Machine, group: np.ndarray) -> bool:
+    """Whether devices are in the order of their coordinates, whichever of the torus's axes comes first."""
+    coords, base = machine.coords()[group], max(machine.shape)
+    numbers = (coords[:, list(order)] @ [base**2, base, 1] for order in itertools.permutations(range(3)))
+    return any((np.diff(each) >= 0).all() for each in numbers)
 
 
 class Timing:
@@ -167,7 +183,7 @@ class Timing:
             one = dataclasses.replace(one, kind="reduce-scatter")
         if one is None or self._beside is None:  # a compiler's own schedule, or no TPU: it runs as it is written
             return one
-        if one.axes and runs_as_sum(one.kind, self.place.groups(one.axes).shape[1], self.place.machine):
+        if one.axes and runs_as_sum(one.kind, one.axes, self.place):
             whole = max(one.operand_bytes, one.result_bytes)
             self._note(f"{one.kind}s over all chips are shown as the all-reduces that a TPU's compiler makes of them")
             one = dataclasses.replace(one, kind="all-reduce", operand_bytes=whole, result_bytes=whole)

@@ -497,6 +497,9 @@ def gathered_and_scattered(x, w):
         ("tpu v5p:2x2x1", {"d": 4}, {"all-gather", "reduce-scatter"}),
         ("tpu v5p:2x2x2", {"d": 8}, {"all-gather", "all-reduce"}),
         ("tpu v4:4x4x4", {"d": 64}, {"all-gather", "all-reduce"}),
+        ("tpu v5p:4x4x4", {"d": 8, "e": 8}, {"all-reduce"}),
+        ("tpu v5p:4x4x4", {"d": 2, "e": 32}, {"all-reduce"}),
+        ("tpu v5p:4x4x4", {"d": 16, "e": 4}, {"all-gather", "all-reduce"}),
         ("tpu v5p:4x4x4", {"d": 16, "m": 4}, {"all-gather", "reduce-scatter"}),
         ("tpu v5e:2x4", {"d": 8}, {"all-gather", "reduce-scatter"}),
         ("tpu v6e:4x4", {"d": 16}, {"all-gather", "all-reduce"}),
@@ -508,9 +511,10 @@ def gathered_and_scattered(x, w):
 def test_over_all_chips_of_a_cube_or_a_square_a_tpu_adds_up_where_it_would_scatter(target, mesh, ran):
     """What the level partitioned foretells is what the compiler then writes, and takes as long."""
     program = sv.trace(gathered_and_scattered, array(4096, 4096), array(4096, 4096))
-    plan = sv.Plan(mesh, (P("d"), P(None, "d")), P(None, "d"))
+    over = tuple(name for name in mesh if name != "m")
+    plan = sv.Plan(mesh, (P(over), P(None, over)), P(None, over))
     below, above = (
-        [e for e in sv.timeline(report, target).events if e.lane == "ICI d"]
+        [e for e in sv.timeline(report, target).events if e.lane.startswith("ICI d")]
         for report in (program.partition(plan), program.compile(plan, target))
     )
     assert {e.what for e in below} == {e.what for e in above} - {"collective-permute"} == ran
