@@ -85,7 +85,7 @@ _used: weakref.WeakKeyDictionary[Any, tuple[bool, ...]] = weakref.WeakKeyDiction
 
 
 class Handler(Protocol):
-    """What is asked of each event; None lets JAX go on."""
+    """A listener that answers JAX's events; where it returns None, JAX goes on."""
 
     def run(self, program: Dispatched) -> list[Any] | None:
         """Answer a program that is about to run with its flat results."""
@@ -109,7 +109,7 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """What a compiled program is asked for: how it is called, its shardings, and its two analyses."""
+    """The answers of a compiled program: its call, its shardings, its cost analysis and its memory analysis."""
 
     call: Callable[[tuple[Any, ...]], list[Any]]
     in_shardings: Callable[[], Sequence[Any]]

@@ -24,7 +24,7 @@ from shardviz.layouts.layout import dtype_name, is_plain, is_spec_entry
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.resharding import ReshardedLeaf, Resharding
-from shardviz.runs.ways import Load, MovedArray, Places, Ways, exchanged, load_of, one_copy
+from shardviz.runs.ways import Load, MovedArray, BothSides, Ways, exchanged, load_of, one_copy
 from shardviz.tracing.prefixes import spread
 
 _MOST_PAIRS = 256
@@ -201,7 +201,7 @@ def _array(name: str, new_name: str, old: _Given, new: _Given, dtype: Any, known
     return MovedArray(name, new_name, sides[0], sides[1], old.dtype, dtype_name(np.dtype(dtype)) if cast else new.dtype)
 
 
-def _places(arrays: list[MovedArray], target: Any, to_target: Any, apart: bool) -> Places:
+def _places(arrays: list[MovedArray], target: Any, to_target: Any, apart: bool) -> BothSides:
     """Return the devices of both sides; raise TargetError if the machines do not have them."""
     meshes = [max((getattr(each, side).mesh for each in arrays), key=lambda m: m.size) for side in ("before", "after")]
     if target is None and to_target is not None:
@@ -221,14 +221,14 @@ def _places(arrays: list[MovedArray], target: Any, to_target: Any, apart: bool) 
     ids = [(known[0, each.before.mesh], known[1, each.after.mesh]) for each in arrays]
     size = max(int(side.max()) for pair in ids for side in pair) + 1
     if not machines:
-        return Places(None, size, ids)
+        return BothSides(None, size, ids)
     devices = Devices(tuple(machines))
     if size > len(devices.machine):
         raise TargetError(
             f"target {machines[0].text!r}: {len(devices.machine)} devices for meshes of {old.size} and {new.size} "
             "devices; give a larger machine, or to_target for the mesh after"
         )
-    return Places(devices, len(devices.machine), ids)
+    return BothSides(devices, len(devices.machine), ids)
 
 
 def _numbers(mesh: DeviceMesh, machine: Machine | None, whole: bool) -> np.ndarray:
@@ -244,7 +244,7 @@ def _numbers(mesh: DeviceMesh, machine: Machine | None, whole: bool) -> np.ndarr
 
 
 def _resharding(
-    arrays: list[MovedArray], places: Places, limit: float | None, nowhere: tuple[str, ...], unfed: tuple[str, ...]
+    arrays: list[MovedArray], places: BothSides, limit: float | None, nowhere: tuple[str, ...], unfed: tuple[str, ...]
 ) -> Resharding:
     known: dict[Any, tuple[Load, Load, Layout]] = {}
     for each, ids in zip(arrays, places.ids, strict=True):
@@ -336,7 +336,7 @@ def _leaf(each: MovedArray, load: Load, size: np.ndarray, narrow: float, first: 
     )
 
 
-def _notes(leaves: tuple[ReshardedLeaf, ...], places: Places) -> Iterator[str]:
+def _notes(leaves: tuple[ReshardedLeaf, ...], places: BothSides) -> Iterator[str]:
     if any(leaf.taken == "the host" for leaf in leaves):
         yield (
             "jax.device_put takes an array through the host if the devices or their order stay the same and the shards "

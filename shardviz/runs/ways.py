@@ -35,7 +35,7 @@ class MovedArray:
 
 
 @dataclass(frozen=True)
-class Places:
+class BothSides:
     """The devices of both sides, numbered through.
 
     Attributes:
@@ -85,7 +85,7 @@ def one_copy(after: Layout) -> Layout:
     return layout(after.shape, after.spec.with_dims(tuple(dims)), after.mesh) if changed else after
 
 
-def load_of(before: Layout, after: Layout, ids: tuple[np.ndarray, np.ndarray], places: Places) -> Load:
+def load_of(before: Layout, after: Layout, ids: tuple[np.ndarray, np.ndarray], places: BothSides) -> Load:
     """Return the elements of an array on each device."""
     near = () if places.devices is None else (places.devices.hosts, places.devices.islands)
     rows = transfers(before, after, *ids, near)
@@ -142,7 +142,7 @@ class Ways:
     spread: Sequence[Load]
     firsts: Sequence[Layout]
     sizes: np.ndarray
-    places: Places
+    places: BothSides
     limit: float | None
 
     def every(self) -> Iterator[ReshardWay]:
