@@ -143,6 +143,17 @@ def test_collectives_are_those_of_the_optimised_program_and_matched(step):
     assert [c.name for c in step.collectives if not runs_as(c.name, step.target_collectives)] == []
 
 
+@pytest.mark.long
+def test_what_a_chip_needs_is_less_than_temp_size_in_bytes():
+    """libtpu compiles a program whose arguments and `temp_size_in_bytes` are more than the chip has: gaps count twice."""
+    traced, plan = program("rematted", "data=2,model=2")
+    memory = traced.compile(plan, target="tpu v5e:2x2").memory
+    facts = truth("tpu v5e:2x2", "rematted", "data=2,model=2")
+    check_memory(memory, facts)
+    theirs = facts["memory"]
+    assert memory.needed < memory.hbm < theirs["argument_size_in_bytes"] + theirs["temp_size_in_bytes"]
+
+
 def test_a_program_that_does_not_fit_is_an_answer_with_the_compilers_own_numbers():
     traced, plan = program("large", "data=2,model=2")
     report = traced.compile(plan, target="tpu v5e:2x2")
