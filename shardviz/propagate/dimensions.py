@@ -266,7 +266,8 @@ def _named(groups: Sequence[Group], sizes: Mapping[Member, int], arrays: _Arrays
 def _state(arrays: _Arrays, groups: Sequence[Group], hidden: Set[Member], differentiated: bool) -> set[str]:
     """The arguments that are parameters or optimizer state, and no data; an array that comes without a tree is data.
     What comes out again is state where there is a derivative, else a cache, which is data. Where there are token ids,
-    trees that share no dimension with them are parameters; else the largest tree is."""
+    trees that share no dimension with them are parameters; else the one with the largest array is, and one with names
+    before one with numbers alone, as `args[0]` of `apply(variables, *args)` has."""
     arguments = [a for (role, _), a in arrays.items() if role == "argument" and a.shape]
     outputs = {(_leaf(path), a.shape) for (role, path), a in arrays.items() if role == "output"}
     returned = {_head(a.name) for a in arguments if (_leaf(a.name), a.shape) in outputs}
@@ -279,6 +280,7 @@ def _state(arrays: _Arrays, groups: Sequence[Group], hidden: Set[Member], differ
     if state or not trees:
         return state
     candidates = trees if differentiated else others or trees
+    candidates = [a for a in candidates if not all(map(str.isdecimal, _keys(a.name)[1:]))] or candidates
     return {_head(max(candidates, key=lambda a: math.prod(a.shape)).name)}
 
 
