@@ -6,6 +6,7 @@ that is not there, with XLA's dumps, and to read what an exported file or an exe
 """
 
 from shardviz._jax.checkpoints import Checkpointing, under_checkpoint
+from shardviz._jax.collectives import better_collectives
 from shardviz._jax.compiling import compile_for_cpu, compile_only, let_fork_end, preload, renew_threads
 from shardviz._jax.contexts import (
     PLACES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, TypeVar
 
 import jax
@@ -272,6 +272,12 @@ def rewritten(
         return of if same else of.replace(eqns=eqns, effects=of.effects - effects)
 
     return inside(item, here)
+
+
+def scan_constants(params: Mapping[str, Any]) -> int:
+    """How many of a scan's operands are the same in each run."""
+    old = params.get("num_consts")
+    return len(list(params["ft_in"].unpack()[0])) if old is None else old
 
 
 def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:

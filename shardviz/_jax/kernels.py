@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax._src import core as jax_core
 
-from shardviz._jax.jaxprs import MOST_EQUATIONS, ClosedJaxpr, every_equation, written_out
+from shardviz._jax.jaxprs import MOST_EQUATIONS, ClosedJaxpr, every_equation, scan_constants, written_out
 
 
 class KernelEstimate(NamedTuple):
@@ -99,8 +99,7 @@ def _entered(equation: Any, values: Sequence[Any]) -> Iterator[tuple[Any, _Known
     if name == "cond":
         values = values[1:]
     elif name == "scan":  # what is carried changes, and one slice is another's neighbour
-        old = params.get("num_consts")
-        constant = len(list(params["ft_in"].unpack()[0])) if old is None else old
+        constant = scan_constants(params)
         values = [*values[:constant], *(None,) * (len(values) - constant)]
     elif name == "while":
         values = ()

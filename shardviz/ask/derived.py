@@ -19,6 +19,7 @@ from shardviz.plan.plan import Plan, is_by_name, with_members
 from shardviz.propagate.dimensions import Dimensions, dimensions
 from shardviz.records import Frame, PlanRecord, Variant
 from shardviz.tracing.call import Call
+from shardviz.tracing.trace import better_collectives
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,6 +91,8 @@ class Derivable:
             program = varied(variants.donating, variant.donated)
         if variant.constraints:
             program = varied(variants.reconstraining, variant.constraints)
+        if variant.collectives:
+            program = program._varied(variants.rewriting(program._call, variant.collectives))
         if variant.checkpoint:
             program = program._varied(variants.checkpointing(program._call, variant.checkpoint))
         return program
@@ -125,6 +128,13 @@ def checkpoints(program: Derivable) -> tuple[Frame, ...]:
     """The lines of the loops whose body is under a `jax.checkpoint`, and of the other checkpoints. Raises TraceError if
     the function needs a mesh to be traced and has met no plan yet."""
     return tuple(variants.checkpoint_lines(program._lowerings.shapes))
+
+
+def is_rewritable(program: Derivable, line: str) -> bool:
+    """Whether a collective of this line can be written otherwise, as `Plan.with_variant(collectives=...)` does. Raises
+    TraceError as `checkpoints`."""
+    closed = program._lowerings.shapes.closed
+    return closed is not None and better_collectives(closed, line)[1] > 0
 
 
 def constraint_words(program: Derivable) -> str:

@@ -6,6 +6,7 @@ and what only Shardy's level knows is taken from the collective there that this 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -44,14 +45,28 @@ def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
 
 
 def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
-    """`loop-invariant`, `sliced`, `narrowed`, `widened` and `windowed`, as HLO says it."""
+    """`loop-invariant`, `sliced`, `summed`, `narrowed`, `widened` and `windowed`, as HLO says it."""
     if _windowed(op):
         return ("windowed",)
     names = ["loop-invariant"] if op.operands and is_invariant(op, origins) else []
-    users = _users(op) if op.collective == "all-reduce" and len(op.results) == 1 else []
-    if users and all(u.kind == "dynamic-slice" and _jax_name(u) == "dynamic_slice" for u in users):
+    users = _users(op) if op.collective in ("all-reduce", "all-gather") and len(op.results) == 1 else []
+    if users and op.collective == "all-gather" and all(_sums(user, op) for user in users):
+        names.append("summed")
+    elif (
+        users
+        and op.collective == "all-reduce"
+        and all(u.kind == "dynamic-slice" and _jax_name(u) == "dynamic_slice" for u in users)
+    ):
         names.append("sliced")
     return (*names, *(casts(op) if op.collective == "all-gather" else ()))
+
+
+def _sums(user: HloOperation, gather: HloOperation) -> bool:
+    """Whether an operation sums a gathered array over the dimension that was gathered."""
+    if user.kind != "reduce" or [op.kind for op in user.applied[0].operations][-1:] != ["add"]:
+        return False
+    gathered, summed = (set(re.findall(r"\d+", op.native.attributes.get("dimensions", ""))) for op in (gather, user))
+    return bool(gathered) and gathered <= summed
 
 
 def _jax_name(op: HloOperation) -> str:

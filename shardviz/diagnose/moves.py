@@ -13,6 +13,7 @@
 | `table-gathered` | a lookup gathers its table |
 | `gathered-wide` | an array is gathered in a wider type than it has before, or than is read |
 | `sum-sliced` | a `psum` sums an array of which each device then takes a slice |
+| `gathered-then-summed` | an `all_gather` is followed by a sum over the devices |
 """
 
 from __future__ import annotations
@@ -142,6 +143,16 @@ def _sum_sliced(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diag
         f"The psum of {case.what_inside(c)} over {axes} gives each device the whole sum, of which it takes a slice",
         "an all-reduce moves twice what a reduce-scatter moves, after which each device has its own slice",
         (by_hand(c.source, f"jax.lax.psum_scatter(..., tiled=True) in place of psum and slice{at_line(c.source)}"),),
+    )
+
+
+def _gathered_then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
+    if c.kind != "all-gather" or "summed" not in c.facts or c.origin != "user":
+        return None
+    return _Diagnosis(
+        f"{case.what(c)} is gathered over {quoted_axes(c.axes or ())}, and then summed over what was gathered",
+        "each device receives the arrays of all others to add them; an all-reduce adds them on their way",
+        (by_hand(c.source, f"jax.lax.psum in place of all_gather and sum{at_line(c.source)}"),),
     )
 
 
@@ -311,8 +322,9 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis 
     "halo": _halo,
     "gathered-wide": _wide,
     "sum-sliced": _sum_sliced,
+    "gathered-then-summed": _gathered_then_summed,
 }
-_OWN = frozenset(("gathered-each-run", "gathered-wide", "sum-sliced"))
+_OWN = frozenset(("gathered-each-run", "gathered-wide", "sum-sliced", "gathered-then-summed"))
 """Rules that also apply to the collectives that the function itself asks for, in a `shard_map`."""
 _EVERYWHERE = frozenset(("summed-each-run", "halo", "stack-gathered", "gathered-wide"))
 """Rules in which one cause has many collectives: those over the same axes become one finding."""

@@ -351,6 +351,7 @@ class Plan:
         lengths: Mapping[str, tuple[int, int]] = MappingProxyType({}),
         checkpoint: str = "",
         constraints: Mapping[tuple[str, Any], Any] = MappingProxyType({}),
+        collectives: str | Iterable[str] = (),
     ) -> Plan:
         """The plan for a program that differs from the person's own in a way that no spec can say.
 
@@ -369,13 +370,18 @@ class Plan:
                 checkpoints that are there.
             constraints: a `with_sharding_constraint` of the function's own, as its line and its spec, → the spec that
                 it has instead; None leaves it out.
+            collectives: lines of collectives in a `shard_map` that are written otherwise, where the result is the same
+                and fewer bytes move: `psum_scatter` for a `psum` and a slice, `psum` for an `all_gather` and a sum, an
+                `all_gather` after a cast to a narrower type, or before a loop.
 
         Raises:
             ShardvizError: if one of these is of another form. That the program cannot be so is said where the plan
                 meets it.
             SpecError: if a constraint's spec is none.
         """
-        return self._replace(variant=self.variant.also(Variant.of(donated, lengths, checkpoint, constraints)))
+        return self._replace(
+            variant=self.variant.also(Variant.of(donated, lengths, checkpoint, constraints, collectives))
+        )
 
     def with_options(self, options: Any, *, only: bool = False) -> Plan:
         """The plan with more compiler options: flags of XLA, as `compiler_options` of `jax.jit` takes them.

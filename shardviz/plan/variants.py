@@ -1,5 +1,5 @@
 """The same function called or written a little otherwise: with arguments donated, with a dimension of another length,
-with its layers under `jax.checkpoint`, or with other sharding constraints.
+with its layers under `jax.checkpoint`, with other sharding constraints, or with other collectives in a `shard_map`.
 
 No plan says these, as they stand in the person's call or code. Each is another `Call`, which is traced anew.
 """
@@ -89,6 +89,14 @@ def reconstraining(call: Call, traced: Traced, changes: Iterable[Reconstrained])
             have = ", ".join(f"{Spec(dims)} at {line}" for line, dims in sorted(own)) or "none"
             raise ShardvizError(f"{call.name} has no constraint {Spec(each.before)} at {each.line}; it has {have}")
     return replace(call, constraints=tuple((own[each.line, each.before], each) for each in changes))
+
+
+def rewriting(call: Call, lines: Iterable[str]) -> Call:
+    """The call with the collectives of these lines, inside a `shard_map`, written otherwise. Raises ShardvizError if
+    the program is an export; one that has no such collective is refused when it is traced."""
+    if call.traced_for is not None:
+        raise ShardvizError("it was exported before it came here, with the collectives that it had then")
+    return replace(call, collectives=tuple(lines))
 
 
 POLICIES = (

@@ -65,12 +65,12 @@ class Collective:
         made_by, read_by: the operations that compute its operand and read its result, beyond other reshardings:
             `dot_general`, `reshape`; `made_by` is empty for an argument of the program.
         facts: properties: `loop-invariant` (its loop gives it the same operand each time), `stack` (its result is only
-            read in slices, one per iteration of a loop), `sliced` (only a part of its result is read), `undone`
-            (following reshardings restore the sharding before it), `asked` (a sharding constraint of the program
-            requires it), `accumulated` (a loop adds its result to a total in each iteration, and does not read it
-            elsewhere), `narrowed` (its result is cast to a narrower type before anything else reads it), `widened` (its
-            operand was cast from a narrower type), `windowed` (it is part of a product that XLA computes piece by
-            piece, while it transfers the next piece).
+            read in slices, one per iteration of a loop), `sliced` (only a part of its result is read), `summed` (its
+            result is only summed over the gathered dimension), `undone` (following reshardings restore the sharding
+            before it), `asked` (a sharding constraint of the program requires it), `accumulated` (a loop adds its
+            result to a total in each iteration, and does not read it elsewhere), `narrowed` (its result is cast to a
+            narrower type before anything else reads it), `widened` (its operand was cast from a narrower type),
+            `windowed` (it is part of a product that XLA computes piece by piece, while it transfers the next piece).
     """
 
     kind: str

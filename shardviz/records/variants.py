@@ -91,6 +91,7 @@ class Variant:
         checkpoint: the policy of `jax.checkpoint_policies` for the body of each differentiated loop, and for existing
             checkpoints; empty for no change.
         constraints: changes of the function's own constraints.
+        collectives: lines of collectives in a `shard_map` that are written otherwise, with the same result.
 
     Examples:
         >>> Variant(donated=("params",), checkpoint="dots_saveable").words
@@ -101,6 +102,7 @@ class Variant:
     lengths: tuple[Longer, ...] = ()
     checkpoint: str = ""
     constraints: tuple[Reconstrained, ...] = ()
+    collectives: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -109,6 +111,7 @@ class Variant:
         lengths: Mapping[str, tuple[int, int]],
         checkpoint: str,
         constraints: Mapping[tuple[str, Any], Any],
+        collectives: str | Iterable[str] = (),
     ) -> Variant:
         """Return the variant of the arguments of `Plan.with_variant`, with its errors."""
         try:
@@ -121,12 +124,14 @@ class Variant:
                 lengths=tuple(Longer(path=p, dimension=int(d), size=was, better=new) for p, d, was, new in sizes),
                 checkpoint=checkpoint,
                 constraints=tuple(Reconstrained(line=at, before=b, after=a) for at, b, a in specs),
+                collectives=(collectives,) if isinstance(collectives, str) else tuple(collectives),
             )
             return msgspec.convert(msgspec.to_builtins(variant), cls)
         except ShardvizError:
             raise
         except (AttributeError, TypeError, ValueError) as error:
-            values = {"donated": donated, "lengths": lengths, "checkpoint": checkpoint, "constraints": constraints}
+            values = {"donated": donated, "lengths": lengths, "checkpoint": checkpoint}
+            values |= {"constraints": constraints, "collectives": collectives}
             names = [name for name, value in values.items() if value not in ((), {}, "")]
             arguments = ", ".join(f"{name}={excerpt(repr(values[name]))}" for name in names)
             expected = ", ".join(f"{name}={_EXPECTED[name]}" for name in names)
@@ -141,11 +146,12 @@ class Variant:
             "lengths": {f"{each.path}:{each.dimension}": (each.size, each.better) for each in self.lengths},
             "checkpoint": self.checkpoint,
             "constraints": {(each.line, Spec(each.before)): spec(each.after) for each in self.constraints},
+            "collectives": self.collectives,
         }
         return {name: value for name, value in every.items() if value}
 
     def __bool__(self) -> bool:
-        return bool(self.donated or self.lengths or self.checkpoint or self.constraints)
+        return bool(self.donated or self.lengths or self.checkpoint or self.constraints or self.collectives)
 
     def also(self, other: Variant) -> Variant:
         """Return both variants combined; `other` decides about policies, constraints and dimensions in both."""
@@ -160,6 +166,7 @@ class Variant:
             lengths=tuple(lengths.values()),
             checkpoint=other.checkpoint or self.checkpoint,
             constraints=tuple(constraints[place] for place in sorted(constraints)),
+            collectives=tuple(sorted({*self.collectives, *other.collectives})),
         )
 
     @property
@@ -168,7 +175,8 @@ class Variant:
         donated = (f"donates {' and '.join(self.donated)}",) if self.donated else ()
         checkpoint = (f"has jax.checkpoint with {self.checkpoint}",) if self.checkpoint else ()
         constraints = (each.words for each in self.constraints)
-        return (*donated, *(f"has {each.words}" for each in self.lengths), *checkpoint, *constraints)
+        collectives = (f"has another collective at {line}" for line in self.collectives)
+        return (*donated, *(f"has {each.words}" for each in self.lengths), *checkpoint, *constraints, *collectives)
 
 
 def _dims(spec: Any) -> tuple[tuple[Any, ...], ...] | None:

@@ -38,6 +38,8 @@ def surroundings(
         facts.append(slicing)
     if op.name in _GATHERS:
         facts += casts(op)
+    if op.name == "stablehlo.all_gather" and op.result.uses and all(_sums(user, op) for user, _ in op.result.uses):
+        facts.append("summed")
     if op.name in COLLECTIVES and _is_undone(graph, op, manual):
         facts.append("undone")
     if op.name == "sdy.all_reduce" and all(map(_adds_to_a_total, readers(op.result, calls, _keeps_sums))):
@@ -84,6 +86,16 @@ def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:
             return "stack"
         return "sliced" if sum(r.op.result.elements for r in slices) < op.result.elements else ""
     return ""
+
+
+def _sums(user: Any, gather: MlirOperation) -> bool:
+    """Whether an operation sums a gathered array over the dimension that was gathered."""
+    if isinstance(user, Block) or user.kind != "reduce":
+        return False
+    at = ir.IntegerAttr(gather.native.attributes["all_gather_dim"]).value
+    body = user.native.regions[0].blocks[0].operations
+    dims = ir.DenseI64ArrayAttr(user.native.attributes["dimensions"])
+    return at in list(dims) and body[0].operation.name == "stablehlo.add"
 
 
 def is_reshard(user: Operation | Block) -> bool:

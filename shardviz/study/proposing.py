@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardviz.ask.derived import checkpoint_words, checkpoints, constraint_words
+from shardviz.ask.derived import checkpoint_words, checkpoints, constraint_words, is_rewritable
 from shardviz.ask.program import Program
 from shardviz.caching import cached_property
 from shardviz.costs import Machine
@@ -42,6 +42,8 @@ _NAMED = 2
 _REPEATED = ("idle-axis", "repeated-work")
 """The rules of findings about devices that repeat each other's work along an axis; another dimension may use that axis.
 """
+_REWRITTEN = frozenset(("gathered-each-run", "gathered-wide", "gathered-then-summed", "sum-sliced"))
+"""The rules whose suggestion `Plan.with_variant` can carry out where the collective is in a `shard_map`."""
 _VARIED = frozenset(("donate", "pad", "checkpoint"))
 """Kinds of suggestions that change the program rather than the plan."""
 
@@ -138,7 +140,12 @@ class Proposals:
                 if suggestion.kind in _VARIED:
                     yield from self._varied(finding, suggestion)
                 elif suggestion.kind == "code":
-                    self.by_hand[suggestion.words] = None
+                    line = finding.source.short if finding.source and finding.rule in _REWRITTEN else ""
+                    if line and is_rewritable(self.program, line):
+                        plan, words = self.plan.with_variant(collectives=line), suggestion.words
+                        yield Change(plan=plan, finding=finding, action=words, write=words)
+                    else:
+                        self.by_hand[suggestion.words] = None
                 elif plan is not None:
                     yield Change(plan=plan, finding=finding, action=_action(suggestion, plan))
             if finding.rule in _REPEATED:

@@ -129,6 +129,7 @@ class Call:
     keeps_unused: bool = False  # arguments that no result needs stay in the program
     checkpoint: str = ""  # the policy that its layers are traced under, besides what it says itself
     constraints: tuple[tuple[Frame, Reconstrained], ...] = ()  # the function's own that are traced otherwise
+    collectives: tuple[str, ...] = ()  # lines of those in a `shard_map` that are written otherwise
     contexts: Contexts = field(default_factory=Contexts.here)  # what held around the call
     tally: Tally = field(default_factory=Tally)  # how often the function was traced, for this call and those made of it
 

@@ -205,7 +205,8 @@ def trace(
     if call.traced_for is not None:
         return call.traced_for(mesh)
     traced = staged(call, mesh, types, places)
-    jaxpr = traced.jaxpr.jaxpr
+    closed = _rewritten(call, traced.jaxpr)
+    jaxpr = closed.jaxpr
     inside = list(dict.fromkeys(map(DeviceMesh.of, _jax.meshes(jaxpr))))
     _check_devices(call, [m for m in inside if mesh is None or m.shape != mesh.shape])
     sized = any(name == "shard_map" for name, _ in _jax.equations(jaxpr))
@@ -241,7 +242,7 @@ def trace(
         jax.tree.unflatten(out_tree, names[: out_tree.num_leaves]),
         constraints,
         tuple(Callback(name, reports, _frame(info)) for name, reports, info in _jax.callbacks(jaxpr)),
-        traced.jaxpr,
+        closed,
         is_differentiated(str(at[0].name_stack) for _, at in _jax.equations(jaxpr)),
         inside[0] if inside else None,
         sized,
@@ -254,9 +255,29 @@ def trace(
         reconstrained=call.constraints,
         estimates=tuple(
             Estimate(each.name, first_frame(each.infos), each.operands, each.results, each.flops, each.at_most)
-            for each in _jax.kernel_estimates(traced.jaxpr)
+            for each in _jax.kernel_estimates(closed)
         ),
     )
+
+
+def _rewritten(call: Call, closed: Any) -> Any:
+    """The jaxpr with the collectives of the call's lines written otherwise. Raises TraceError if a line has none."""
+    for line in call.collectives:
+        closed, count = better_collectives(closed, line)
+        if not count:
+            raise TraceError(
+                f"{call.name}: no collective in a shard_map at {line} can be written otherwise with the same result"
+            )
+    return closed
+
+
+def better_collectives(closed: Any, line: str) -> tuple[Any, int]:
+    """Return a jaxpr with the collectives of a line, inside a `shard_map`, written otherwise; and how many were."""
+
+    def is_there(info: Any) -> bool:
+        return (frame := _frame(info)) is not None and frame.short == line
+
+    return _jax.better_collectives(closed, is_there)
 
 
 def _check_devices(call: Call, inside: Sequence[DeviceMesh]) -> None:

@@ -145,7 +145,7 @@ def test_collectives_are_those_of_the_optimised_program_and_matched(step):
 
 @pytest.mark.long
 def test_what_a_chip_needs_is_less_than_temp_size_in_bytes():
-    """libtpu compiles a program whose arguments and `temp_size_in_bytes` are more than the chip has: gaps count twice."""
+    """libtpu compiles a program whose arguments and `temp_size_in_bytes` exceed the chip's memory: gaps count twice."""
     traced, plan = program("rematted", "data=2,model=2")
     memory = traced.compile(plan, target="tpu v5e:2x2").memory
     facts = truth("tpu v5e:2x2", "rematted", "data=2,model=2")

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import linen
 from jax.sharding import PartitionSpec as P
 
 from tests.raw import array
@@ -203,6 +204,17 @@ def gathered_in_loop(hoisted, w, x):
     return step(w, x)
 
 
+def summed_over_devices(psum, x):
+    """The mean of all rows, which each device gathers the others' sums for."""
+
+    @partial(jax.shard_map, in_specs=P("data"), out_specs=P(), check_vma=False)
+    def step(x):
+        own = jnp.tanh(x).sum(0)
+        return (jax.lax.psum(own, "data") if psum else jax.lax.all_gather(own, "data").sum(0)) / x.shape[0]
+
+    return step(x)
+
+
 def quantised(first, params, x):
     """Weights in int8 that are gathered as bfloat16, or `first`."""
     for w in params:
@@ -317,6 +329,8 @@ TENSOR, FSDP = like(P(None, "model"), P("model")), like(P("fsdp"), P("fsdp"))
 WHOLE, BATCH = like(P(), P()), P("data")
 BOTH = P(("data", "fsdp"))
 IMAGES = tuple(array(3, 3, 128, 128, dtype=BF16) for _ in range(3)), array(64, 128, 128, 128, dtype=BF16)
+LSTM = linen.RNN(linen.OptimizedLSTMCell(2048, dtype=BF16, param_dtype=BF16))
+LSTM_WEIGHTS = jax.eval_shape(LSTM.init, jax.random.key(0), array(64, 256, 2048, dtype=BF16))
 GRAPH = {"edge": array(1024, 1024, dtype=BF16), "node": array(1024, 1024, dtype=BF16)}
 NODES, EDGES = array(65536, 1024, dtype=BF16), array(1048576, dtype=INT32)
 LABELS, HEAD = array(4096, dtype=INT32), array(4096, 131072, dtype=BF16)
@@ -460,6 +474,22 @@ BAD: dict[str, Bad] = {
         (P("data"), P("data")),
         r"loop",
         better=partial(gathered_in_loop, True),
+    ),
+    "gathered in a shard_map, then summed": Bad(
+        partial(summed_over_devices, False),
+        (array(64, 8192, 4096),),
+        {"data": 8},
+        (P("data"),),
+        r"psum|all-reduce",
+        better=partial(summed_over_devices, True),
+    ),
+    "recurrent weights along fsdp": Bad(
+        LSTM.apply,
+        (LSTM_WEIGHTS, array(64, 256, 2048, dtype=BF16)),
+        {"fsdp": 8},
+        (jax.tree.map(lambda a: P("fsdp") if a.ndim == 2 else P(), LSTM_WEIGHTS), P("fsdp")),
+        r"loop|, and nothing else",
+        good=(jax.tree.map(lambda _: P(), LSTM_WEIGHTS), P("fsdp")),
     ),
     "members not sharded": Bad(
         ensemble,

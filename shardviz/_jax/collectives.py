@@ -1,0 +1,233 @@
+"""Collectives of a `shard_map` written otherwise in a jaxpr, where the result is the same and fewer bytes move.
+
+| before | after |
+|---|---|
+| `all_gather`, then elementwise operations and a cast to a narrower type | these first, then `all_gather` |
+| `all_gather`, then a sum over the gathered dimension | that sum, then `psum` |
+| `psum`, then each device's own slice | `psum_scatter` |
+| `all_gather` in a loop of an array that is the same in each run | `all_gather` before the loop |
+
+Tried with JAX 0.10.2 and 0.12.0.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import core as jax_core
+from jax._src.lax import parallel
+
+from shardviz._jax.jaxprs import ClosedJaxpr, rewritten, scan_constants
+
+_PASSES = frozenset(("pvary", "pcast"))
+_PSUMS = frozenset(("psum", "psum2", "psum_invariant"))
+_ELEMENTWISE = frozenset(("mul", "div", "add", "sub", "neg", "convert_element_type", "max", "min"))
+_SCALARS: Mapping[str, Callable[..., Any]] = {
+    "mul": operator.mul,
+    "add": operator.add,
+    "sub": operator.sub,
+    "lt": operator.lt,
+    "select_n": lambda which, *cases: cases[int(which)],
+    "convert_element_type": lambda x: x,
+    **dict.fromkeys(_PASSES, lambda x: x),
+}
+"""What the start of a slice is computed with."""
+
+
+def better_collectives(closed: Any, wanted: Callable[[Any], bool]) -> tuple[Any, int]:
+    """Return a closed jaxpr with the collectives of wanted lines (given their source info) written otherwise, and how
+    many were."""
+    count = 0
+
+    def equation(e: Any, manual: bool, inside: Callable[[Any, Any], Any]) -> Any:
+        nonlocal count
+        manual, params = manual or e.primitive.name == "shard_map", dict(e.params)
+        for name, each in e.params.items():
+            params[name] = inside(each, manual)
+            if manual and isinstance(each, ClosedJaxpr | jax_core.Jaxpr):
+                params[name], done = _changed(params[name], wanted)
+                count += done
+        return e if all(params[name] is each for name, each in e.params.items()) else e.replace(params=params)
+
+    return rewritten(closed, False, equation), count
+
+
+def _changed(item: Any, wanted: Callable[[Any], bool]) -> tuple[Any, int]:
+    """Return a jaxpr, closed or not, with its own wanted collectives written otherwise, and how many were."""
+    eqns, count = _Body(_open(item), wanted).rewritten()
+    return (_with(item, _open(item).replace(eqns=eqns)), count) if count else (item, 0)
+
+
+def _open(item: Any) -> Any:
+    return item if isinstance(item, jax_core.Jaxpr) else item.jaxpr  # in the newest JAX a closed one is a jaxpr too
+
+
+def _with(item: Any, jaxpr: Any) -> Any:
+    return jaxpr if isinstance(item, jax_core.Jaxpr) else item.replace(jaxpr=jaxpr)
+
+
+class _Body:
+    """The equations of a jaxpr inside a `shard_map`."""
+
+    def __init__(self, jaxpr: Any, wanted: Callable[[Any], bool]):
+        self.eqns, self.wanted = list(jaxpr.eqns), wanted
+        self.makers = {v: e for e in self.eqns for v in e.outvars}
+        self.uses = Counter(v for e in self.eqns for v in e.invars if not isinstance(v, jax_core.Literal))
+        self.uses.update(v for v in jaxpr.outvars if not isinstance(v, jax_core.Literal))
+        self.readers: dict[Any, Any] = {
+            v: e for e in self.eqns for v in e.invars if not isinstance(v, jax_core.Literal)
+        }
+
+    def rewritten(self) -> tuple[list[Any], int]:
+        """The equations with each wanted collective written otherwise, where it can be; and how many were."""
+        new: dict[int, list[Any]] = {}
+        for e in self.eqns:
+            name, changed = e.primitive.name, None
+            if name == "scan":
+                changed = self._hoisted(e)
+            elif not self.wanted(e.source_info):
+                continue
+            elif name == "all_gather":
+                changed = self._narrowed(e) or self._summed(e)
+            elif name in _PSUMS and len(e.outvars) == 1:
+                changed = self._scattered(e)
+            if changed and not changed.keys() & new.keys():
+                new |= changed
+        eqns = [each for e in self.eqns for each in new.get(id(e), [e])]
+        return eqns, sum(bool(each) for each in new.values())
+
+    def _next(self, v: Any) -> Any:
+        """The only equation that reads a value; None if there are several, or it is a result."""
+        return self.readers.get(v) if self.uses[v] == 1 else None
+
+    def _chain(self, e: Any, names: frozenset[str]) -> Iterator[Any]:
+        """The equations behind one, as long as each alone reads the one before and does no more than `names`."""
+        while (e := self._next(e.outvars[0])) is not None and e.primitive.name in names:
+            yield e
+
+    def _narrowed(self, gather: Any) -> dict[int, list[Any]] | None:
+        """Elementwise operations on what is gathered, up to a cast to a narrower type, before it is gathered."""
+        chain, value = list[Any](), gather.outvars[0]
+        for e in self._chain(gather, _ELEMENTWISE | _PASSES):
+            if any(v is not value and v.aval.shape for v in e.invars):
+                break
+            chain.append(e)
+            value = e.outvars[0]
+            if (
+                e.primitive.name == "convert_element_type"
+                and value.aval.dtype.itemsize < gather.outvars[0].aval.dtype.itemsize
+            ):
+                return self._moved(gather, chain)
+        return None
+
+    def _moved(self, gather: Any, chain: list[Any]) -> dict[int, list[Any]]:
+        was, now = gather.outvars[0], gather.invars[0]
+        before = list[Any]()
+        for e in chain:
+            out = _like(now, e.outvars[0].aval.dtype)
+            params = e.params
+            if "sharding" in params:
+                params = params | {"sharding": None}
+            before.append(e.replace(invars=[now if v is was else v for v in e.invars], outvars=[out], params=params))
+            was, now = e.outvars[0], out
+        *between, last = chain
+        end = [*before, gather.replace(invars=[now], outvars=[last.outvars[0]])]
+        return {id(gather): [], **{id(e): [] for e in between}, id(last): end}
+
+    def _summed(self, gather: Any) -> dict[int, list[Any]] | None:
+        """A sum over the gathered dimension, as a sum of each device's own, and then over the devices."""
+        reduce, params = self._next(gather.outvars[0]), gather.params
+        if reduce is None or reduce.primitive.name != "reduce_sum" or params.get("axis_index_groups") is not None:
+            return None
+        axes, at = tuple(reduce.params["axes"]), params["all_gather_dimension"]
+        if at not in axes:
+            return None
+        value, own = gather.invars[0], list[Any]()
+        left = axes if params["tiled"] else tuple(a - (a > at) for a in axes if a != at)
+        if left:
+            summed = _like(reduce.outvars[0], value.aval.dtype)
+            own = [reduce.replace(invars=[value], outvars=[summed], params=reduce.params | {"axes": left})]
+            value = summed
+        names = params["axis_name"] if isinstance(params["axis_name"], tuple) else (params["axis_name"],)
+        sums = {"axes": names, "axis_index_groups": None}
+        end = gather.replace(primitive=parallel.psum_p, params=sums, invars=[value], outvars=[reduce.outvars[0]])
+        return {id(gather): [], id(reduce): [*own, end]}
+
+    def _scattered(self, psum: Any) -> dict[int, list[Any]] | None:
+        """A `psum` of which each device takes its own slice, as a `psum_scatter`."""
+        e = psum
+        passed = list[Any]()
+        while (e := self._next(e.outvars[0])) is not None and e.primitive.name in _PASSES:
+            passed.append(e)
+        names = psum.params["axes"]
+        if e is None or e.primitive.name != "dynamic_slice" or len(names) != 1 or psum.params.get("axis_index_groups"):
+            return None
+        whole, part = psum.invars[0].aval.shape, e.outvars[0].aval.shape
+        sharded = [d for d, (n, m) in enumerate(zip(whole, part, strict=True)) if n != m]
+        if len(sharded) != 1:
+            return None
+        (d,), starts = sharded, e.invars[1:]
+        size = whole[d] // part[d]
+        own = all(self._start(starts[d], i, names[0]) == i * part[d] for i in range(size))
+        if not own or any(self._start(s, 0, names[0]) != 0 for k, s in enumerate(starts) if k != d):
+            return None
+        params = {"axis_name": names, "scatter_dimension": d, "axis_index_groups": None}
+        params |= {"axis_size": size, "tiled": True}
+        new = psum.replace(primitive=parallel.reduce_scatter_p, params=params, outvars=e.outvars)
+        return {id(psum): [], **{id(p): [] for p in passed}, id(e): [new]}
+
+    def _start(self, v: Any, index: int, name: Any) -> Any:
+        """A scalar on the device at an index of a mesh axis; None if it depends on something else."""
+        if isinstance(v, jax_core.Literal):
+            return v.val
+        e = self.makers.get(v)
+        if e is None:
+            return None
+        if e.primitive.name == "axis_index":
+            return index if e.params["axis_name"] in (name, (name,)) else None
+        operands = [self._start(operand, index, name) for operand in e.invars]
+        compute = _SCALARS.get(e.primitive.name)
+        return None if compute is None or None in operands else compute(*operands)
+
+    def _hoisted(self, scan: Any) -> dict[int, list[Any]] | None:
+        """A loop whose gathers of what stays the same are done before it."""
+        closed, consts = scan.params["jaxpr"], scan_constants(scan.params)
+        body = _open(closed)
+        same = dict(zip(body.invars[:consts], scan.invars[:consts], strict=True))
+        gathers = [
+            e
+            for e in body.eqns
+            if e.primitive.name == "all_gather" and e.invars[0] in same and self.wanted(e.source_info)
+        ]
+        if not gathers:
+            return None
+        before, inner, outer = list[Any](), list[Any](), list[Any]()
+        for gather in gathers:
+            v = gather.outvars[0]
+            made = type(v)(v.aval)
+            before.append(gather.replace(invars=[same[gather.invars[0]]], outvars=[made]))
+            inner.append(v)
+            outer.append(made)
+        hoisted = set(map(id, gathers))
+        eqns, names = [e for e in body.eqns if id(e) not in hoisted], body.debug_info.with_unknown_names()
+        new = body.replace(invars=[*inner, *body.invars], eqns=eqns, debug_info=names)
+        params = scan.params | {"jaxpr": _with(closed, new)}
+        if "num_consts" in params:
+            params["num_consts"] = consts + len(inner)
+        else:
+            from jax._src import flattree
+
+            kept, carried, stepped = params["ft_in"].unpack()
+            params["ft_in"] = flattree.pack(((flattree.nones(len(inner)), kept), carried, stepped))
+        changed = scan.replace(params=params, invars=[*outer, *scan.invars])
+        return {id(scan): [*before, changed]}
+
+
+def _like(v: Any, dtype: np.dtype) -> Any:
+    """A new variable of another element type."""
+    return type(v)(v.aval.update(dtype=jax.dtypes.canonicalize_dtype(dtype)))
