@@ -12,6 +12,7 @@ Tried with JAX 0.10.2 and 0.12.0.
 
 from __future__ import annotations
 
+import importlib
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -220,8 +221,7 @@ class _Body:
         if "num_consts" in params:
             params["num_consts"] = consts + len(inner)
         else:
-            from jax._src import flattree
-
+            flattree: Any = importlib.import_module("jax._src.flattree")  # of the newest JAX
             kept, carried, stepped = params["ft_in"].unpack()
             params["ft_in"] = flattree.pack(((flattree.nones(len(inner)), kept), carried, stepped))
         changed = scan.replace(params=params, invars=[*outer, *scan.invars])
