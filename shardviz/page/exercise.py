@@ -22,8 +22,8 @@ from shardviz.page.delivered import is_watched, shell
 from shardviz.page.opening import explore
 from shardviz.page.stills import VIEW
 from shardviz.records.collectives import KINDS
-from shardviz.study.exercise import EQUAL, KEPT, Exercise
-from shardviz.study.puzzle import Puzzle
+from shardviz.lessons.exercises import EQUAL, KEPT, Exercise
+from shardviz.lessons.puzzles import Puzzle
 
 _ROWS = 3  # initial rows for collectives
 _MOST_OUTPUTS = 12

@@ -10,11 +10,16 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_number, plural
+from shardviz.records.groups import grouped
 from shardviz.records.why import CollectiveWhy, Why
-from shardviz.study.exercise import Exercise, Graded, Result, Scores
-from shardviz.study.puzzle import STARS, Attempt, Puzzle, Solution
+from shardviz.lessons.exercises import Exercise, Graded, Result, Scores
+from shardviz.layouts import layout
+from shardviz.lessons.puzzles import STARS, Attempt, Puzzle, Solution
+from shardviz.lessons.written import FREE, Try, Written
 from shardviz.view import document as doc
 from shardviz.view.comparison import amounts_table, comparison_document
+from shardviz.view.shard_map import map_blocks
+from shardviz.view.show import Shown
 from shardviz.view.step_cost import memory_words
 from shardviz.view.why import axis_section
 
@@ -262,3 +267,77 @@ def solution_document(solution: Solution) -> doc.Document:
         doc.section("From the start to par", amounts_table(solution.compared)),
     )
     return doc.Document(title=doc.words("A plan that reaches par", strong=True), blocks=blocks, mesh=solution.cost.mesh)
+
+
+@doc.document.register
+def written_document(puzzle: Written) -> doc.Document:
+    """Return the task: what each device has, what it must have, what is forbidden, and the function to complete."""
+    about = puzzle.about
+    maps = (
+        doc.section(
+            f"{title}: {each['name']}",
+            *map_blocks(Shown(layout(each["shape"], [a or None for a in each["spec"]], puzzle.mesh)), 320),
+        )
+        for title, side in (("Each device has", "arguments"), ("Each device must have", "results"))
+        for each in about.get(side, ())
+        if each.get("drawn", True)
+    )
+    forbidden = ", ".join(f"jax.lax.{name}" for name in about.get("forbidden", ()))
+    blocks = (
+        doc.paragraph(about["task"]),
+        *((doc.Beside(blocks=tuple(maps)),) if about.get("arguments") else ()),
+        doc.Figure(of=doc.Listing(about["start"].strip()), caption="Complete this function", name="written-start"),
+        *doc.notes(*([f"Forbidden: {forbidden}."] if forbidden else [])),
+        doc.paragraph("in Python:  ", doc.code("puzzle.answer(the_function)")),
+    )
+    title = doc.words(puzzle.title, strong=True)
+    return doc.Document(title=title, lead=(doc.mesh_axes(puzzle.mesh),), blocks=blocks, mesh=puzzle.mesh)
+
+
+@doc.document.register
+def try_document(tried: Try) -> doc.Document:
+    """Return the stars and one sentence; then the costs beside par's and what is sent, or a hint."""
+    blocks: list[doc.Block] = [doc.paragraph(doc.words(tried.sentence, strong=True))]
+    mine, par = tried.mine, tried.par
+    if mine is not None and par is not None:
+        heads = ("turns", "kept") if mine.schedule else ("sent on the links", "steps", "the largest array")
+        amounts = [(a, b) for (_, a), (_, b) in zip(mine.words().values(), par.words().values(), strict=True)]
+        blocks.append(
+            doc.table(
+                zip(heads, amounts, strict=True),
+                ("of one device", lambda row: row[0]),
+                (doc.right("yours"), lambda row: row[1][0]),
+                (doc.right("par"), lambda row: row[1][1]),
+                name="written-par",
+            )
+        )
+        blocks += [
+            doc.Figure(of=doc.Listing(each.schedule.drawn), caption=title, name="written-schedule")
+            for title, each in (("yours", mine), ("par", par))
+            if each.schedule is not None
+        ]
+        if mine.report is not None:
+            alike = grouped(((c.kind, c.axes, c.operand_bytes), c) for c in mine.report.collectives)
+            sent = doc.table(
+                alike.items(),
+                ("each device sends", lambda each: doc.code(each[0][0])),
+                ("over", lambda each: doc.axes(each[0][1])),
+                (doc.right("runs"), lambda each: str(sum(c.count or 1 for c in each[1]))),
+                (doc.right("each of"), lambda each: doc.nbytes(each[0][2])),
+                most=10,
+                noun="collective",
+                name="written-sent",
+            )
+            blocks.append(doc.section("The partitioned program", sent))
+    blocks += [doc.Figure(of=doc.Listing(tried.printed), caption="printed")] if tried.printed else []
+    if tried.solution:
+        blocks.append(doc.Figure(of=doc.Listing(tried.solution.strip()), caption="A solution", name="written-solution"))
+    elif tried.hint:
+        blocks.append(doc.paragraph(tried.hint, label="hint"))
+        left = FREE - tried.puzzle.wrong
+        blocks += doc.notes(f"The solution is shown after {left} more wrong {'try' if left == 1 else 'tries'}.")
+    blocks += doc.notes("The solution was shown before: no stars.") if tried.helped else ()
+    tone = "good" if tried.stars == STARS else "warn" if tried.stars else "bad"
+    stars = "★" * tried.stars + "☆" * (STARS - tried.stars)
+    title = (doc.words(stars, strong=True, tone=tone), doc.words(_tries(tried.tries), quiet=True))
+    return doc.Document(title=title, blocks=tuple(blocks), mesh=tried.puzzle.mesh)

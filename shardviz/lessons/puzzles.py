@@ -30,7 +30,7 @@ from shardviz.plan.plan import Plan
 from shardviz.records import Findings
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.report import ASKED
-from shardviz.study.exercise import answer_at
+from shardviz.lessons.exercises import answer_at
 
 STARS = 3
 _SAME = 0.005  # amounts within this relative difference are equal
