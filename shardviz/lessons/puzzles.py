@@ -26,11 +26,11 @@ from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
+from shardviz.lessons.exercises import answer_at
 from shardviz.plan.plan import Plan
 from shardviz.records import Findings
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.report import ASKED
-from shardviz.lessons.exercises import answer_at
 
 STARS = 3
 _SAME = 0.005  # amounts within this relative difference are equal

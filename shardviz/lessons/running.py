@@ -146,6 +146,8 @@ def _called(f: Any, *arguments: Any, **more: Any) -> Any:
             if code is not None and frame.filename == code.co_filename and (frame.lineno or 0) >= code.co_firstlineno
         ]
         where = f"Line {lines[-1]} of the function" if lines else "The function"
+        if "ellipsis" in str(error):
+            raise Problem(f"{where} uses `...`, which stands for what is to be written.") from error
         raise Problem(f"{where} raises {type(error).__name__}: {_first_line(error)}") from error
 
 
@@ -213,7 +215,12 @@ def _short(value: Any, most: int = 60) -> str:
 
 # What a jaxpr contains.
 
-_SAME = {"psum_invariant": "psum", "psum2": "psum", "reduce_scatter": "psum_scatter", "all_gather_invariant": "all_gather"}
+_SAME = {
+    "psum_invariant": "psum",
+    "psum2": "psum",
+    "reduce_scatter": "psum_scatter",
+    "all_gather_invariant": "all_gather",
+}
 _COLLECTIVES = ("all_gather", "psum", "psum_scatter", "all_to_all", "ppermute", "pmax", "pmin", "ragged_all_to_all")
 """The functions of `jax.lax` that a learner writes; `_SAME` has the primitives of another name."""
 
@@ -227,15 +234,16 @@ def _inner(equation: Any) -> Iterator[Any]:
                 yield each
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
+def _equations(jaxpr: Any, jitted: bool = True) -> Iterator[Any]:
+    """Yield all equations, inner ones too; `jitted` includes those inside functions that are jitted by themselves."""
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         yield equation
-        for inner in _inner(equation):
-            yield from _equations(inner)
+        for inner in _inner(equation) if jitted or equation.primitive.name not in ("jit", "pjit") else ():
+            yield from _equations(inner, jitted)
 
 
 def _kinds(jaxpr: Any) -> set[str]:
-    names = {_SAME.get(e.primitive.name, e.primitive.name) for e in _equations(jaxpr)}
+    names: set[str] = {_SAME.get(e.primitive.name, e.primitive.name) for e in _equations(jaxpr)}
     return names & set(_COLLECTIVES)
 
 
@@ -245,7 +253,8 @@ def _crossed(jaxpr: Any) -> bool:
 
 
 def _largest(jaxpr: Any) -> float:
-    """Return the bytes of the largest array that a device computes."""
+    """Return the bytes of the largest array that a device computes, without temporaries of functions such as
+    `jnp.roll`."""
     bodies = [inner for e in _equations(jaxpr) if e.primitive.name == "shard_map" for inner in _inner(e)]
-    results = [v.aval for body in bodies for e in _equations(body) for v in e.outvars]
+    results = [v.aval for body in bodies for e in _equations(body, jitted=False) for v in e.outvars]
     return float(max((a.size * a.dtype.itemsize for a in results if hasattr(a, "dtype")), default=0))

@@ -1,8 +1,8 @@
 """The order of work on the stages of a pipeline: `F2` is microbatch 2's forward pass, `B2` its backward pass.
 
 >>> print(Schedule.of([["F0", "F1", "B0", "B1"]] * 2, stages=2, micro=2).drawn)
-stage 0  F0 F1 .  B0 .  B1
-stage 1  .  F0 B0?
+stage 0  F0 F1 .  .  B0 B1
+stage 1  .  F0 F1 B0 B1 .
 """
 
 from __future__ import annotations

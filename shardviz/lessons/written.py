@@ -60,7 +60,7 @@ class Measured:
     def words(self) -> dict[str, tuple[float, str]]:
         """Return sentences' verbs → the amount and its text."""
         if self.schedule is not None:
-            held = f"{format_number(self.largest)} microbatches at once on the first stage"
+            held = f"{format_number(self.largest)} microbatches at once on a stage"
             return {"takes": (self.steps, f"{format_number(self.steps)} turns"), "keeps": (self.largest, held)}
         return {
             "sends": (self.sent, format_bytes(self.sent)),

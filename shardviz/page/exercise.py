@@ -17,13 +17,13 @@ import ipywidgets as w
 
 from shardviz.display import paints
 from shardviz.errors import ShardvizError
+from shardviz.lessons.exercises import EQUAL, KEPT, Exercise
+from shardviz.lessons.puzzles import Puzzle
 from shardviz.notation import Spec
 from shardviz.page.delivered import is_watched, shell
 from shardviz.page.opening import explore
 from shardviz.page.stills import VIEW
 from shardviz.records.collectives import KINDS
-from shardviz.lessons.exercises import EQUAL, KEPT, Exercise
-from shardviz.lessons.puzzles import Puzzle
 
 _ROWS = 3  # initial rows for collectives
 _MOST_OUTPUTS = 12

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
+from shardviz.layouts import layout
+from shardviz.lessons.exercises import Exercise, Graded, Result, Scores
+from shardviz.lessons.puzzles import STARS, Attempt, Puzzle, Solution
+from shardviz.lessons.written import FREE, Try, Written
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_number, plural
 from shardviz.records.groups import grouped
 from shardviz.records.why import CollectiveWhy, Why
-from shardviz.lessons.exercises import Exercise, Graded, Result, Scores
-from shardviz.layouts import layout
-from shardviz.lessons.puzzles import STARS, Attempt, Puzzle, Solution
-from shardviz.lessons.written import FREE, Try, Written
 from shardviz.view import document as doc
 from shardviz.view.comparison import amounts_table, comparison_document
 from shardviz.view.shard_map import map_blocks
