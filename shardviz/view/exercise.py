@@ -273,20 +273,24 @@ def solution_document(solution: Solution) -> doc.Document:
 def written_document(puzzle: Written) -> doc.Document:
     """Return the task: what each device has, what it must have, what is forbidden, and the function to complete."""
     about = puzzle.about
-    maps = (
-        doc.section(
-            f"{title}: {each['name']}",
-            *map_blocks(Shown(layout(each["shape"], [a or None for a in each["spec"]], puzzle.mesh)), 320),
-        )
-        for title, side in (("Each device has", "arguments"), ("Each device must have", "results"))
+    alike = grouped(
+        ((side, tuple(each["shape"]), tuple(axis or None for axis in each["spec"])), each["name"])
+        for side in ("arguments", "results")
         for each in about.get(side, ())
         if each.get("drawn", True)
+    )
+    heads = {"arguments": "Each device has: ", "results": "Each device must have: "}
+    maps = (
+        doc.section(heads[side] + ", ".join(names), *map_blocks(Shown(layout(shape, spec, puzzle.mesh)), 320))
+        for (side, shape, spec), names in alike.items()
     )
     forbidden = ", ".join(f"jax.lax.{name}" for name in about.get("forbidden", ()))
     blocks = (
         doc.paragraph(about["task"]),
         *((doc.Beside(blocks=tuple(maps)),) if about.get("arguments") else ()),
-        doc.Figure(of=doc.Listing(about["start"].strip()), caption="Complete this function", name="written-start"),
+        doc.section(
+            "The function to complete", doc.Figure(of=doc.Listing(about["start"].strip())), fold="closed", name="start"
+        ),
         *doc.notes(*([f"Forbidden: {forbidden}."] if forbidden else [])),
         doc.paragraph("in Python:  ", doc.code("puzzle.answer(the_function)")),
     )
