@@ -243,8 +243,8 @@ def _equations(jaxpr: Any, jitted: bool = True) -> Iterator[Any]:
 
 
 def _kinds(jaxpr: Any) -> set[str]:
-    names: set[str] = {_SAME.get(e.primitive.name, e.primitive.name) for e in _equations(jaxpr)}
-    return names & set(_COLLECTIVES)
+    names = (str(e.primitive.name) for e in _equations(jaxpr))
+    return {_SAME.get(name, name) for name in names} & set(_COLLECTIVES)
 
 
 def _crossed(jaxpr: Any) -> bool:

@@ -15,7 +15,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -30,6 +30,7 @@ from shardviz.display import Displayed
 from shardviz.errors import CompileMemoryLimit, CompileTimeout, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.lessons import running
+from shardviz.lessons.asked import FREE, Asked
 from shardviz.lessons.puzzles import STARS
 from shardviz.lessons.schedules import Schedule
 from shardviz.notation import DeviceMesh
@@ -38,8 +39,6 @@ from shardviz.records import Collective
 from shardviz.records.amounts import format_bytes, format_number
 from shardviz.study.workers import packed
 
-FREE = 3
-"""Number of wrong tries after which the solution is shown without being asked for."""
 _NEAR = 1.25  # two stars for at most this multiple of par
 _SAME = 1.005
 _MEMORY = 6e9
@@ -76,6 +75,7 @@ class Try(Displayed):
     Attributes:
         puzzle: the puzzle.
         tries: number of functions, this one included.
+        left: number of wrong tries after which the solution is shown.
         problem: the first problem, one sentence; empty if the function is right.
         mine, par: the costs; None if the function is wrong.
         hint: the next hint; empty if none is needed.
@@ -85,7 +85,8 @@ class Try(Displayed):
     """
 
     puzzle: Written
-    tries: int
+    tries: int = 0
+    left: int = 0
     problem: str = ""
     mine: Measured | None = None
     par: Measured | None = None
@@ -137,7 +138,7 @@ class Try(Displayed):
 
 
 @dataclass(eq=False, repr=False)
-class Written(Displayed):
+class Written(Asked):
     """A puzzle whose answer is a function; made by `sv.lessons.write`.
 
     Attributes:
@@ -145,17 +146,12 @@ class Written(Displayed):
         about: its entry in `written.toml`.
         limit: seconds after which the function's process is ended.
         result: the best `Try` so far; None before the first.
-        tries, wrong: number of functions, and of wrong ones.
-        helped: whether the solution was shown.
     """
 
     name: str
     about: Mapping[str, Any]
     limit: float = 30.0
     result: Try | None = field(default=None, init=False)
-    tries: int = field(default=0, init=False)
-    wrong: int = field(default=0, init=False)
-    helped: bool = field(default=False, init=False)
 
     ask = "write"
 
@@ -203,16 +199,13 @@ class Written(Displayed):
         return self._tried(problem, mine, par, "" if "F0000" in printed else printed.strip())
 
     def _tried(self, problem: str, mine: Measured | None, par: Measured | None, printed: str) -> Try:
-        self.tries += 1
-        found = Try(
-            puzzle=self, tries=self.tries, problem=problem, mine=mine, par=par, helped=self.helped, printed=printed
-        )
+        found = Try(puzzle=self, problem=problem, mine=mine, par=par, helped=self.helped, printed=printed)
+        shown, hints = self.count(found.solved), self.about["hints"]
+        found = replace(found, tries=self.tries, left=FREE - self.wrong)
         if not found.solved:
-            self.wrong += 1
-            hints = self.about["hints"]
-            hint = hints[min(self.wrong, len(hints)) - 1]
-            self.helped = self.helped or self.wrong >= FREE
-            found = Try(**{**vars(found), "hint": hint, "solution": self.about["answer"] if self.helped else ""})
+            found = replace(
+                found, hint=hints[min(self.wrong, len(hints)) - 1], solution=self.about["answer"] if shown else ""
+            )
         rank = lambda each: (each.stars, -each.times_par)  # noqa: E731
         self.result = found if self.result is None else max(self.result, found, key=rank)
         return found
@@ -226,12 +219,7 @@ class Written(Displayed):
         Raises:
             ShardvizError: if there are fewer than three wrong tries, none is right, and `give_up` is False.
         """
-        if not give_up and self.wrong < FREE and not (self.result and self.result.solved):
-            raise ShardvizError(
-                f"reveal: {self.wrong} of {FREE} wrong tries so far; try again, or puzzle.reveal(give_up=True), after "
-                "which there are no stars"
-            )
-        self.helped = True
+        self.give(self.result is not None and self.result.solved, give_up)
         return self.about["answer"]
 
     def _scheduled(self, orders: list[list[str]]) -> tuple[str, Measured | None, Measured | None]:

@@ -111,7 +111,7 @@ def exercise_form(asked: Exercise) -> ExerciseForm | Exercise:
 
     buttons, texts = _buttons(
         ("Check", "ask the compiler, and grade the answer", lambda: reveal(True)),
-        ("Show the answer", "what is right, and why", lambda: reveal(False)),
+        ("Show the answer", "what is right, and why; afterwards there are no points", lambda: reveal(False)),
     )
     return ExerciseForm(asked, [w.HTML(asked.html(), layout=_PLAIN), *fields, buttons, *texts])
 
@@ -126,10 +126,15 @@ class PuzzleForm(ExerciseForm):
     """The form of a puzzle: the task, the explorer once opened, and the score of its plan."""
 
     def __init__(self, asked: Puzzle):
-        self._room = w.VBox(layout=_PLAIN)
+        self._room, self._warned = w.VBox(layout=_PLAIN), False
+
+        def solution() -> str:
+            warned, self._warned = self._warned, True
+            return asked.reveal(give_up=warned).html()
+
         buttons, texts = _buttons(
             ("Score this plan", "ask the compiler, and compare with par", lambda: asked.answer().html()),
-            ("Show the solution", "after a try", lambda: asked.reveal().html()),
+            ("Show the solution", "afterwards there are no stars", solution),
         )
         here = w.Layout(width="auto", align_self="flex-start")
         opening = w.Button(description="Open the explorer", tooltip="on the plan to begin with", layout=here)

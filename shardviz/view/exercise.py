@@ -8,9 +8,10 @@ from dataclasses import replace
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
 from shardviz.layouts import layout
-from shardviz.lessons.exercises import Exercise, Graded, Result, Scores
+from shardviz.lessons.asked import Scores
+from shardviz.lessons.exercises import Exercise, Graded, Result
 from shardviz.lessons.puzzles import STARS, Attempt, Puzzle, Solution
-from shardviz.lessons.written import FREE, Try, Written
+from shardviz.lessons.written import Measured, Try, Written
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_number, plural
@@ -129,6 +130,7 @@ def result_document(result: Result) -> doc.Document:
     blocks: list[doc.Block] = [rows] if rows.rows else []
     if not result.rows:
         blocks.append(doc.paragraph("There are none, and you named none."))
+    blocks += doc.notes("The right answer was shown before: no points.") if result.helped else ()
     missing = sum(graded.of > 0 and not graded.given for graded in result.rows)
     if missing and not shown and not asked_by_name:
         blocks.append(doc.paragraph(f"{plural(missing, 'collective')} {'is' if missing == 1 else 'are'} missing."))
@@ -280,14 +282,14 @@ def written_document(puzzle: Written) -> doc.Document:
         if each.get("drawn", True)
     )
     heads = {"arguments": "Each device has: ", "results": "Each device must have: "}
-    maps = (
+    maps = [
         doc.section(heads[side] + ", ".join(names), *map_blocks(Shown(layout(shape, spec, puzzle.mesh)), 320))
         for (side, shape, spec), names in alike.items()
-    )
+    ]
     forbidden = ", ".join(f"jax.lax.{name}" for name in about.get("forbidden", ()))
     blocks = (
-        doc.paragraph(about["task"]),
-        *((doc.Beside(blocks=tuple(maps)),) if about.get("arguments") else ()),
+        doc.paragraph(*_ticked(about["task"])),
+        *(doc.Beside(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2)),
         doc.section(
             "The function to complete", doc.Figure(of=doc.Listing(about["start"].strip())), fold="closed", name="start"
         ),
@@ -301,17 +303,14 @@ def written_document(puzzle: Written) -> doc.Document:
 @doc.document.register
 def try_document(tried: Try) -> doc.Document:
     """Return the stars and one sentence; then the costs beside par's and what is sent, or a hint."""
-    blocks: list[doc.Block] = [doc.paragraph(doc.words(tried.sentence, strong=True))]
+    blocks: list[doc.Block] = [doc.paragraph(*_ticked(tried.sentence, strong=True))]
     mine, par = tried.mine, tried.par
     if mine is not None and par is not None:
-        heads = ("turns", "kept") if mine.schedule else ("sent on the links", "steps", "the largest array")
-        amounts = [(a, b) for (_, a), (_, b) in zip(mine.words().values(), par.words().values(), strict=True)]
         blocks.append(
             doc.table(
-                zip(heads, amounts, strict=True),
-                ("of one device", lambda row: row[0]),
-                (doc.right("yours"), lambda row: row[1][0]),
-                (doc.right("par"), lambda row: row[1][1]),
+                mine.words(),
+                ("of one device", lambda verb: _COSTS[verb]),
+                *((doc.right(who), lambda verb, of=of: _cost(verb, of)) for who, of in (("yours", mine), ("par", par))),
                 name="written-par",
             )
         )
@@ -336,12 +335,27 @@ def try_document(tried: Try) -> doc.Document:
     blocks += [doc.Figure(of=doc.Listing(tried.printed), caption="printed")] if tried.printed else []
     if tried.solution:
         blocks.append(doc.Figure(of=doc.Listing(tried.solution.strip()), caption="A solution", name="written-solution"))
-    elif tried.hint:
-        blocks.append(doc.paragraph(tried.hint, label="hint"))
-        left = FREE - tried.puzzle.wrong
-        blocks += doc.notes(f"The solution is shown after {left} more wrong {'try' if left == 1 else 'tries'}.")
+    elif tried.hint and tried.left > 0:
+        blocks.append(doc.paragraph(*_ticked(tried.hint), label="hint"))
+        blocks += doc.notes(
+            f"The solution is shown after {tried.left} more wrong {'try' if tried.left == 1 else 'tries'}."
+        )
     blocks += doc.notes("The solution was shown before: no stars.") if tried.helped else ()
     tone = "good" if tried.stars == STARS else "warn" if tried.stars else "bad"
     stars = "★" * tried.stars + "☆" * (STARS - tried.stars)
     title = (doc.words(stars, strong=True, tone=tone), doc.words(_tries(tried.tries), quiet=True))
     return doc.Document(title=title, blocks=tuple(blocks), mesh=tried.puzzle.mesh)
+
+
+_COSTS = {"sends": "sent on the links", "takes": "steps", "holds": "the largest array", "keeps": "microbatches kept"}
+
+
+def _cost(verb: str, costs: Measured) -> doc.Piece:
+    amount = costs.words()[verb][0]
+    return doc.nbytes(amount) if verb in ("sends", "holds") else doc.words(format_number(amount))
+
+
+def _ticked(text: str, *, strong: bool = False) -> list[doc.Piece]:
+    """Return a sentence with its code, which stands between backticks."""
+    parts = enumerate(text.split("`"))
+    return [doc.code(part) if place % 2 else doc.words(part.strip(), strong=strong) for place, part in parts if part]

@@ -42,8 +42,17 @@ def test_collectives_are_named_by_kind_axes_and_bytes(program):
     shown = asked.reveal(give_up=True)
     assert "sums over dimension 1" in shown.text()  # why it is there, in program.why's words
     assert shown.rows == wrong.rows and shown.tries == wrong.tries == 5
-    assert asked.answer([("all-reduce", "model"), ("all-gather", "data")]).reveal().score == 0.5
+    retyped = asked.answer([("all-reduce", "model", right)]).reveal()
+    assert retyped.score == 0 and "The right answer was shown before" in retyped.text()
     assert asked.tries == 6 and asked.result.tries == 6
+
+
+def test_the_answer_is_shown_after_the_third_wrong_try(program):
+    asked = sv.lessons.exercise(program, MEGATRON, ask="collectives")
+    some = [("all-reduce", "model"), ("all-gather", "data")]
+    results = [asked.answer(some).reveal() for _ in range(3)]
+    assert [(each.shown, each.score) for each in results] == [(False, 0.5), (False, 0.5), (True, 0.5)]
+    assert asked.answer(some[:1]).reveal().score == 0
 
 
 def test_nothing_is_an_answer_too(program):
