@@ -5,14 +5,20 @@ A wrong try gets a hint. The answer is shown after the third wrong try, or on re
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardviz.display import Displayed
+from shardviz.display import Displayed, is_watched
 from shardviz.errors import ShardvizError
+from shardviz.files import read_whole, write_whole
 
 FREE = 3
 """Number of wrong tries after which the answer is shown."""
+KEPT = ".shardviz-progress.json"
+"""The file in the notebook's folder with the best score of each lesson."""
 
 
 @dataclass(eq=False, repr=False)
@@ -59,8 +65,13 @@ class Scores(Displayed):
         return reached / len(self.exercises) if self.exercises else 0.0
 
 
-def scores(*exercises: Any) -> Scores:
+def scores(*exercises: Any, lesson: str = "") -> Scores:
     """Return the scores of several exercises, puzzles and written functions, as a table.
+
+    Args:
+        exercises: the questions.
+        lesson: the lesson's title; its best score is then kept in the notebook's folder, for `progress`, if a person
+            runs the notebook.
 
     Examples:
         >>> import shardviz as sv
@@ -68,4 +79,31 @@ def scores(*exercises: Any) -> Scores:
         >>> sv.lessons.scores(exercise).score
         0.0
     """
-    return Scores(exercises)
+    found = Scores(exercises)
+    if lesson and is_watched() and any(each.tries for each in exercises):
+        kept = progress().lessons
+        with contextlib.suppress(ShardvizError):  # a folder that cannot be written to
+            write_whole(KEPT, json.dumps({**kept, lesson: max(found.score, kept.get(lesson, 0.0))}, indent=1))
+    return found
+
+
+@dataclass(frozen=True, repr=False)
+class Progress(Displayed):
+    """The best score of each lesson that was done: its title → 0 to 1."""
+
+    lessons: Mapping[str, float]
+
+
+def progress() -> Progress:
+    """Return the scores that `scores(..., lesson=...)` kept in the notebook's folder.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.lessons.progress()
+        No lesson was done in this folder yet.
+    """
+    try:
+        kept = json.loads(read_whole(KEPT))
+        return Progress({str(lesson): float(score) for lesson, score in kept.items()})
+    except (ShardvizError, ValueError, TypeError, AttributeError):  # none yet, or not ours
+        return Progress({})

@@ -150,7 +150,7 @@ class Written(Asked):
 
     name: str
     about: Mapping[str, Any]
-    limit: float = 30.0
+    limit: float = 20.0
     result: Try | None = field(default=None, init=False)
 
     ask = "write"
@@ -186,7 +186,7 @@ class Written(Asked):
         trial = processes.Trial("shardviz.lessons.running:run", data, {"puzzle": dict(self.about)})
         job = processes.tried(trial, self.limit, _MEMORY)
         stages = re.findall(rf"^{running.STAGE}(.*)$", job.stderr, re.MULTILINE)
-        printed = re.sub(rf"^\n?{running.STAGE}.*\n", "", job.stderr, flags=re.MULTILINE)
+        printed = re.sub(rf"^\n?{running.STAGE}.*\n|^[EFIW]\d{{4}} .*\n", "", job.stderr, flags=re.MULTILINE)
         problem, mine, par = _failed(job.exception(), stages[-1] if stages else "", self.limit), None, None
         if not problem:
             assert job.answer is not None
@@ -196,7 +196,7 @@ class Written(Asked):
                 problem, mine, par = self._scheduled(answer["orders"])
             elif not problem:
                 mine, par = (self._measured(**answer[whose]) for whose in ("mine", "par"))
-        return self._tried(problem, mine, par, "" if "F0000" in printed else printed.strip())
+        return self._tried(problem, mine, par, printed.strip())
 
     def _tried(self, problem: str, mine: Measured | None, par: Measured | None, printed: str) -> Try:
         found = Try(puzzle=self, problem=problem, mine=mine, par=par, helped=self.helped, printed=printed)

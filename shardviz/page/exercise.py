@@ -15,12 +15,11 @@ from typing import Any
 import anywidget
 import ipywidgets as w
 
-from shardviz.display import paints
+from shardviz.display import is_watched, paints, shell
 from shardviz.errors import ShardvizError
 from shardviz.lessons.exercises import EQUAL, KEPT, Exercise
 from shardviz.lessons.puzzles import Puzzle
 from shardviz.notation import Spec
-from shardviz.page.delivered import is_watched, shell
 from shardviz.page.opening import explore
 from shardviz.page.stills import VIEW
 from shardviz.records.collectives import KINDS

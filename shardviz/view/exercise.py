@@ -8,7 +8,7 @@ from dataclasses import replace
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
 from shardviz.layouts import layout
-from shardviz.lessons.asked import Scores
+from shardviz.lessons.asked import Progress, Scores
 from shardviz.lessons.exercises import Exercise, Graded, Result
 from shardviz.lessons.puzzles import STARS, Attempt, Puzzle, Solution
 from shardviz.lessons.written import Measured, Try, Written
@@ -198,6 +198,23 @@ def scores_document(scores: Scores) -> doc.Document:
     )
     title = (doc.words("score", quiet=True), doc.words(f"{scores.score:.0%}", strong=True))
     return doc.Document(title=title, blocks=(rows,))
+
+
+@doc.document.register
+def progress_document(progress: Progress) -> doc.Document:
+    """Return a row per lesson that was done, in the lessons' order."""
+    if not progress.lessons:
+        return doc.Document(blocks=(doc.paragraph("No lesson was done in this folder yet."),))
+    numbered = lambda title: (int("0" + title.split(".")[0]) if title[0].isdigit() else 0, title)  # noqa: E731
+    rows = doc.table(
+        sorted(progress.lessons, key=numbered),
+        ("lesson", lambda title: title),
+        (doc.right("best score"), lambda title: f"{progress.lessons[title]:.0%}"),
+        ("", lambda title: "★" * round(STARS * progress.lessons[title])),
+        most=48,
+        noun="lesson",
+    )
+    return doc.Document(title=doc.words("So far", strong=True), blocks=(rows,))
 
 
 @doc.document.register

@@ -50,7 +50,8 @@ DARK = "() => window.jupyterapp.commands.execute('apputils:change-theme', {theme
 
 
 def test_a_function_written_in_a_cell(lab: Lab, page: LabPage):
-    page.open_notebook(lab.write("written.ipynb", OPEN, SKELETON, DEADLOCK, RIGHT, "print(gather.result.score)"))
+    last = 'print(sv.lessons.scores(gather, lesson="7. By hand").score)\nsv.lessons.progress()'
+    page.open_notebook(lab.write("written.ipynb", OPEN, SKELETON, DEADLOCK, RIGHT, last))
     page.run_all(seconds=180)
     expect(page.cell_output(0)).to_contain_text("Each device must have: all rows")
     expect(page.cell_output(1)).to_contain_text("has the shape [2, 128] on each device, expected [16, 128]")
@@ -58,6 +59,7 @@ def test_a_function_written_in_a_cell(lab: Lab, page: LabPage):
     expect(page.cell_output(2)).to_contain_text("Deadlock")  # and the kernel is free
     expect(page.cell_output(3)).to_contain_text("★★★")  # with helpers that the notebook defines
     expect(page.cell_output(4)).to_contain_text("1.0")
+    expect(page.cell_output(4)).to_contain_text("7. By hand")
     page.screenshot("written_task", of=page.cell_output(0))
     page.screenshot("written_wrong", of=page.cell_output(1))
     page.screenshot("written_right", of=page.cell_output(3))
