@@ -42,6 +42,10 @@ class Asked(Displayed):
         self.helped |= shown
         return shown
 
+    def then(self, result: Any) -> Any:
+        """Return a result that answers the question; for a person who did not answer yet, a note that it is locked."""
+        return result if self.tries or not is_watched() else Locked(getattr(self, "title", ""))
+
     def give(self, solved: bool, give_up: bool) -> None:
         """Note that the answer is shown. Raises ShardvizError if it is too early, and `give_up` is False."""
         if not (solved or self.helped or give_up):
@@ -50,6 +54,13 @@ class Asked(Displayed):
                 "reveal(give_up=True): afterwards there are no stars"
             )
         self.helped |= not solved
+
+
+@dataclass(frozen=True, repr=False)
+class Locked(Displayed):
+    """The place of a result that is locked until the question `title` is answered."""
+
+    title: str
 
 
 @dataclass(frozen=True, repr=False)

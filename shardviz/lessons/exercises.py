@@ -59,6 +59,7 @@ class Graded(Displayed):
         points, of: the points reached, and the points possible; `of` is 0 for items too small to count.
         verdict: the verdict in a few words.
         why: the cause, tried by propagation; None if unknown.
+        times: a wrong amount as a multiple of the right one; None for other answers.
     """
 
     what: str
@@ -68,6 +69,7 @@ class Graded(Displayed):
     of: float
     verdict: str
     why: Why | CollectiveWhy | None = None
+    times: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -302,7 +304,8 @@ class Exercise(Asked):
             off = "too many bytes" if (guess or 0.0) > sizes[key] else "too few bytes"
             verdict = "right" if near else f"right, but {off}"
             words = "named" if guess is None else format_bytes(guess)
-            rows.append(_graded(what, words, right, 1.0 if near else 0.5, 1.0, verdict))
+            graded = _graded(what, words, right, 1.0 if near else 0.5, 1.0, verdict)
+            rows.append(graded if near or not sizes[key] else replace(graded, times=(guess or 0.0) / sizes[key]))
         strange = [" over ".join(key) for key in answered if key not in groups]
         return rows + [_graded(what, "named", None, -0.5, 0.0, "does not exist") for what in strange]
 
@@ -377,7 +380,8 @@ class Exercise(Asked):
         else:
             verdict = "right" if near else "too large" if guess > right else "too small"
         answered = None if guess is None else text(guess)
-        return _graded(what, answered, text(right), float(near and counts), float(counts), verdict)
+        graded = _graded(what, answered, text(right), float(near and counts), float(counts), verdict)
+        return graded if near or guess is None or not right else replace(graded, times=guess / right)
 
     # Why.
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
 from shardviz.layouts import layout
-from shardviz.lessons.asked import Progress, Scores
+from shardviz.lessons.asked import Locked, Progress, Scores
 from shardviz.lessons.exercises import Exercise, Graded, Result
 from shardviz.lessons.puzzles import STARS, Attempt, Puzzle, Solution
 from shardviz.lessons.written import Measured, Try, Written
@@ -120,7 +120,7 @@ def result_document(result: Result) -> doc.Document:
             lambda graded: doc.words(graded.given or ("nothing" if graded.verdict else ""), quiet=not graded.given),
         ),
         (doc.wrapped("right"), lambda graded: graded.right or "does not exist") if shown else None,
-        (doc.wrapped(), lambda graded: doc.words(graded.verdict, tone=_tone(graded))),
+        (doc.wrapped(), lambda graded: doc.words(graded.verdict + _times(graded, shown), tone=_tone(graded))),
         (doc.right("points"), _points),
         most=48,
         first=40,
@@ -176,6 +176,11 @@ def _points(graded: Graded) -> str:
     return f"{points} of {format_number(graded.of)}" if graded.of else points.replace("-", "−")
 
 
+def _times(graded: Graded, shown: bool) -> str:
+    """Return the factor between the answer and the right amount, which says the right one: only if that is shown."""
+    return "" if graded.times is None or not shown else f": {format_number(graded.times)} x"
+
+
 def _tone(graded: Graded) -> str:
     if not graded.of and not graded.points:
         return ""
@@ -198,6 +203,13 @@ def scores_document(scores: Scores) -> doc.Document:
     )
     title = (doc.words("score", quiet=True), doc.words(f"{scores.score:.0%}", strong=True))
     return doc.Document(title=title, blocks=(rows,))
+
+
+@doc.document.register
+def locked_document(locked: Locked) -> doc.Document:
+    """Return the note that stands in the place of a result."""
+    words = f"Locked: answer the question “{locked.title}” first, then run this cell again."
+    return doc.Document(blocks=doc.notes(words))
 
 
 @doc.document.register
