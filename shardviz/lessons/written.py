@@ -74,7 +74,7 @@ class Try(Displayed):
 
     Attributes:
         puzzle: the puzzle.
-        tries: number of functions, this one included.
+        tries: number of functions, this one included; 0 for the function to complete.
         left: number of wrong tries after which the solution is shown.
         problem: the first problem, one sentence; empty if the function is right.
         mine, par: the costs; None if the function is wrong.
@@ -176,6 +176,9 @@ class Written(Asked):
         """
         if not callable(function):
             raise ShardvizError(f"answer({type(function).__name__}): expected a function; define it with `def`")
+        if self._is_start(function):
+            words = "This is the function as it was given: write what its comments say, and run the cell again."
+            return Try(puzzle=self, problem=words)
         try:
             data = packed(function)
         except Exception as error:
@@ -197,6 +200,18 @@ class Written(Asked):
             elif not problem:
                 mine, par = (self._measured(**answer[whose]) for whose in ("mine", "par"))
         return self._tried(problem, mine, par, printed.strip())
+
+    def _is_start(self, function: Any) -> bool:
+        """Whether the function is the one to complete, unchanged; trying it does not count."""
+        mine, start = getattr(function, "__code__", None), running.defined(self.about["start"]).__code__
+        return mine is not None and (mine.co_code, mine.co_names) == (start.co_code, start.co_names)
+
+    def drawn(self) -> str:
+        """Return the schedule of the function to complete as text; empty if the puzzle is no schedule."""
+        if not (sizes := self.about.get("schedule")):
+            return ""
+        start = running.defined(self.about["start"])
+        return Schedule.of([start(stage, **sizes) for stage in range(sizes["stages"])], **sizes).drawn
 
     def _tried(self, problem: str, mine: Measured | None, par: Measured | None, printed: str) -> Try:
         found = Try(puzzle=self, problem=problem, mine=mine, par=par, helped=self.helped, printed=printed)

@@ -166,7 +166,7 @@ def result_document(result: Result) -> doc.Document:
 
 
 def _tries(tries: int) -> str:
-    return "at the first try" if tries == 1 else f"at try {tries}"
+    return "not tried yet" if not tries else "at the first try" if tries == 1 else f"at try {tries}"
 
 
 def _points(graded: Graded) -> str:
@@ -319,6 +319,7 @@ def written_document(puzzle: Written) -> doc.Document:
     blocks = (
         doc.paragraph(*_ticked(about["task"])),
         *(doc.Beside(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2)),
+        *((doc.Figure(of=doc.Listing(drawn), caption="GPipe"),) if (drawn := puzzle.drawn()) else ()),
         doc.section(
             "The function to complete", doc.Figure(of=doc.Listing(about["start"].strip())), fold="closed", name="start"
         ),

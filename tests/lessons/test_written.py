@@ -1,7 +1,9 @@
 """Functions written by hand: right ones pass, wrong ones get one sentence on what is wrong, and par is measured."""
 
 import re
+from pathlib import Path
 
+import nbformat
 import pytest
 
 import shardviz as sv
@@ -37,6 +39,20 @@ def test_a_wrong_function_is_told_what_is_wrong(name, code, said):
     assert not tried.solved and tried.stars <= 1 and puzzle.about["hints"][0] == tried.hint
 
 
+def test_what_the_notebook_gives_is_what_the_puzzle_gives():
+    """Each task in lesson 7 is followed by its function to complete, and by a solution that is folded away."""
+    path = Path(__file__).parents[2] / "notebooks" / "07_collectives_by_hand.ipynb"
+    cells = [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
+    tasks = [i for i, cell in enumerate(cells) if "sv.lessons.write(" in cell.source]
+    assert len(tasks) == len(NAMES)
+    for i in tasks:
+        variable, name = re.findall(r'(\w+) = sv\.lessons\.write\("([\w-]+)"\)', cells[i].source)[0]
+        start = puzzle_of(name).about["start"].strip()
+        assert cells[i + 1].source.startswith(start) and f"{variable}.answer(" in cells[i + 1].source
+        assert f"copy({variable}).reveal(give_up=True)" in cells[i + 2].source
+        assert cells[i + 2].metadata.jupyter.outputs_hidden
+
+
 def test_every_puzzle_has_two_right_and_five_wrong_functions():
     with pytest.raises(ShardvizError) as error:
         sv.lessons.write("none")
@@ -50,7 +66,9 @@ def test_the_task_shows_what_to_complete(name):
     puzzle = puzzle_of(name)
     text = puzzle.text()
     assert puzzle.about["start"].strip().splitlines()[0] in text and puzzle.title in text
-    assert not puzzle.answer(defined(puzzle.about["start"])).solved
+    unchanged = puzzle.answer(defined(puzzle.about["start"]))
+    assert "as it was given" in unchanged.sentence and (puzzle.tries, puzzle.wrong, puzzle.result) == (0, 0, None)
+    assert ("stage 3  .  .  .  F0" in text) == (name == "pipeline")
 
 
 def test_hints_come_one_at_a_time_and_the_solution_after_the_third_wrong_try():
