@@ -96,12 +96,17 @@ class Try(Displayed):
     printed: str = ""
 
     @property
+    def of_par(self) -> dict[str, float]:
+        """Its costs as multiples of par's, by the verbs of `Measured.words`; empty if the function is wrong."""
+        if self.mine is None or self.par is None:
+            return {}
+        par = self.par.words()
+        return {verb: amount / max(par[verb][0], 1e-9) for verb, (amount, _) in self.mine.words().items()}
+
+    @property
     def times_par(self) -> float:
         """The largest of its costs as a multiple of par's; infinite if the function is wrong."""
-        if self.mine is None or self.par is None:
-            return float("inf")
-        pairs = zip(self.mine.words().values(), self.par.words().values(), strict=True)
-        return max((mine / par for (mine, _), (par, _) in pairs if par), default=1.0)
+        return max(self.of_par.values(), default=float("inf"))
 
     @property
     def stars(self) -> int:
@@ -125,15 +130,14 @@ class Try(Displayed):
         """The problem; or the cost that exceeds par most; or that par is reached."""
         if self.problem or self.mine is None or self.par is None:
             return self.problem
-        of_par = self.par.words()
-        times = {verb: amount / max(of_par[verb][0], 1e-9) for verb, (amount, _) in self.mine.words().items()}
+        times = self.of_par
         verb = max(times, key=lambda verb: times[verb])
         if times[verb] <= _SAME:
             return "The values are right, and par is reached."
         who = "it" if self.mine.schedule else "a device"
         return (
             f"The values are right, but {who} {verb} {self.mine.words()[verb][1]}: {times[verb]:.2f} x par "
-            f"({of_par[verb][1]})."
+            f"({self.par.words()[verb][1]})."
         )
 
 
