@@ -2,6 +2,7 @@
 from . import compat as compat
 from . import errors as errors
 from . import gallery as gallery
+from . import lessons as lessons
 from . import notation as notation
 from .ask import Program as Program
 from .ask import analyze as analyze
@@ -26,7 +27,6 @@ from .runs import reshard as reshard
 from .stablehlo.resharding import moves as moves
 from .study import cost_table as cost_table
 from .study import fixes as fixes
-from .study import lessons as lessons
 from .study import search as search
 from .study import sweep as sweep
 from .tracing.meshes import mesh as mesh

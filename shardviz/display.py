@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -120,3 +121,24 @@ def bundle(
     wanted = set(makers) if include is None else set(include)
     wanted -= set(exclude or ())
     return {kind: make() for kind, make in makers.items() if kind in wanted}
+
+
+def shell() -> Any:
+    """Return the IPython shell of a Jupyter kernel; None without a kernel."""
+    ipython = sys.modules.get("IPython")
+    interactive = None if ipython is None else ipython.get_ipython()
+    return interactive if hasattr(interactive, "kernel") else None
+
+
+def is_watched() -> bool:
+    """Whether the running cell was sent by a front end that draws.
+
+    JupyterLab, Notebook and VS Code send metadata with a cell; nbconvert, nbval, papermill and Voila send none. Colab's
+    kernel only serves Colab's page.
+    """
+    if shell() is not None and "google.colab" in sys.modules:
+        return True
+    try:
+        return bool(shell().kernel.get_parent("shell")["metadata"])
+    except (AttributeError, KeyError, TypeError):  # no kernel, or a kernel without metadata
+        return False

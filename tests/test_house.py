@@ -44,7 +44,7 @@ HOUSE = (
         "processes",
     ),
     *("tracing", "propagate", "plan", "causes"),
-    *("costs", "diagnose", "judge", "ask", "compat", "study", "runs"),
+    *("costs", "diagnose", "judge", "ask", "compat", "study", "lessons", "runs"),
     *("explorer", "gallery", "view", "paint", "page", "cli"),
     *("pytest_plugin", "__init__"),
 )

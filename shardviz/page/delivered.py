@@ -6,12 +6,12 @@ page finds the code in the trait `_page`, or asks for it by a message.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import anywidget
 import traitlets
 
+from shardviz.display import is_watched
 from shardviz.page import bundle
 
 
@@ -46,24 +46,3 @@ class Delivered(anywidget.AnyWidget):
     def asked(self, what: str) -> dict[str, Any] | None:
         """Return the answer to a request by name; None for an unknown name."""
         return {"page": bundle.page()} if what == "page" else None
-
-
-def shell() -> Any:
-    """Return the IPython shell of a Jupyter kernel; None without a kernel."""
-    ipython = sys.modules.get("IPython")
-    interactive = None if ipython is None else ipython.get_ipython()
-    return interactive if hasattr(interactive, "kernel") else None
-
-
-def is_watched() -> bool:
-    """Whether the running cell was sent by a front end that draws.
-
-    JupyterLab, Notebook and VS Code send metadata with a cell; nbconvert, nbval, papermill and Voila send none. Colab's
-    kernel only serves Colab's page.
-    """
-    if shell() is not None and "google.colab" in sys.modules:
-        return True
-    try:
-        return bool(shell().kernel.get_parent("shell")["metadata"])
-    except (AttributeError, KeyError, TypeError):  # no kernel, or a kernel without metadata
-        return False

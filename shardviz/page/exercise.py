@@ -15,15 +15,14 @@ from typing import Any
 import anywidget
 import ipywidgets as w
 
-from shardviz.display import paints
+from shardviz.display import is_watched, paints, shell
 from shardviz.errors import ShardvizError
+from shardviz.lessons.exercises import EQUAL, KEPT, Exercise
+from shardviz.lessons.puzzles import Puzzle
 from shardviz.notation import Spec
-from shardviz.page.delivered import is_watched, shell
 from shardviz.page.opening import explore
 from shardviz.page.stills import VIEW
 from shardviz.records.collectives import KINDS
-from shardviz.study.exercise import EQUAL, KEPT, Exercise
-from shardviz.study.puzzle import Puzzle
 
 _ROWS = 3  # initial rows for collectives
 _MOST_OUTPUTS = 12
@@ -111,7 +110,7 @@ def exercise_form(asked: Exercise) -> ExerciseForm | Exercise:
 
     buttons, texts = _buttons(
         ("Check", "ask the compiler, and grade the answer", lambda: reveal(True)),
-        ("Show the answer", "what is right, and why", lambda: reveal(False)),
+        ("Show the answer", "what is right, and why; afterwards there are no points", lambda: reveal(False)),
     )
     return ExerciseForm(asked, [w.HTML(asked.html(), layout=_PLAIN), *fields, buttons, *texts])
 
@@ -126,10 +125,15 @@ class PuzzleForm(ExerciseForm):
     """The form of a puzzle: the task, the explorer once opened, and the score of its plan."""
 
     def __init__(self, asked: Puzzle):
-        self._room = w.VBox(layout=_PLAIN)
+        self._room, self._warned = w.VBox(layout=_PLAIN), False
+
+        def solution() -> str:
+            warned, self._warned = self._warned, True
+            return asked.reveal(give_up=warned).html()
+
         buttons, texts = _buttons(
             ("Score this plan", "ask the compiler, and compare with par", lambda: asked.answer().html()),
-            ("Show the solution", "after a try", lambda: asked.reveal().html()),
+            ("Show the solution", "afterwards there are no stars", solution),
         )
         here = w.Layout(width="auto", align_self="flex-start")
         opening = w.Button(description="Open the explorer", tooltip="on the plan to begin with", layout=here)

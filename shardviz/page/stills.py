@@ -16,8 +16,9 @@ import asyncio
 import contextlib
 from typing import Any
 
+from shardviz.display import is_watched, shell
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.page.delivered import Delivered, is_watched, shell
+from shardviz.page.delivered import Delivered
 from shardviz.paint import text
 from shardviz.paint.html import html_of
 from shardviz.view.explored import still

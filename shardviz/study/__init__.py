@@ -1,6 +1,5 @@
-"""Questions about many plans: search, fixes for findings, sweeps, exercises and puzzles."""
+"""Questions about many plans: search, fixes for findings, sweeps."""
 
-from shardviz.study import lessons
 from shardviz.study.answer import Search
 from shardviz.study.costs import CostTable, cost_table
 from shardviz.study.fixes import Fix, Fixes
@@ -8,4 +7,4 @@ from shardviz.study.fixing import fixes
 from shardviz.study.search import search
 from shardviz.study.sweep import Sweep, sweep
 
-__all__ = ["CostTable", "Fix", "Fixes", "Search", "Sweep", "cost_table", "fixes", "lessons", "search", "sweep"]
+__all__ = ["CostTable", "Fix", "Fixes", "Search", "Sweep", "cost_table", "fixes", "search", "sweep"]

@@ -7,14 +7,20 @@ from dataclasses import replace
 
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
+from shardviz.layouts import layout
+from shardviz.lessons.asked import Locked, Progress, Scores
+from shardviz.lessons.exercises import Exercise, Graded, Result
+from shardviz.lessons.puzzles import STARS, Attempt, Puzzle, Solution
+from shardviz.lessons.written import Measured, Try, Written
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_number, plural
+from shardviz.records.groups import grouped
 from shardviz.records.why import CollectiveWhy, Why
-from shardviz.study.exercise import Exercise, Graded, Result, Scores
-from shardviz.study.puzzle import STARS, Attempt, Puzzle, Solution
 from shardviz.view import document as doc
 from shardviz.view.comparison import amounts_table, comparison_document
+from shardviz.view.shard_map import map_blocks
+from shardviz.view.show import Shown
 from shardviz.view.step_cost import memory_words
 from shardviz.view.why import axis_section
 
@@ -114,7 +120,7 @@ def result_document(result: Result) -> doc.Document:
             lambda graded: doc.words(graded.given or ("nothing" if graded.verdict else ""), quiet=not graded.given),
         ),
         (doc.wrapped("right"), lambda graded: graded.right or "does not exist") if shown else None,
-        (doc.wrapped(), lambda graded: doc.words(graded.verdict, tone=_tone(graded))),
+        (doc.wrapped(), lambda graded: doc.words(graded.verdict + _times(graded, shown), tone=_tone(graded))),
         (doc.right("points"), _points),
         most=48,
         first=40,
@@ -124,6 +130,7 @@ def result_document(result: Result) -> doc.Document:
     blocks: list[doc.Block] = [rows] if rows.rows else []
     if not result.rows:
         blocks.append(doc.paragraph("There are none, and you named none."))
+    blocks += doc.notes("The right answer was shown before: no points.") if result.helped else ()
     missing = sum(graded.of > 0 and not graded.given for graded in result.rows)
     if missing and not shown and not asked_by_name:
         blocks.append(doc.paragraph(f"{plural(missing, 'collective')} {'is' if missing == 1 else 'are'} missing."))
@@ -159,7 +166,7 @@ def result_document(result: Result) -> doc.Document:
 
 
 def _tries(tries: int) -> str:
-    return "at the first try" if tries == 1 else f"at try {tries}"
+    return "not tried yet" if not tries else "at the first try" if tries == 1 else f"at try {tries}"
 
 
 def _points(graded: Graded) -> str:
@@ -167,6 +174,11 @@ def _points(graded: Graded) -> str:
         return ""
     points = format_number(graded.points)
     return f"{points} of {format_number(graded.of)}" if graded.of else points.replace("-", "−")
+
+
+def _times(graded: Graded, shown: bool) -> str:
+    """Return the factor between the answer and the right amount, which says the right one: only if that is shown."""
+    return "" if graded.times is None or not shown else f": {format_number(graded.times)} x"
 
 
 def _tone(graded: Graded) -> str:
@@ -191,6 +203,30 @@ def scores_document(scores: Scores) -> doc.Document:
     )
     title = (doc.words("score", quiet=True), doc.words(f"{scores.score:.0%}", strong=True))
     return doc.Document(title=title, blocks=(rows,))
+
+
+@doc.document.register
+def locked_document(locked: Locked) -> doc.Document:
+    """Return the note that stands in the place of a result."""
+    words = f"Locked: answer the question “{locked.title}” first, then run this cell again."
+    return doc.Document(blocks=doc.notes(words))
+
+
+@doc.document.register
+def progress_document(progress: Progress) -> doc.Document:
+    """Return a row per lesson that was done, in the lessons' order."""
+    if not progress.lessons:
+        return doc.Document(blocks=(doc.paragraph("No lesson was done in this folder yet."),))
+    numbered = lambda title: (int("0" + title.split(".")[0]) if title[0].isdigit() else 0, title)  # noqa: E731
+    rows = doc.table(
+        sorted(progress.lessons, key=numbered),
+        ("lesson", lambda title: title),
+        (doc.right("best score"), lambda title: f"{progress.lessons[title]:.0%}"),
+        ("", lambda title: "★" * round(STARS * progress.lessons[title])),
+        most=48,
+        noun="lesson",
+    )
+    return doc.Document(title=doc.words("So far", strong=True), blocks=(rows,))
 
 
 @doc.document.register
@@ -262,3 +298,94 @@ def solution_document(solution: Solution) -> doc.Document:
         doc.section("From the start to par", amounts_table(solution.compared)),
     )
     return doc.Document(title=doc.words("A plan that reaches par", strong=True), blocks=blocks, mesh=solution.cost.mesh)
+
+
+@doc.document.register
+def written_document(puzzle: Written) -> doc.Document:
+    """Return the task: what each device has, what it must have, what is forbidden, and the function to complete."""
+    about = puzzle.about
+    alike = grouped(
+        ((side, tuple(each["shape"]), tuple(axis or None for axis in each["spec"])), each["name"])
+        for side in ("arguments", "results")
+        for each in about.get(side, ())
+        if each.get("drawn", True)
+    )
+    heads = {"arguments": "Each device has: ", "results": "Each device must have: "}
+    maps = [
+        doc.section(heads[side] + ", ".join(names), *map_blocks(Shown(layout(shape, spec, puzzle.mesh)), 320))
+        for (side, shape, spec), names in alike.items()
+    ]
+    forbidden = ", ".join(f"jax.lax.{name}" for name in about.get("forbidden", ()))
+    blocks = (
+        doc.paragraph(*_ticked(about["task"])),
+        *(doc.Beside(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2)),
+        *((doc.Figure(of=doc.Listing(drawn), caption="GPipe"),) if (drawn := puzzle.drawn()) else ()),
+        doc.section(
+            "The function to complete", doc.Figure(of=doc.Listing(about["start"].strip())), fold="closed", name="start"
+        ),
+        *doc.notes(*([f"Forbidden: {forbidden}."] if forbidden else [])),
+        doc.paragraph("in Python:  ", doc.code("puzzle.answer(the_function)")),
+    )
+    title = doc.words(puzzle.title, strong=True)
+    return doc.Document(title=title, lead=(doc.mesh_axes(puzzle.mesh),), blocks=blocks, mesh=puzzle.mesh)
+
+
+@doc.document.register
+def try_document(tried: Try) -> doc.Document:
+    """Return the stars and one sentence; then the costs beside par's and what is sent, or a hint."""
+    blocks: list[doc.Block] = [doc.paragraph(*_ticked(tried.sentence, strong=True))]
+    mine, par = tried.mine, tried.par
+    if mine is not None and par is not None:
+        blocks.append(
+            doc.table(
+                mine.words(),
+                ("of one device", lambda verb: _COSTS[verb]),
+                *((doc.right(who), lambda verb, of=of: _cost(verb, of)) for who, of in (("yours", mine), ("par", par))),
+                name="written-par",
+            )
+        )
+        blocks += [
+            doc.Figure(of=doc.Listing(each.schedule.drawn), caption=title, name="written-schedule")
+            for title, each in (("yours", mine), ("par", par))
+            if each.schedule is not None
+        ]
+        if mine.report is not None:
+            alike = grouped(((c.kind, c.axes, c.operand_bytes), c) for c in mine.report.collectives)
+            sent = doc.table(
+                alike.items(),
+                ("each device sends", lambda each: doc.code(each[0][0])),
+                ("over", lambda each: doc.axes(each[0][1])),
+                (doc.right("runs"), lambda each: str(sum(c.count or 1 for c in each[1]))),
+                (doc.right("each of"), lambda each: doc.nbytes(each[0][2])),
+                most=10,
+                noun="collective",
+                name="written-sent",
+            )
+            blocks.append(doc.section("The partitioned program", sent))
+    blocks += [doc.Figure(of=doc.Listing(tried.printed), caption="printed")] if tried.printed else []
+    if tried.solution:
+        blocks.append(doc.Figure(of=doc.Listing(tried.solution.strip()), caption="A solution", name="written-solution"))
+    elif tried.hint and tried.left > 0:
+        blocks.append(doc.paragraph(*_ticked(tried.hint), label="hint"))
+        blocks += doc.notes(
+            f"The solution is shown after {tried.left} more wrong {'try' if tried.left == 1 else 'tries'}."
+        )
+    blocks += doc.notes("The solution was shown before: no stars.") if tried.helped else ()
+    tone = "good" if tried.stars == STARS else "warn" if tried.stars else "bad"
+    stars = "★" * tried.stars + "☆" * (STARS - tried.stars)
+    title = (doc.words(stars, strong=True, tone=tone), doc.words(_tries(tried.tries), quiet=True))
+    return doc.Document(title=title, blocks=tuple(blocks), mesh=tried.puzzle.mesh)
+
+
+_COSTS = {"sends": "sent on the links", "takes": "steps", "holds": "the largest array", "keeps": "microbatches kept"}
+
+
+def _cost(verb: str, costs: Measured) -> doc.Piece:
+    amount = costs.words()[verb][0]
+    return doc.nbytes(amount) if verb in ("sends", "holds") else doc.words(format_number(amount))
+
+
+def _ticked(text: str, *, strong: bool = False) -> list[doc.Piece]:
+    """Return a sentence with its code, which stands between backticks."""
+    parts = enumerate(text.split("`"))
+    return [doc.code(part) if place % 2 else doc.words(part.strip(), strong=strong) for place, part in parts if part]

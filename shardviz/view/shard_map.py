@@ -131,10 +131,10 @@ def of_shown(shown: Shown) -> doc.Document:
      2:4 │  1  │
          └─────┘
     """
-    return doc.Document(blocks=(*_map_blocks(shown), *_besides(shown)), mesh=shown.layout.mesh)
+    return doc.Document(blocks=(*map_blocks(shown), *_besides(shown)), mesh=shown.layout.mesh)
 
 
-def _map_blocks(shown: Shown, wide: float = MOST) -> tuple[doc.Block, ...]:
+def map_blocks(shown: Shown, wide: float = MOST) -> tuple[doc.Block, ...]:
     """Return the sharding in words, and the map, readable at this width in pixels."""
     layout, scene = shown.layout, build_scene(shown.layout)
     head = (
@@ -182,7 +182,7 @@ def of_tree(shown: ShownTree) -> doc.Document:
 @doc.document.register
 def of_change(shown: ShownChange) -> doc.Document:
     """Return both maps, the resharding, and the notes."""
-    maps = doc.Beside(blocks=tuple(doc.section(word, *_map_blocks(each, MOST / 2)) for word, each in shown.sides))
+    maps = doc.Beside(blocks=tuple(doc.section(word, *map_blocks(each, MOST / 2)) for word, each in shown.sides))
     more = (block for word, each in shown.sides for block in _besides(each, word))
     blocks = (maps, *layouts.move_blocks(shown.moves, shown.before.dtype), *more)
     return doc.Document(blocks=blocks, mesh=shown.before.layout.mesh)

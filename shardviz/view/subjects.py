@@ -13,7 +13,8 @@ from shardviz.view.document import document as built
 from shardviz.view.picture import Picture
 from shardviz.view.picture import picture as drawn
 
-_NEED_JAX = ("stablehlo", "tracing", "propagate", "plan", "causes", "compat", "ask", "explorer", "study", "runs")
+_BELOW = ("stablehlo", "tracing", "propagate", "plan", "causes", "compat", "ask")
+_NEED_JAX = (*_BELOW, "explorer", "study", "lessons", "runs")
 """Rooms whose objects have their builders in `view.program` and `view.explored`."""
 
 

@@ -49,10 +49,6 @@ def test_an_exercise_by_keyboard(lab: Lab, page: LabPage):
     expect(form).to_contain_text("1 collective is missing")
     expect(form).not_to_contain_text("sums over dimension 1")
     page.screenshot("exercise_hint", of=form)
-    form.get_by_role("button", name="Show the answer").click()
-    expect(form).to_contain_text("sums over dimension 1")
-    page.screenshot("exercise_missed", of=form)
-
     form.get_by_label("collective 1").focus()
     keys.type("all-reduce")
     check.focus()
@@ -61,6 +57,13 @@ def test_an_exercise_by_keyboard(lab: Lab, page: LabPage):
     page.screenshot("exercise_right", of=form)
     page.run_cell(1)
     expect(page.cell_output(1)).to_contain_text("score (1.0, 2)")
+
+    form.get_by_label("bytes").first.fill("1")
+    keys.press("Enter")
+    expect(form).to_contain_text("too few bytes")
+    form.get_by_role("button", name="Show the answer").click()
+    expect(form).to_contain_text("65.5 kB")
+    page.screenshot("exercise_missed", of=form)
 
     dark = "() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
     page.raw.evaluate(dark)

@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 import IPython
 import pytest
 
+from shardviz.display import is_watched
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page import bundle
-from shardviz.page.delivered import is_watched
 from shardviz.page.explorer import Explorer
 from tests.page.page import MODEL, TRAITS
 

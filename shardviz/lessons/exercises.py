@@ -6,8 +6,8 @@
     exercise.reveal(give_up=True)                                          # the compiler's answer, and why
 
 Nothing is compiled before `reveal`. The compiler's answer at the exercise's level is right. A wrong answer gets a
-verdict and hints. The right answer, with the reasons of `program.why`, is shown to learners who give up. The result
-counts the tries.
+verdict and hints. The right answer, with the reasons of `program.why`, is shown after the third wrong answer, or
+to learners who give up; afterwards the score is 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardviz.ask.calls import program_and_plan
@@ -26,6 +26,7 @@ from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
+from shardviz.lessons.asked import Asked
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.plan.plan import Plan
@@ -58,6 +59,7 @@ class Graded(Displayed):
         points, of: the points reached, and the points possible; `of` is 0 for items too small to count.
         verdict: the verdict in a few words.
         why: the cause, tried by propagation; None if unknown.
+        times: a wrong amount as a multiple of the right one; None for other answers.
     """
 
     what: str
@@ -67,6 +69,7 @@ class Graded(Displayed):
     of: float
     verdict: str
     why: Why | CollectiveWhy | None = None
+    times: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -80,6 +83,7 @@ class Result(Displayed):
         shown: whether the document shows the right answer: all was right, or the learner gave up.
         compared: for `cheaper`, the comparison of the plans.
         ideas: hints for common misconceptions that the answer shows.
+        helped: whether the right answer was shown before: the score is 0.
     """
 
     ask: str
@@ -91,6 +95,7 @@ class Result(Displayed):
     compared: Comparison | None = None
     names: tuple[str, str] = ("A", "B")
     ideas: tuple[str, ...] = ()
+    helped: bool = False
 
     @property
     def points(self) -> float:
@@ -104,7 +109,9 @@ class Result(Displayed):
 
     @property
     def score(self) -> float:
-        """The share of points reached, 0 to 1."""
+        """The share of points reached, 0 to 1; 0 if the right answer was shown before."""
+        if self.helped:
+            return 0.0
         wrong = any(row.points < 0 for row in self.rows)
         return self.points / self.of if self.of else float(not wrong)
 
@@ -119,7 +126,7 @@ class Result(Displayed):
 
 
 @dataclass(eq=False, repr=False)
-class Exercise(Displayed):
+class Exercise(Asked):
     """A question about a program under a plan; made by `sv.lessons.exercise`.
 
     Attributes:
@@ -127,7 +134,6 @@ class Exercise(Displayed):
         ideas: (hint, the parsed wrong answer that gets the hint).
         given: the parsed answer; None before `answer`.
         result: the graded answer; None before `reveal`.
-        tries: number of revealed answers.
     """
 
     program: Program
@@ -141,7 +147,6 @@ class Exercise(Displayed):
     ideas: tuple[tuple[str, Any], ...] = ()
     given: Any = None
     result: Result | None = None
-    tries: int = field(default=0, init=False)
 
     @cached_property
     def bound(self) -> PlanRecord:
@@ -198,17 +203,18 @@ class Exercise(Displayed):
         if self.result is None:
             grade = {"outputs": self._outputs, "collectives": self._collective_rows, "cheaper": self._cheaper}
             graded = (grade | {"memory": self._parts, "seconds": self._time})[self.ask]()
-            self.tries += 1
             lost = any(row.points < row.of or row.points < 0 for row in graded)
+            helped, shown = self.helped, self.count(not lost)
             compared = (
                 compare_reports(dict(zip(self.names, self._both, strict=True))) if self.ask == "cheaper" else None
             )
             self.result = Result(
                 ask=self.ask, level=self.level, target=self.report.target, rows=tuple(graded), tries=self.tries,
-                shown=not lost, compared=compared, names=self.names,
+                shown=shown or not lost, compared=compared, names=self.names, helped=helped,
                 ideas=tuple(text for text, wrong in self.ideas if lost and _alike(self.given, wrong)),
             )  # fmt: skip
         if give_up:
+            self.give(self.result.shown, give_up)
             self.result = replace(self.result, shown=True)
         return self.result
 
@@ -298,7 +304,8 @@ class Exercise(Displayed):
             off = "too many bytes" if (guess or 0.0) > sizes[key] else "too few bytes"
             verdict = "right" if near else f"right, but {off}"
             words = "named" if guess is None else format_bytes(guess)
-            rows.append(_graded(what, words, right, 1.0 if near else 0.5, 1.0, verdict))
+            graded = _graded(what, words, right, 1.0 if near else 0.5, 1.0, verdict)
+            rows.append(graded if near or not sizes[key] else replace(graded, times=(guess or 0.0) / sizes[key]))
         strange = [" over ".join(key) for key in answered if key not in groups]
         return rows + [_graded(what, "named", None, -0.5, 0.0, "does not exist") for what in strange]
 
@@ -373,7 +380,8 @@ class Exercise(Displayed):
         else:
             verdict = "right" if near else "too large" if guess > right else "too small"
         answered = None if guess is None else text(guess)
-        return _graded(what, answered, text(right), float(near and counts), float(counts), verdict)
+        graded = _graded(what, answered, text(right), float(near and counts), float(counts), verdict)
+        return graded if near or guess is None or not right else replace(graded, times=guess / right)
 
     # Why.
 
@@ -494,28 +502,3 @@ def exercise(
     _ = question.bound
     question.ideas = tuple((text, question.read(wrong)) for text, wrong in (ideas or {}).items())
     return question
-
-
-@dataclass(frozen=True, repr=False)
-class Scores(Displayed):
-    """The scores of several exercises and puzzles."""
-
-    exercises: tuple[Any, ...]
-
-    @property
-    def score(self) -> float:
-        """The mean score; an unanswered exercise counts 0."""
-        reached = sum(each.result.score for each in self.exercises if each.result)
-        return reached / len(self.exercises) if self.exercises else 0.0
-
-
-def scores(*exercises: Any) -> Scores:
-    """Return the scores of several exercises and puzzles, as a table.
-
-    Examples:
-        >>> import shardviz as sv
-        >>> exercise = sv.lessons.exercise(sv.gallery.mlp(), ask="collectives", title="mlp")
-        >>> sv.lessons.scores(exercise).score
-        0.0
-    """
-    return Scores(exercises)

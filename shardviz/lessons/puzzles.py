@@ -4,7 +4,7 @@
     puzzle                           # the program, the machine, and par in seconds and bytes
     puzzle.widget()                  # the explorer, a button for the score and one for the solution
     puzzle.answer(sv.Plan(...))      # the same in code: an `Attempt` with its stars and hints
-    puzzle.reveal()                  # par's plan, after a try
+    puzzle.reveal()                  # par's plan, after three wrong tries
 
 Par is a plan. Its seconds and bytes are computed by the same compiler at the same level as the learner's. Hints are
 findings of the learner's plan that par's plan does not have, and where the plan costs more than par's.
@@ -26,11 +26,12 @@ from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
+from shardviz.lessons.asked import Asked
+from shardviz.lessons.exercises import answer_at
 from shardviz.plan.plan import Plan
 from shardviz.records import Findings
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.report import ASKED
-from shardviz.study.exercise import answer_at
 
 STARS = 3
 _SAME = 0.005  # amounts within this relative difference are equal
@@ -53,6 +54,7 @@ class Attempt(Displayed):
         tries: number of scored plans, this one included.
         par_findings: the findings of par's plan.
         ideas: hints for common misconceptions that the plan follows.
+        helped: whether par's plan was shown before: there are no stars.
     """
 
     plan: Plan
@@ -63,6 +65,7 @@ class Attempt(Displayed):
     tries: int
     par_findings: Findings
     ideas: tuple[str, ...] = ()
+    helped: bool = False
 
     @property
     def seconds(self) -> float:
@@ -86,10 +89,11 @@ class Attempt(Displayed):
 
     @property
     def stars(self) -> int:
-        """3: as good as par; 2: at most a quarter above; 1: better than the start; 0: otherwise, or too large."""
+        """3: as good as par; 2: at most a quarter above; 1: better than the start; 0: otherwise, too large, or
+        par's plan was shown before."""
         worst = max(self.times_par)
         better = self.seconds < self.start.step.seconds * (1 - _SAME) or self.start.needs.fits is False
-        return 0 if not self.fits else 3 if worst <= 1 + _SAME else 2 if worst <= _NEAR else int(better)
+        return 0 if not self.fits or self.helped else 3 if worst <= 1 + _SAME else 2 if worst <= _NEAR else int(better)
 
     @property
     def under_par(self) -> bool:
@@ -144,14 +148,13 @@ class Solution(Displayed):
 
 
 @dataclass(eq=False, repr=False)
-class Puzzle(Displayed):
+class Puzzle(Asked):
     """A program that needs a plan; made by `sv.lessons.puzzle`.
 
     Attributes:
         program, start, target, level, title, ideas: as `puzzle` takes them.
         par_plan: the plan that reaches par.
         result: the best `Attempt` so far; None before the first.
-        tries: number of scored plans.
     """
 
     program: Program
@@ -162,7 +165,6 @@ class Puzzle(Displayed):
     title: str = ""
     ideas: Mapping[str, Idea] = field(default_factory=dict)
     result: Attempt | None = field(default=None, init=False)
-    tries: int = field(default=0, init=False)
 
     ask = "puzzle"
 
@@ -211,10 +213,12 @@ class Puzzle(Displayed):
                 f"answer: the plan's mesh has {plan.mesh.size} devices, expected {size} as on {self.target}"
             )
         report, cost = self._cost(plan)
-        self.tries += 1
+        right = cost.step.seconds <= self.par.step.seconds * (1 + _SAME)
+        helped = self.helped
+        self.count(right and cost.needs.total <= self.par.needs.total * (1 + _SAME))
         attempt = Attempt(
             plan=plan, report=report, cost=cost, par=self.par, start=self.begun, tries=self.tries,
-            par_findings=self.par_findings,
+            par_findings=self.par_findings, helped=helped,
             ideas=tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea)),
         )  # fmt: skip
         rank = lambda a: (-a.stars, max(a.times_par))  # noqa: E731
@@ -225,13 +229,12 @@ class Puzzle(Displayed):
         """Return par's plan and its differences from the starting plan.
 
         Args:
-            give_up: allow this before any try.
+            give_up: show it before the third wrong try; plans tried later get no stars.
 
         Raises:
-            ShardvizError: if nothing was tried yet.
+            ShardvizError: if there are fewer than three wrong tries, none reached par, and `give_up` is False.
         """
-        if not self.tries and not give_up:
-            raise ShardvizError("try a plan first: puzzle.answer(plan); or puzzle.reveal(give_up=True)")
+        self.give(self.result is not None and self.result.stars == STARS, give_up)
         both = {"start": self._cost(self.start)[0], "par": self._cost(self.par_plan)[0]}
         return Solution(
             plan=self.par_plan, code=self.program.plan_code(self.par_plan), cost=self.par,

@@ -91,11 +91,18 @@ def test_a_common_idea_is_answered(puzzle):
     assert puzzle.answer(BOTH).ideas == ()
 
 
-def test_the_solution_opens_after_a_try(puzzle):
-    with pytest.raises(ShardvizError, match="try a plan first"):
-        puzzle.reveal()
-    puzzle.answer(ROWS)
+def test_the_solution_opens_after_three_wrong_tries_or_on_request(puzzle):
+    for tries in range(3):
+        with pytest.raises(ShardvizError, match=f"{tries} of 3 wrong tries so far"):
+            puzzle.reveal()
+        puzzle.answer(ROWS)
     assert puzzle.reveal().plan == BOTH and "P('data', 'model')" in puzzle.reveal().text()
+    assert puzzle.answer(BOTH).stars == 0
+
+
+def test_who_reached_par_sees_its_plan_and_keeps_the_stars(puzzle):
+    puzzle.answer(BOTH)
+    assert puzzle.reveal().plan == BOTH and puzzle.answer(BOTH).stars == puzzle.result.stars == 3
 
 
 def test_what_cannot_be_asked_says_why(program, puzzle):

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.errors import ShardvizError, SpecError
+from shardviz.lessons import asked
 
 MESH = {"data": 2, "model": 4}
 
@@ -42,8 +43,37 @@ def test_collectives_are_named_by_kind_axes_and_bytes(program):
     shown = asked.reveal(give_up=True)
     assert "sums over dimension 1" in shown.text()  # why it is there, in program.why's words
     assert shown.rows == wrong.rows and shown.tries == wrong.tries == 5
-    assert asked.answer([("all-reduce", "model"), ("all-gather", "data")]).reveal().score == 0.5
+    retyped = asked.answer([("all-reduce", "model", right)]).reveal()
+    assert retyped.score == 0 and "The right answer was shown before" in retyped.text()
     assert asked.tries == 6 and asked.result.tries == 6
+
+
+def test_a_wrong_amount_is_shown_with_its_factor_once_the_right_one_is(program):
+    asked = sv.lessons.exercise(program, MEGATRON, ask="memory")
+    told = asked.answer({"x": 2 * 64 // 2 * 512 * 4, "w1": 1e6, "w2": 512 * 2048 // 4 * 4}).reveal()
+    assert "too large" in told.text() and " x" not in told.text().split("too large")[1].splitlines()[0]
+    assert "too large: 2 x" in asked.reveal(give_up=True).text()
+    sent = sv.lessons.exercise(program, MEGATRON, ask="collectives")
+    sent.answer([("all-reduce", "model", 64 // 2 * 512)]).reveal()
+    assert "too few bytes: 0.25 x" in sent.reveal(give_up=True).text()
+
+
+def test_a_result_is_locked_until_there_is_an_answer(program, monkeypatch):
+    asked_for = sv.lessons.exercise(program, MEGATRON, ask="collectives", title="an MLP")
+    assert asked_for.then(3) == 3  # nobody watches: a saved notebook has its results
+    monkeypatch.setattr(asked, "is_watched", lambda: True)
+    locked = asked_for.then(3)
+    assert "Locked" in locked.text() and "an MLP" in locked.text()
+    asked_for.answer([]).reveal()
+    assert asked_for.then(3) == 3
+
+
+def test_the_answer_is_shown_after_the_third_wrong_try(program):
+    asked = sv.lessons.exercise(program, MEGATRON, ask="collectives")
+    some = [("all-reduce", "model"), ("all-gather", "data")]
+    results = [asked.answer(some).reveal() for _ in range(3)]
+    assert [(each.shown, each.score) for each in results] == [(False, 0.5), (False, 0.5), (True, 0.5)]
+    assert asked.answer(some[:1]).reveal().score == 0
 
 
 def test_nothing_is_an_answer_too(program):

@@ -1,0 +1,120 @@
+"""What exercises, puzzles and written functions have in common: tries, hints, the answer, and scores.
+
+A wrong try gets a hint. The answer is shown after the third wrong try, or on request; afterwards nothing is scored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardviz.display import Displayed, is_watched
+from shardviz.errors import ShardvizError
+from shardviz.files import read_whole, write_whole
+
+FREE = 3
+"""Number of wrong tries after which the answer is shown."""
+KEPT = ".shardviz-progress.json"
+"""The file in the notebook's folder with the best score of each lesson."""
+
+
+@dataclass(eq=False, repr=False)
+class Asked(Displayed):
+    """A question.
+
+    Attributes:
+        tries: number of answers.
+        wrong: number of wrong answers.
+        helped: whether the right answer was shown; later answers have the score 0.
+    """
+
+    tries: int = field(default=0, init=False)
+    wrong: int = field(default=0, init=False)
+    helped: bool = field(default=False, init=False)
+
+    def count(self, right: bool) -> bool:
+        """Count an answer; return whether the right answer is shown now, after the last free wrong one."""
+        self.tries, self.wrong = self.tries + 1, self.wrong + (not right)
+        shown = not right and self.wrong >= FREE
+        self.helped |= shown
+        return shown
+
+    def then(self, result: Any) -> Any:
+        """Return a result that answers the question; for a person who did not answer yet, a note that it is locked."""
+        return result if self.tries or not is_watched() else Locked(getattr(self, "title", ""))
+
+    def give(self, solved: bool, give_up: bool) -> None:
+        """Note that the answer is shown. Raises ShardvizError if it is too early, and `give_up` is False."""
+        if not (solved or self.helped or give_up):
+            raise ShardvizError(
+                f"reveal: {self.wrong} of {FREE} wrong tries so far; try again, or ask once more with "
+                "reveal(give_up=True): afterwards there are no stars"
+            )
+        self.helped |= not solved
+
+
+@dataclass(frozen=True, repr=False)
+class Locked(Displayed):
+    """The place of a result that is locked until the question `title` is answered."""
+
+    title: str
+
+
+@dataclass(frozen=True, repr=False)
+class Scores(Displayed):
+    """The scores of several exercises and puzzles."""
+
+    exercises: tuple[Any, ...]
+
+    @property
+    def score(self) -> float:
+        """The mean score; an unanswered exercise counts 0."""
+        reached = sum(each.result.score for each in self.exercises if each.result)
+        return reached / len(self.exercises) if self.exercises else 0.0
+
+
+def scores(*exercises: Any, lesson: str = "") -> Scores:
+    """Return the scores of several exercises, puzzles and written functions, as a table.
+
+    Args:
+        exercises: the questions.
+        lesson: the lesson's title; its best score is then kept in the notebook's folder, for `progress`, if a person
+            runs the notebook.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> exercise = sv.lessons.exercise(sv.gallery.mlp(), ask="collectives", title="mlp")
+        >>> sv.lessons.scores(exercise).score
+        0.0
+    """
+    found = Scores(exercises)
+    if lesson and is_watched() and any(each.tries for each in exercises):
+        kept = progress().lessons
+        with contextlib.suppress(ShardvizError):  # a folder that cannot be written to
+            write_whole(KEPT, json.dumps({**kept, lesson: max(found.score, kept.get(lesson, 0.0))}, indent=1))
+    return found
+
+
+@dataclass(frozen=True, repr=False)
+class Progress(Displayed):
+    """The best score of each lesson that was done: its title → 0 to 1."""
+
+    lessons: Mapping[str, float]
+
+
+def progress() -> Progress:
+    """Return the scores that `scores(..., lesson=...)` kept in the notebook's folder.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.lessons.progress()
+        No lesson was done in this folder yet.
+    """
+    try:
+        kept = json.loads(read_whole(KEPT))
+        return Progress({str(lesson): float(score) for lesson, score in kept.items()})
+    except (ShardvizError, ValueError, TypeError, AttributeError):  # none yet, or not ours
+        return Progress({})
