@@ -329,7 +329,8 @@ TENSOR, FSDP = like(P(None, "model"), P("model")), like(P("fsdp"), P("fsdp"))
 WHOLE, BATCH = like(P(), P()), P("data")
 BOTH = P(("data", "fsdp"))
 IMAGES = tuple(array(3, 3, 128, 128, dtype=BF16) for _ in range(3)), array(64, 128, 128, 128, dtype=BF16)
-LSTM = linen.RNN(linen.OptimizedLSTMCell(2048, dtype=BF16, param_dtype=BF16))
+INIT = linen.initializers.lecun_normal()  # the default one takes no bfloat16
+LSTM = linen.RNN(linen.OptimizedLSTMCell(2048, dtype=BF16, param_dtype=BF16, recurrent_kernel_init=INIT))
 LSTM_WEIGHTS = jax.eval_shape(LSTM.init, jax.random.key(0), array(64, 256, 2048, dtype=BF16))
 GRAPH = {"edge": array(1024, 1024, dtype=BF16), "node": array(1024, 1024, dtype=BF16)}
 NODES, EDGES = array(65536, 1024, dtype=BF16), array(1048576, dtype=INT32)
