@@ -24,12 +24,10 @@ import numpy as np
 from shardviz.caching import cached_property
 from shardviz.compiler.collectives import parse_groups, parse_pairs
 from shardviz.costs.collective import whole_bytes
-from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, groups_along
 from shardviz.costs.routes import Route, link_loads, route
 from shardviz.errors import MeshError, ShardvizError
 from shardviz.layouts import Layout, Moves, itemsize
-from shardviz.layouts.layout import ranks
 from shardviz.layouts.transfers import transfers
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.records import Collective
@@ -439,7 +437,10 @@ def _gathers(devices: np.ndarray, starts: np.ndarray, stops: np.ndarray, way: st
             n = onwards[t:-1] if way == LINE else onwards
             sender, receiver, chunk = order[n], order[(n + 1) % count], order[(n - t) % count]
             parts.append((devices[:, sender], devices[:, receiver], low[:, chunk], high[:, chunk]))
-        columns = (np.concatenate([each.reshape(-1, *each.shape[2:]) for each in column]) for column in zip(*parts))
+        columns = (
+            np.concatenate([each.reshape(-1, *each.shape[2:]) for each in column])
+            for column in zip(*parts, strict=True)
+        )
         yield _with_elements(*columns, False)
 
 

@@ -1,0 +1,179 @@
+"""An animation as HTML that plays without scripts, and as a filmstrip where styles are taken away.
+
+One CSS number, `--now`, is the step. It runs by a CSS animation, or stands where a radio button says; all that is held
+or flies is placed by arithmetic with it. All texts are in an ordered list, with a frame in characters for each step:
+sanitizers that drop styles and inputs leave this list, which is the filmstrip. It is also shown to readers who prefer
+reduced motion, and on paper. A sanitizer that drops a tag keeps its text, so the controls have their words from CSS.
+
+>>> from shardviz.view.motion import animate
+>>> html = motion_html(animate((8, 4), ("x",), (), {"x": 2}).stage)
+>>> "<script" in html, html.count("<li"), "prefers-reduced-motion" in html
+(False, 2, True)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from html import escape
+
+from shardviz.paint.outside import shown, uncontrolled
+from shardviz.paint.theme import axis_colour, paint_of
+from shardviz.view.picture import Flight, Patch, Rect, Role, Stage
+
+_MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
+_SPEEDS = ((0.5, "half speed"), (1, "speed 1"), (2, "double speed"))
+_HATCHES = (
+    "repeating-linear-gradient(135deg,var(--h) 0 1.5px,transparent 1.5px 6px)",
+    "repeating-linear-gradient(45deg,var(--h) 0 1.5px,transparent 1.5px 6px)",
+    "repeating-linear-gradient(0deg,var(--h) 0 1.5px,transparent 1.5px 5px)",
+    "repeating-linear-gradient(90deg,var(--h) 0 1.5px,transparent 1.5px 5px)",
+)
+
+_STYLE = """
+@property --now{syntax:"<number>";inherits:true;initial-value:0}
+@keyframes sv-play{to{--now:calc(var(--n) + .8)}}
+.sv-motion .sv-live{display:block;margin:6px 0}
+.sv-motion .sv-show{--now:0;transition:--now calc(1.2s/var(--v));container-type:inline-size;
+max-width:calc(var(--w)*1px)}
+.sv-motion .sv-stage{position:relative;aspect-ratio:var(--w)/var(--t);overflow:hidden;--u:calc(100cqw/var(--w))}
+.sv-motion:has(.sv-play:checked) .sv-show{transition:none;
+animation:sv-play calc((var(--n) + .8)*1.6s/var(--v)) linear infinite}
+.sv-motion:has(.sv-stop:checked) .sv-show{animation-play-state:paused}
+.sv-motion i{position:absolute;box-sizing:border-box;left:calc(var(--x)*var(--u));top:calc(var(--y)*var(--u));
+width:calc(var(--a)*var(--u));height:calc(var(--b)*var(--u));font-style:normal}
+.sv-motion .sv-map{border:1px solid;opacity:.45}
+.sv-motion .sv-id{width:auto;font:600 12px/16px system-ui,sans-serif}
+.sv-motion .sv-id::after,.sv-motion .sv-held::after{content:attr(data-t)}
+.sv-motion .sv-held{background:#8fa3b8;border:1px solid #5c6f84;color:#111;font:11px/1 ui-monospace,monospace;
+display:flex;align-items:center;justify-content:center;overflow:hidden;
+opacity:calc(clamp(0,(var(--now) - var(--s))*20 + 1,1)*clamp(0,(var(--e) - var(--now))*20,1))}
+.sv-motion .sv-held[data-t]::after{background:#fffc;padding:0 2px;border-radius:2px}
+.sv-motion .sv-fly{--p:clamp(0,(var(--now) - var(--s) + .95)*1.43,1);border:1.5px solid #111;
+opacity:calc(clamp(0,(var(--now) - var(--s) + .97)*40,1)*clamp(0,(var(--s) - .22 - var(--now))*40,1));
+transform:translate(calc(var(--p)*var(--dx)*var(--u)),calc(var(--p)*var(--dy)*var(--u)));z-index:2;
+box-shadow:0 1px 4px #0006}
+.sv-motion form{position:relative}
+.sv-motion .sv-bar{display:flex;padding-right:140px;min-height:24px;
+flex-wrap:wrap;gap:4px 14px;align-items:center;margin:6px 0}
+.sv-motion .sv-bar label,.sv-motion .sv-step{cursor:pointer}
+.sv-motion .sv-bar label::after{content:attr(data-t);margin-left:4px}
+.sv-motion .sv-go{display:none;position:absolute;top:0;border:1px solid;border-radius:4px;padding:0 8px;
+font-weight:400;line-height:22px}
+.sv-motion .sv-go::after{content:attr(data-t)}.sv-motion .sv-on{right:0}.sv-motion .sv-off{right:70px}
+.sv-motion ol{list-style:none;padding:0;margin:4px 0;max-height:16em;overflow-y:auto}
+.sv-motion li{padding:2px 4px;border-left:3px solid transparent}
+.sv-motion .sv-step input{margin-right:6px}
+.sv-motion li:has(input:checked){border-left-color:currentColor;font-weight:600}
+.sv-motion .sv-frame{display:none}
+.sv-motion .sv-key{display:none}
+.sv-motion :focus-visible{outline:2px solid #4da6db;outline-offset:1px}
+@media(prefers-reduced-motion:reduce){
+.sv-motion .sv-show{animation:none!important;transition:none}.sv-motion .sv-fly{display:none}
+.sv-motion .sv-bar label,.sv-motion .sv-go{display:none!important}
+.sv-motion ol{max-height:none}.sv-motion .sv-frame,.sv-motion .sv-key{display:block}
+.sv-motion:has(.sv-play:checked) .sv-show{--now:var(--n)}}
+@media print{
+.sv-motion .sv-live{display:none}.sv-motion ol{max-height:none;overflow:visible}
+.sv-motion input{display:none}.sv-motion .sv-frame,.sv-motion .sv-key{display:block}}
+"""
+
+
+def motion_html(stage: Stage) -> str:
+    """Return an animation as one `<div>`: it plays where styles are kept, and is a filmstrip where they are not."""
+    last = len(stage.captions) - 1
+    size = f"--n:{last};--w:{stage.width:.0f};--t:{stage.height:.0f};--v:1"
+    words = _text(f"{stage.title}. {stage.captions[0]} {stage.captions[-1]}")
+    drawn = f'<div class="sv-show"><div class="sv-stage" role="img" aria-label="{words}">{_drawn(stage)}</div></div>'
+    chips = " ".join(_chip(name, place) for place, name in stage.axes.items())
+    travels = f'<div style="padding:2px 0">messages travel over {chips}</div>' if chips else ""
+    return (
+        f'<div class="sv-motion" style="{size}"><style>{_rules(last)}</style>{travels}'
+        f'<form data-lm-suppress-shortcuts="true" aria-label="{_text(stage.title)}">'
+        f'{_bar()}<div class="sv-live">{drawn}</div><ol>{"".join(_steps(stage))}</ol></form>'
+        f'<div class="sv-key" style="{_MONO}">{stage.legend}</div></div>'
+    )
+
+
+def _rules(last: int) -> str:
+    """Return the style: a rule for each step that can be chosen."""
+    rules = [_STYLE.strip().replace("\n", "")]
+    for n in range(last + 1):
+        chosen = f".sv-motion:has(.sv-{n}:checked)"
+        rules.append(f"{chosen} .sv-show{{--now:{n}}}{chosen} .sv-to{n + 1},{chosen} .sv-back{n - 1}{{display:block}}")
+    rules.append(".sv-motion:has(.sv-play:checked) .sv-to0{display:block}")
+    for n, (speed, _) in enumerate(_SPEEDS):
+        rules.append(f".sv-motion:has(.sv-v{n}:checked) .sv-show{{--v:{speed}}}")
+    return "".join(rules)
+
+
+def _bar() -> str:
+    """Return the controls, whose words CSS writes."""
+    play = '<label data-t="play"><input type="radio" name="at" class="sv-play" checked aria-label="play"></label>'
+    stop = '<label data-t="pause"><input type="checkbox" class="sv-stop" aria-label="pause"></label>'
+    speeds = "".join(
+        f'<label data-t="{word}"><input type="radio" name="v" class="sv-v{n}" aria-label="{word}"'
+        f"{' checked' if speed == 1 else ''}></label>"
+        for n, (speed, word) in enumerate(_SPEEDS)
+    )
+    return f'<div class="sv-bar">{play}{stop}{speeds}</div>'
+
+
+def _steps(stage: Stage) -> Iterator[str]:
+    """Yield the list: a sentence and a frame for each step, which a radio button chooses."""
+    for n, (caption, frame) in enumerate(zip(stage.captions, stage.frames, strict=True)):
+        choose = f'<input type="radio" name="at" class="sv-{n}">'
+        strip = f'<pre class="sv-frame" style="{_MONO};line-height:1.15;margin:2px 0 8px 0">{escape(frame)}</pre>'
+        go = "".join(
+            f'<b class="sv-go {side}{n}" data-t="{word}"></b>'
+            for side, word in (("sv-on sv-to", "step ▸"), ("sv-off sv-back", "◂ back"))
+        )
+        yield f'<li><label class="sv-step">{choose}{go}{n}. {_text(caption)}</label>{strip}</li>'
+
+
+def _drawn(stage: Stage) -> str:
+    tiles = (
+        f'<i class="sv-id" style="{_at((x, y - 17, 20, 16))}" data-t="{device}"></i>'
+        f'<i class="sv-map" style="{_at((x, y, wide, high))}"></i>'
+        for device, (x, y, wide, high) in stage.tiles.items()
+    )
+    pieces = itertools.chain.from_iterable(map(_patch, stage.patches))
+    return "".join(itertools.chain(tiles, pieces, itertools.chain.from_iterable(map(_flight, stage.flights))))
+
+
+def _patch(patch: Patch) -> Iterator[str]:
+    ends = (
+        f"--s:{patch.since if patch.role is None or not patch.since else patch.since - 0.22:g};--e:{patch.until or 999}"
+    )
+    look = "" if patch.role is None else f";{_look(patch.role)}"
+    label = f' data-t="{patch.label}"' if patch.label else ""
+    for rect in patch.rects:
+        yield f'<i class="sv-held" style="{_at(rect)};{ends}{look}"{label}></i>'
+
+
+def _flight(flight: Flight) -> Iterator[str]:
+    dx, dy = flight.way
+    for rect in flight.rects:
+        way = f"--s:{flight.step};--dx:{dx:g};--dy:{dy:g}"
+        yield f'<i class="sv-fly" style="{_at(rect)};{way};{_look(flight.role)}"></i>'
+
+
+def _at(rect: Rect) -> str:
+    return ";".join(f"--{name}:{round(value, 1):g}" for name, value in zip("xyab", rect, strict=True))
+
+
+def _look(role: Role) -> str:
+    """Return the colour and the hatch of a mesh axis."""
+    place = role if isinstance(role, int) else 7
+    hatch = _HATCHES[place % len(_HATCHES)]
+    return f"--h:#fff9;background:{hatch},{paint_of(role, False)}"
+
+
+def _chip(name: str, role: int) -> str:
+    colour = axis_colour(role)
+    look = f"background:{colour.light};color:{colour.ink};border-radius:4px;padding:0 5px"
+    return f'<span style="{look}">{_text(name)}</span>'
+
+
+def _text(text: str) -> str:
+    return escape(shown(uncontrolled(text)))
