@@ -34,12 +34,12 @@ _STYLE = """
 @property --now{syntax:"<number>";inherits:true;initial-value:0}
 @keyframes sv-play{to{--now:calc(var(--n) + .8)}}
 .sv-motion .sv-live{display:block;margin:6px 0}
-.sv-motion .sv-show{--now:0;transition:--now calc(1.2s/var(--v));container-type:inline-size;
-max-width:calc(var(--w)*1px)}
+.sv-motion form{position:relative;--now:0;transition:--now calc(1.2s/var(--v))}
+.sv-motion .sv-show{container-type:inline-size;max-width:calc(var(--w)*1px)}
 .sv-motion .sv-stage{position:relative;aspect-ratio:var(--w)/var(--t);overflow:hidden;--u:calc(100cqw/var(--w))}
-.sv-motion:has(.sv-play:checked) .sv-show{transition:none;
+.sv-motion:has(.sv-play:checked) form{transition:none;
 animation:sv-play calc((var(--n) + .8)*1.6s/var(--v)) linear infinite}
-.sv-motion:has(.sv-stop:checked) .sv-show{animation-play-state:paused}
+.sv-motion:has(.sv-stop:checked) form{animation-play-state:paused}
 .sv-motion i{position:absolute;box-sizing:border-box;left:calc(var(--x)*var(--u));top:calc(var(--y)*var(--u));
 width:calc(var(--a)*var(--u));height:calc(var(--b)*var(--u));font-style:normal}
 .sv-motion .sv-map{border:1px solid;opacity:.45}
@@ -53,7 +53,6 @@ opacity:calc(clamp(0,(var(--now) - var(--s))*20 + 1,1)*clamp(0,(var(--e) - var(-
 opacity:calc(clamp(0,(var(--now) - var(--s) + .97)*40,1)*clamp(0,(var(--s) - .22 - var(--now))*40,1));
 transform:translate(calc(var(--p)*var(--dx)*var(--u)),calc(var(--p)*var(--dy)*var(--u)));z-index:2;
 box-shadow:0 1px 4px #0006}
-.sv-motion form{position:relative}
 .sv-motion .sv-bar{display:flex;padding-right:140px;min-height:24px;
 flex-wrap:wrap;gap:4px 14px;align-items:center;margin:6px 0}
 .sv-motion .sv-bar label,.sv-motion .sv-step{cursor:pointer}
@@ -62,17 +61,21 @@ flex-wrap:wrap;gap:4px 14px;align-items:center;margin:6px 0}
 font-weight:400;line-height:22px}
 .sv-motion .sv-go::after{content:attr(data-t)}.sv-motion .sv-on{right:0}.sv-motion .sv-off{right:70px}
 .sv-motion ol{list-style:none;padding:0;margin:4px 0;max-height:16em;overflow-y:auto}
-.sv-motion li{padding:2px 4px;border-left:3px solid transparent}
+.sv-motion li,.sv-motion .sv-count b{
+--on:calc(clamp(0,(var(--now) - var(--s))*20 + 20,1)*clamp(0,(var(--s) - var(--now))*20 + 1,1))}
+.sv-motion li{padding:2px 4px 2px 8px;border-left:4px solid color-mix(in srgb,currentColor calc(var(--on)*100%),transparent);
+background:color-mix(in srgb,currentColor calc(var(--on)*12%),transparent)}
+.sv-motion .sv-count{display:grid;font-size:15px;margin:2px 0 6px 4px}
+.sv-motion .sv-count b{grid-area:1/1;opacity:var(--on)}.sv-motion .sv-count b::after{content:attr(data-t)}
 .sv-motion .sv-step input{margin-right:6px}
-.sv-motion li:has(input:checked){border-left-color:currentColor;font-weight:600}
 .sv-motion .sv-frame{display:none}
 .sv-motion .sv-key{display:none}
 .sv-motion :focus-visible{outline:2px solid #4da6db;outline-offset:1px}
 @media(prefers-reduced-motion:reduce){
-.sv-motion .sv-show{animation:none!important;transition:none}.sv-motion .sv-fly{display:none}
+.sv-motion form{animation:none!important;transition:none}.sv-motion .sv-fly{display:none}
 .sv-motion .sv-bar label,.sv-motion .sv-go{display:none!important}
 .sv-motion ol{max-height:none}.sv-motion .sv-frame,.sv-motion .sv-key{display:block}
-.sv-motion:has(.sv-play:checked) .sv-show{--now:var(--n)}}
+.sv-motion:has(.sv-play:checked) form{--now:var(--n)}}
 @media print{
 .sv-motion .sv-live{display:none}.sv-motion ol{max-height:none;overflow:visible}
 .sv-motion input{display:none}.sv-motion .sv-frame,.sv-motion .sv-key{display:block}}
@@ -87,10 +90,12 @@ def motion_html(stage: Stage) -> str:
     drawn = f'<div class="sv-show"><div class="sv-stage" role="img" aria-label="{words}">{_drawn(stage)}</div></div>'
     chips = " ".join(_chip(name, place) for place, name in stage.axes.items())
     travels = f'<div style="padding:2px 0">messages travel over {chips}</div>' if chips else ""
+    counts = "".join(f'<b style="--s:{n}" data-t="{_text(count)}"></b>' for n, count in enumerate(stage.counts))
     return (
         f'<div class="sv-motion" style="{size}"><style>{_rules(last)}</style>{travels}'
         f'<form data-lm-suppress-shortcuts="true" aria-label="{_text(stage.title)}">'
-        f'{_bar()}<div class="sv-live">{drawn}</div><ol>{"".join(_steps(stage))}</ol></form>'
+        f'{_bar()}<div class="sv-live"><div class="sv-count" aria-hidden="true">{counts}</div>{drawn}</div>'
+        f"<ol>{''.join(_steps(stage))}</ol></form>"
         f'<div class="sv-key" style="{_MONO}">{stage.legend}</div></div>'
     )
 
@@ -100,10 +105,10 @@ def _rules(last: int) -> str:
     rules = [_STYLE.strip().replace("\n", "")]
     for n in range(last + 1):
         chosen = f".sv-motion:has(.sv-{n}:checked)"
-        rules.append(f"{chosen} .sv-show{{--now:{n}}}{chosen} .sv-to{n + 1},{chosen} .sv-back{n - 1}{{display:block}}")
+        rules.append(f"{chosen} form{{--now:{n}}}{chosen} .sv-to{n + 1},{chosen} .sv-back{n - 1}{{display:block}}")
     rules.append(".sv-motion:has(.sv-play:checked) .sv-to0{display:block}")
     for n, (speed, _) in enumerate(_SPEEDS):
-        rules.append(f".sv-motion:has(.sv-v{n}:checked) .sv-show{{--v:{speed}}}")
+        rules.append(f".sv-motion:has(.sv-v{n}:checked) form{{--v:{speed}}}")
     return "".join(rules)
 
 
@@ -128,7 +133,7 @@ def _steps(stage: Stage) -> Iterator[str]:
             f'<b class="sv-go {side}{n}" data-t="{word}"></b>'
             for side, word in (("sv-on sv-to", "step ▸"), ("sv-off sv-back", "◂ back"))
         )
-        yield f'<li><label class="sv-step">{choose}{go}{n}. {_text(caption)}</label>{strip}</li>'
+        yield f'<li style="--s:{n}"><label class="sv-step">{choose}{go}{n}. {_text(caption)}</label>{strip}</li>'
 
 
 def _drawn(stage: Stage) -> str:

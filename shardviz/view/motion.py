@@ -6,14 +6,15 @@ step also has a sentence and a frame in characters, which say the same.
 >>> print(animate((8, 4), ("x",), (None, None), {"x": 2}, dtype="float32").text())
 animation: P('x', None) → P(None, None), 128 B between devices
 2 devices, level propagated
+<BLANKLINE>
 0. Each device holds 64 B.
+  0 ████  1 ····
+    ····    ████
 <BLANKLINE>
-  0 █  1 ·
-    ·    █
-1. all-gather over x: 2 devices send 64 B each; so far 128 B, 64 B on the busiest link between two devices.
+1. all-gather over x: 2 devices send 64 B each; 128 B sent so far, 64 B on the busiest link between two devices.
+  0 ████  1 ▒▒▒▒
+    ▒▒▒▒    ████
 <BLANKLINE>
-  0 █  1 ▒
-    ▒    █
 █ held  ▒ received in this step  ░ partial sum  · not held
 """
 
@@ -183,8 +184,9 @@ class _Director:
         sums = motion.start.sums
         for device, start, stop in holders(motion.start):
             if device in self.holdings:
-                self.holdings[device].append(_Holding((start, stop), 0, None, int(sums > 1)))
-        captions, frames = [_first(motion)], [self._frame()]
+                boxes = self._added(device) or {(start, stop): None}
+                self.holdings[device] += [_Holding(box, 0, None, int(sums > 1)) for box in boxes]
+        captions, counts, frames = [_first(motion)], [_count(motion, 0)], [self._frame()]
         for number, step in enumerate(motion.steps, 1):
             at, messages = min(number, self.last), _messages(step)
             if number == at:
@@ -193,7 +195,8 @@ class _Director:
             if step.keeps is not None:
                 self._keep(step.keeps, at)
             if number < self.last or number == len(motion.steps):
-                captions.append(_caption(motion, number, self.last))
+                counts.append(_count(motion, number))
+                captions.append(f"{_caption(motion, number, self.last)}; {counts[-1]}.")
                 frames.append(self._frame(messages))
         wide = max(x + w for x, _, w, _ in self.tiles.values()) + 4
         high = max(y + h for _, y, _, h in self.tiles.values()) + 4
@@ -219,6 +222,7 @@ class _Director:
             patches=tuple(patches),
             flights=tuple(flights),
             captions=tuple(captions),
+            counts=tuple(counts),
             frames=tuple(frames),
         )
 
@@ -246,6 +250,16 @@ class _Director:
                 (x, y, *_), (to_x, to_y, *_) = self.tiles[sender], self.tiles[receiver]
                 yield Flight(rects=self._at(sender, box), step=at, way=(to_x - x, to_y - y), role=role)
 
+    def _added(self, device: int) -> dict[Box, None]:
+        """Return the boxes of the first reduction's messages from or to a device: its partial sums are drawn so."""
+        boxes: dict[Box, None] = {}
+        for step in self.motion.steps:
+            if step.adds:
+                boxes |= {box: None for *ends, box in _messages(step) if device in ends}
+            if step.keeps is not None:
+                break
+        return boxes
+
     def _arrive(self, step: MotionStep, at: int) -> None:
         role, came = _role(step, self.motion.mesh), []
         for sender, receiver, box in _messages(step):
@@ -257,6 +271,9 @@ class _Director:
                     )
                 came.append((receiver, _Holding(box, at, role, count if count < self.motion.start.sums else 0)))
         for receiver, holding in came:
+            for held in self.holdings[receiver]:
+                if held.until is None and held.box == holding.box:
+                    held.until = at
             self.holdings[receiver].append(holding)
 
     def _count(self, device: int, box: Box) -> int:
@@ -291,7 +308,7 @@ class _Director:
             for _, receiver, box in messages:
                 if receiver == device:
                     self.map.mark(canvas, box, RECEIVED, only=np.isin(canvas, (HELD, PARTIAL)))
-            rows.append(["".join(row) for row in canvas])
+            rows.append(["".join(row) for row in np.repeat(canvas, max(1, 4 // self.map.cells[1]), axis=1)])
         wide, lines = max(len(str(device)) for device in self.devices), []
         for first in range(0, len(rows), self.columns):
             these = range(first, min(first + self.columns, len(rows)))
@@ -442,8 +459,6 @@ def _caption(motion: Motion, number: int, last: int) -> str:
     part = f", {step.number} of {step.count}" if step.count > 1 else ""
     if number > last:
         part = f", {last} to {number} together"
-    so_far = sum(int(each.elements.sum()) for each in motion.steps[:number])
-    on_links = sum(motion.on_links[:number])
     if not len(step.senders):
         sent = "nothing is sent, each device keeps its shard"
     else:
@@ -452,10 +467,14 @@ def _caption(motion: Motion, number: int, last: int) -> str:
         each = f"{amount(motion, sizes.max())}{' each' if (sizes == sizes.max()).all() else ' or less'}"
         verb = "to add up" if step.adds else ""
         sent = f"{plural(senders, 'device')} send{'s' * (senders == 1)} {each}{' ' * bool(verb)}{verb}"
-    return (
-        f"{step.kind}{over}{part}: {sent}; so far {amount(motion, so_far)}, "
-        f"{amount(motion, on_links)} on the busiest {links_text(motion)}."
-    )
+    return f"{step.kind}{over}{part}: {sent}"
+
+
+def _count(motion: Motion, number: int) -> str:
+    """Return the bytes that have travelled after so many steps, and those on the busiest link."""
+    so_far = sum(int(each.elements.sum()) for each in motion.steps[:number])
+    on_links = amount(motion, sum(motion.on_links[:number]))
+    return f"{amount(motion, so_far)} sent so far, {on_links} on the busiest {links_text(motion)}"
 
 
 LEGEND = f"{HELD} held  {RECEIVED} received in this step  {PARTIAL} partial sum  {NOTHING} not held"

@@ -400,6 +400,7 @@ class Stage:
         patches: what devices hold, the later over the earlier.
         flights: the messages.
         captions: a sentence for each step; the first is the start.
+        counts: the bytes that have travelled after each step.
         frames: each step in characters.
         legend: the meaning of the characters.
     """
@@ -412,6 +413,7 @@ class Stage:
     patches: tuple[Patch, ...]
     flights: tuple[Flight, ...]
     captions: tuple[str, ...]
+    counts: tuple[str, ...]
     frames: tuple[str, ...]
     legend: str
 
