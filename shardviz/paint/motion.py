@@ -32,53 +32,54 @@ _HATCHES = (
 
 _STYLE = """
 @property --now{syntax:"<number>";inherits:true;initial-value:0}
-@keyframes sv-play{to{--now:calc(var(--n) + .8)}}
-.sv-motion .sv-live{display:block;margin:6px 0}
+@keyframes mo-play{to{--now:calc(var(--n) + .8)}}
+.sv-motion .mo-live{display:block;margin:6px 0}
 .sv-motion form{position:relative;--now:0;transition:--now calc(1.2s/var(--v))}
-.sv-motion .sv-show{container-type:inline-size;max-width:calc(var(--w)*1px)}
-.sv-motion .sv-stage{position:relative;aspect-ratio:var(--w)/var(--t);overflow:hidden;--u:calc(100cqw/var(--w))}
-.sv-motion:has(.sv-play:checked) form{transition:none;
-animation:sv-play calc((var(--n) + .8)*1.6s/var(--v)) linear infinite}
-.sv-motion:has(.sv-stop:checked) form{animation-play-state:paused}
+.sv-motion .mo-show{container-type:inline-size;max-width:calc(var(--w)*1px)}
+.sv-motion .mo-stage{position:relative;aspect-ratio:var(--w)/var(--t);overflow:hidden;--u:calc(100cqw/var(--w))}
+.sv-motion:has(.mo-play:checked) form{transition:none;
+animation:mo-play calc((var(--n) + .8)*1.6s/var(--v)) linear infinite}
+.sv-motion:has(.mo-stop:checked) form{animation-play-state:paused}
 .sv-motion i{position:absolute;box-sizing:border-box;left:calc(var(--x)*var(--u));top:calc(var(--y)*var(--u));
 width:calc(var(--a)*var(--u));height:calc(var(--b)*var(--u));font-style:normal}
-.sv-motion .sv-map{border:1px solid;opacity:.45}
-.sv-motion .sv-id{width:auto;font:600 12px/16px system-ui,sans-serif}
-.sv-motion .sv-id::after,.sv-motion .sv-held::after{content:attr(data-t)}
-.sv-motion .sv-held{background:#8fa3b8;border:1px solid #5c6f84;color:#111;font:11px/1 ui-monospace,monospace;
+.sv-motion .mo-map{border:1px solid;opacity:.45}
+.sv-motion .mo-id{width:auto;font:600 12px/16px system-ui,sans-serif}
+.sv-motion .mo-id::after,.sv-motion .mo-held::after{content:attr(data-t)}
+.sv-motion .mo-held{background:#8fa3b8;border:1px solid #5c6f84;color:#111;font:11px/1 ui-monospace,monospace;
 display:flex;align-items:center;justify-content:center;overflow:hidden;
 opacity:calc(clamp(0,(var(--now) - var(--s))*20 + 1,1)*clamp(0,(var(--e) - var(--now))*20,1))}
-.sv-motion .sv-held[data-t]::after{background:#fffc;padding:0 2px;border-radius:2px}
-.sv-motion .sv-fly{--p:clamp(0,(var(--now) - var(--s) + .95)*1.43,1);border:1.5px solid #111;
+.sv-motion .mo-held[data-t]::after{background:#fffc;padding:0 2px;border-radius:2px}
+.sv-motion .mo-fly{--p:clamp(0,(var(--now) - var(--s) + .95)*1.43,1);border:1.5px solid #111;
 opacity:calc(clamp(0,(var(--now) - var(--s) + .97)*40,1)*clamp(0,(var(--s) - .22 - var(--now))*40,1));
 transform:translate(calc(var(--p)*var(--dx)*var(--u)),calc(var(--p)*var(--dy)*var(--u)));z-index:2;
 box-shadow:0 1px 4px #0006}
-.sv-motion .sv-bar{display:flex;padding-right:140px;min-height:24px;
+.sv-motion .mo-bar{display:flex!important;padding-right:140px;min-height:24px;
 flex-wrap:wrap;gap:4px 14px;align-items:center;margin:6px 0}
-.sv-motion .sv-bar label,.sv-motion .sv-step{cursor:pointer}
-.sv-motion .sv-bar label::after{content:attr(data-t);margin-left:4px}
-.sv-motion .sv-go{display:none;position:absolute;top:0;border:1px solid;border-radius:4px;padding:0 8px;
+.sv-motion .mo-bar label,.sv-motion .mo-step{cursor:pointer}
+.sv-motion .mo-bar label::after{content:attr(data-t);margin-left:4px}
+.sv-motion .mo-go{display:none;position:absolute;top:0;border:1px solid;border-radius:4px;padding:0 8px;
 font-weight:400;line-height:22px}
-.sv-motion .sv-go::after{content:attr(data-t)}.sv-motion .sv-on{right:0}.sv-motion .sv-off{right:70px}
+.sv-motion .mo-go::after{content:attr(data-t)}.sv-motion .mo-on{right:0}.sv-motion .mo-off{right:70px}
 .sv-motion ol{list-style:none;padding:0;margin:4px 0;max-height:16em;overflow-y:auto}
-.sv-motion li,.sv-motion .sv-count b{
+.sv-motion li,.sv-motion .mo-count b{
 --on:calc(clamp(0,(var(--now) - var(--s))*20 + 20,1)*clamp(0,(var(--s) - var(--now))*20 + 1,1))}
-.sv-motion li{padding:2px 4px 2px 8px;border-left:4px solid color-mix(in srgb,currentColor calc(var(--on)*100%),transparent);
+.sv-motion li{padding:2px 4px 2px 8px;
+border-left:4px solid color-mix(in srgb,currentColor calc(var(--on)*100%),transparent);
 background:color-mix(in srgb,currentColor calc(var(--on)*12%),transparent)}
-.sv-motion .sv-count{display:grid;font-size:15px;margin:2px 0 6px 4px}
-.sv-motion .sv-count b{grid-area:1/1;opacity:var(--on)}.sv-motion .sv-count b::after{content:attr(data-t)}
-.sv-motion .sv-step input{margin-right:6px}
-.sv-motion .sv-frame{display:none}
-.sv-motion .sv-key{display:none}
+.sv-motion .mo-count{display:grid;font-size:15px;margin:2px 0 6px 4px}
+.sv-motion .mo-count b{grid-area:1/1;opacity:var(--on)}.sv-motion .mo-count b::after{content:attr(data-t)}
+.sv-motion .mo-step input{display:inline-block!important;margin-right:6px}
+.sv-motion .mo-frame{display:none}
+.sv-motion .mo-key{display:none}
 .sv-motion :focus-visible{outline:2px solid #4da6db;outline-offset:1px}
 @media(prefers-reduced-motion:reduce){
-.sv-motion form{animation:none!important;transition:none}.sv-motion .sv-fly{display:none}
-.sv-motion .sv-bar label,.sv-motion .sv-go{display:none!important}
-.sv-motion ol{max-height:none}.sv-motion .sv-frame,.sv-motion .sv-key{display:block}
-.sv-motion:has(.sv-play:checked) form{--now:var(--n)}}
+.sv-motion form{animation:none!important;transition:none}.sv-motion .mo-fly{display:none}
+.sv-motion .mo-bar label,.sv-motion .mo-go{display:none!important}
+.sv-motion ol{max-height:none}.sv-motion .mo-frame,.sv-motion .mo-key{display:block}
+.sv-motion:has(.mo-play:checked) form{--now:var(--n)}}
 @media print{
-.sv-motion .sv-live{display:none}.sv-motion ol{max-height:none;overflow:visible}
-.sv-motion input{display:none}.sv-motion .sv-frame,.sv-motion .sv-key{display:block}}
+.sv-motion .mo-live{display:none}.sv-motion ol{max-height:none;overflow:visible}
+.sv-motion input,.sv-motion .mo-bar{display:none!important}.sv-motion .mo-frame,.sv-motion .mo-key{display:block}}
 """
 
 
@@ -87,16 +88,16 @@ def motion_html(stage: Stage) -> str:
     last = len(stage.captions) - 1
     size = f"--n:{last};--w:{stage.width:.0f};--t:{stage.height:.0f};--v:1"
     words = _text(f"{stage.title}. {stage.captions[0]} {stage.captions[-1]}")
-    drawn = f'<div class="sv-show"><div class="sv-stage" role="img" aria-label="{words}">{_drawn(stage)}</div></div>'
+    drawn = f'<div class="mo-show"><div class="mo-stage" role="img" aria-label="{words}">{_drawn(stage)}</div></div>'
     chips = " ".join(_chip(name, place) for place, name in stage.axes.items())
     travels = f'<div style="padding:2px 0">messages travel over {chips}</div>' if chips else ""
     counts = "".join(f'<b style="--s:{n}" data-t="{_text(count)}"></b>' for n, count in enumerate(stage.counts))
     return (
         f'<div class="sv-motion" style="{size}"><style>{_rules(last)}</style>{travels}'
         f'<form data-lm-suppress-shortcuts="true" aria-label="{_text(stage.title)}">'
-        f'{_bar()}<div class="sv-live"><div class="sv-count" aria-hidden="true">{counts}</div>{drawn}</div>'
+        f'{_bar()}<div class="mo-live"><div class="mo-count" aria-hidden="true">{counts}</div>{drawn}</div>'
         f"<ol>{''.join(_steps(stage))}</ol></form>"
-        f'<div class="sv-key" style="{_MONO}">{stage.legend}</div></div>'
+        f'<div class="mo-key" style="{_MONO}">{stage.legend}</div></div>'
     )
 
 
@@ -104,42 +105,42 @@ def _rules(last: int) -> str:
     """Return the style: a rule for each step that can be chosen."""
     rules = [_STYLE.strip().replace("\n", "")]
     for n in range(last + 1):
-        chosen = f".sv-motion:has(.sv-{n}:checked)"
-        rules.append(f"{chosen} form{{--now:{n}}}{chosen} .sv-to{n + 1},{chosen} .sv-back{n - 1}{{display:block}}")
-    rules.append(".sv-motion:has(.sv-play:checked) .sv-to0{display:block}")
+        chosen = f".sv-motion:has(.mo-{n}:checked)"
+        rules.append(f"{chosen} form{{--now:{n}}}{chosen} .mo-to{n + 1},{chosen} .mo-back{n - 1}{{display:block}}")
+    rules.append(".sv-motion:has(.mo-play:checked) .mo-to0{display:block}")
     for n, (speed, _) in enumerate(_SPEEDS):
-        rules.append(f".sv-motion:has(.sv-v{n}:checked) form{{--v:{speed}}}")
+        rules.append(f".sv-motion:has(.mo-v{n}:checked) form{{--v:{speed}}}")
     return "".join(rules)
 
 
 def _bar() -> str:
     """Return the controls, whose words CSS writes."""
-    play = '<label data-t="play"><input type="radio" name="at" class="sv-play" checked aria-label="play"></label>'
-    stop = '<label data-t="pause"><input type="checkbox" class="sv-stop" aria-label="pause"></label>'
+    play = '<label data-t="play"><input type="radio" name="at" class="mo-play" checked aria-label="play"></label>'
+    stop = '<label data-t="pause"><input type="checkbox" class="mo-stop" aria-label="pause"></label>'
     speeds = "".join(
-        f'<label data-t="{word}"><input type="radio" name="v" class="sv-v{n}" aria-label="{word}"'
+        f'<label data-t="{word}"><input type="radio" name="v" class="mo-v{n}" aria-label="{word}"'
         f"{' checked' if speed == 1 else ''}></label>"
         for n, (speed, word) in enumerate(_SPEEDS)
     )
-    return f'<div class="sv-bar">{play}{stop}{speeds}</div>'
+    return f'<div class="mo-bar" style="display:none">{play}{stop}{speeds}</div>'
 
 
 def _steps(stage: Stage) -> Iterator[str]:
     """Yield the list: a sentence and a frame for each step, which a radio button chooses."""
     for n, (caption, frame) in enumerate(zip(stage.captions, stage.frames, strict=True)):
-        choose = f'<input type="radio" name="at" class="sv-{n}">'
-        strip = f'<pre class="sv-frame" style="{_MONO};line-height:1.15;margin:2px 0 8px 0">{escape(frame)}</pre>'
+        choose = f'<input type="radio" name="at" class="mo-{n}" style="display:none">'
+        strip = f'<pre class="mo-frame" style="{_MONO};line-height:1.15;margin:2px 0 8px 0">{escape(frame)}</pre>'
         go = "".join(
-            f'<b class="sv-go {side}{n}" data-t="{word}"></b>'
-            for side, word in (("sv-on sv-to", "step ▸"), ("sv-off sv-back", "◂ back"))
+            f'<b class="mo-go {side}{n}" data-t="{word}"></b>'
+            for side, word in (("mo-on mo-to", "step ▸"), ("mo-off mo-back", "◂ back"))
         )
-        yield f'<li style="--s:{n}"><label class="sv-step">{choose}{go}{n}. {_text(caption)}</label>{strip}</li>'
+        yield f'<li style="--s:{n}"><label class="mo-step">{choose}{go}{n}. {_text(caption)}</label>{strip}</li>'
 
 
 def _drawn(stage: Stage) -> str:
     tiles = (
-        f'<i class="sv-id" style="{_at((x, y - 17, 20, 16))}" data-t="{device}"></i>'
-        f'<i class="sv-map" style="{_at((x, y, wide, high))}"></i>'
+        f'<i class="mo-id" style="{_at((x, y - 17, 20, 16))}" data-t="{device}"></i>'
+        f'<i class="mo-map" style="{_at((x, y, wide, high))}"></i>'
         for device, (x, y, wide, high) in stage.tiles.items()
     )
     pieces = itertools.chain.from_iterable(map(_patch, stage.patches))
@@ -153,14 +154,14 @@ def _patch(patch: Patch) -> Iterator[str]:
     look = "" if patch.role is None else f";{_look(patch.role)}"
     label = f' data-t="{patch.label}"' if patch.label else ""
     for rect in patch.rects:
-        yield f'<i class="sv-held" style="{_at(rect)};{ends}{look}"{label}></i>'
+        yield f'<i class="mo-held" style="{_at(rect)};{ends}{look}"{label}></i>'
 
 
 def _flight(flight: Flight) -> Iterator[str]:
     dx, dy = flight.way
     for rect in flight.rects:
         way = f"--s:{flight.step};--dx:{dx:g};--dy:{dy:g}"
-        yield f'<i class="sv-fly" style="{_at(rect)};{way};{_look(flight.role)}"></i>'
+        yield f'<i class="mo-fly" style="{_at(rect)};{way};{_look(flight.role)}"></i>'
 
 
 def _at(rect: Rect) -> str:

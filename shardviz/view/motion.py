@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from shardviz.caching import cached_property
-from shardviz.costs.machine import Machine
+from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.motion import (
     Held,
     Motion,
@@ -200,6 +200,7 @@ class _Director:
                 frames.append(self._frame(messages))
         wide = max(x + w for x, _, w, _ in self.tiles.values()) + 4
         high = max(y + h for _, y, _, h in self.tiles.values()) + 4
+        at_once = self.last == len(motion.steps)  # of steps that are one picture, only what stays is drawn
         patches = [
             Patch(
                 rects=self._at(device, held.box),
@@ -210,6 +211,7 @@ class _Director:
             )
             for device, each in self.holdings.items()
             for held in each
+            if at_once or held.until is None or held.since < held.until
         ]
         places = {f.role for f in flights if isinstance(f.role, int)}
         return Stage(
@@ -411,7 +413,7 @@ class _Map:
                 yield left + wide * low, top, wide * (high - low), bottom - top
 
     @cached_property
-    def _cuts(self) -> tuple[list[float], list[float]]:
+    def _lines(self) -> tuple[list[float], list[float]]:
         """The edges of the characters' rows and columns, as shares."""
         down = [0.0, 1.0] if self.rows is None else [e / max(1, self.shape[self.rows]) for e in self.edges[self.rows]]
         across = [0.0, 1.0]
@@ -421,21 +423,21 @@ class _Map:
             inner = [e / max(1, self.shape[d]) if last else n / count for n, e in enumerate(self.edges[d])]
             across = [a + (b - a) * each for a, b in itertools.pairwise(across) for each in inner[:-1]] + [1.0]
         return tuple(
-            cuts if len(cuts) <= most + 1 else [n / most for n in range(most + 1)]
-            for cuts, most in ((down, MOST_ROWS), (across, MOST_COLUMNS))
+            lines if len(lines) <= most + 1 else [n / most for n in range(most + 1)]
+            for lines, most in ((down, MOST_ROWS), (across, MOST_COLUMNS))
         )  # type: ignore[return-value]
 
     @property
     def cells(self) -> tuple[int, int]:
         """Rows and columns of a map in characters."""
-        return len(self._cuts[0]) - 1, len(self._cuts[1]) - 1
+        return len(self._lines[0]) - 1, len(self._lines[1]) - 1
 
     def mark(self, canvas: np.ndarray, box: Box, mark: str, only: np.ndarray | None = None) -> None:
         """Write a character into the cells of a box; `▄` into cells of which it has a part."""
         for x, y, wide, high in self.places(box):
             shares = [
-                np.array([max(0.0, min(b, at + size) - max(a, at)) / (b - a) for a, b in itertools.pairwise(cuts)])
-                for cuts, at, size in zip(self._cuts, (y, x), (high, wide), strict=True)
+                np.array([max(0.0, min(b, at + size) - max(a, at)) / (b - a) for a, b in itertools.pairwise(lines)])
+                for lines, at, size in zip(self._lines, (y, x), (high, wide), strict=True)
             ]
             share = np.outer(*shares)
             some, full = share > 1e-6, share > 1 - 1e-6
@@ -496,6 +498,20 @@ def facts(animation: Animation) -> list[str]:
     if len(motion.steps) > MOST_STEPS:
         left.append(f"Steps {MOST_STEPS} to {len(motion.steps)} are one picture.")
     return [", ".join(parts), *left, *motion.notes]
+
+
+def collective_section(collective: Collective, mesh: DeviceMesh, target: str | None) -> doc.Section:
+    """Return an animation of a report's collective, on the target's links if the target is a machine of this size."""
+    try:
+        own = None if target in (None, "cpu") else target
+        with_links = own is not None and machine_of(own, mesh.size).size == mesh.size
+        animation = animate(collective, mesh=mesh, target=own if with_links else None)
+    except ShardvizError as error:
+        return doc.section("How it moves", *doc.notes(str(error)), name="motion")
+    stage = animation.stage
+    return doc.section(
+        "How it moves", *doc.notes(*facts(animation)), doc.Figure(of=stage), lead=stage.title, name="motion"
+    )
 
 
 @doc.document.register

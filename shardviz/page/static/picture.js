@@ -107,6 +107,7 @@ function Legend({ of, id }) {
 /** A figure of a Document: a text, a picture, or what only has a description here. @param {{ of: Block }} props */
 export function Figure({ of: { of, caption, name = "figure" } }) {
   const ctx = useContextOf();
+  if (of.html) return ui`<div class="sv-docmotion" dangerouslySetInnerHTML=${{ __html: of.html }} />`;
   if (of.lines) return ui`<pre class="sv-code">${of.lines}</pre>`;
   if (!of.shapes) return ui`<figure>${caption}<p class="sv-soft">${of.alt}</p></figure>`;
   const device = ctx.get("device");
