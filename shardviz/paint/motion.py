@@ -13,15 +13,16 @@ reduced motion, and on paper. A sanitizer that drops a tag keeps its text, so th
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from html import escape
 
 from shardviz.paint.outside import shown, uncontrolled
 from shardviz.paint.theme import axis_colour, paint_of
-from shardviz.view.picture import Flight, Patch, Rect, Role, Stage
+from shardviz.view.picture import Rect, Role, Stage
 
 _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
+_LANDS = 0.22
+"""The share of a step before its end at which messages have arrived."""
 _SPEEDS = ((0.5, "half speed"), (1, "speed 1"), (2, "double speed"))
 _HATCHES = (
     "repeating-linear-gradient(135deg,var(--h) 0 1.5px,transparent 1.5px 6px)",
@@ -83,22 +84,61 @@ background:color-mix(in srgb,currentColor calc(var(--on)*12%),transparent)}
 """
 
 
+Node = tuple[str, dict[str, str], "list[Node | str]"]
+"""An element: its tag, its attributes, and what is in it."""
+
+
 def motion_html(stage: Stage) -> str:
     """Return an animation as one `<div>`: it plays where styles are kept, and is a filmstrip where they are not."""
+    return "".join(_html(motion_tree(stage)))
+
+
+def motion_tree(stage: Stage) -> Node:
+    """Return the elements of an animation, for HTML and for the explorer's page."""
     last = len(stage.captions) - 1
-    size = f"--n:{last};--w:{stage.width:.0f};--t:{stage.height:.0f};--v:1"
-    words = _text(f"{stage.title}. {stage.captions[0]} {stage.captions[-1]}")
-    drawn = f'<div class="mo-show"><div class="mo-stage" role="img" aria-label="{words}">{_drawn(stage)}</div></div>'
-    chips = " ".join(_chip(name, place) for place, name in stage.axes.items())
-    travels = f'<div style="padding:2px 0">messages travel over {chips}</div>' if chips else ""
-    counts = "".join(f'<b style="--s:{n}" data-t="{_text(count)}"></b>' for n, count in enumerate(stage.counts))
-    return (
-        f'<div class="sv-motion" style="{size}"><style>{_rules(last)}</style>{travels}'
-        f'<form data-lm-suppress-shortcuts="true" aria-label="{_text(stage.title)}">'
-        f'{_bar()}<div class="mo-live"><div class="mo-count" aria-hidden="true">{counts}</div>{drawn}</div>'
-        f"<ol>{''.join(_steps(stage))}</ol></form>"
-        f'<div class="mo-key" style="{_MONO}">{stage.legend}</div></div>'
+    words = shown(f"{stage.title}. {stage.captions[0]} {stage.captions[-1]}")
+    drawn = _node("div", "mo-stage", *_drawn(stage), role="img", aria_label=words)
+    counts = (_node("b", "", style=f"--s:{n}", data_t=count) for n, count in enumerate(stage.counts))
+    live = _node(
+        "div", "mo-live", _node("div", "mo-count", *counts, aria_hidden="true"), _node("div", "mo-show", drawn)
     )
+    form = {"data_lm_suppress_shortcuts": "true", "aria_label": shown(stage.title)}
+    over = ("messages travel over ", *(_chip(name, place) for place, name in stage.axes.items()))
+    return _node(
+        "div",
+        "sv-motion",
+        _node("style", "", _rules(last)),
+        *([_node("div", "", *over, style="padding:2px 0")] if stage.axes else []),
+        _node("form", "", _bar(), live, _node("ol", "", *_steps(stage)), **form),
+        _node("div", "mo-key", stage.legend, style=_MONO),
+        style=f"--n:{last};--w:{stage.width:.0f};--t:{stage.height:.0f};--v:1",
+    )
+
+
+def _node(tag: str, look: str, *inside: Node | str, **attributes: str) -> Node:
+    named = {name.replace("_", "-"): value for name, value in attributes.items()}
+    return tag, {**({"class": look} if look else {}), **named}, list(inside)
+
+
+def _html(node: Node | str) -> Iterator[str]:
+    """Yield the texts of an element; all that is not ours is escaped."""
+    if isinstance(node, str):
+        yield escape(shown(node))
+        return
+    tag, attributes, inside = node
+    yield f"<{tag}"
+    for name, value in attributes.items():
+        yield " checked" if name == "defaultChecked" else f' {name}="{escape(uncontrolled(value))}"'
+    yield ">"
+    if tag == "style":
+        yield from inside  # type: ignore[misc]
+    elif tag == "pre":
+        yield escape(uncontrolled(str(inside[0])))
+    else:
+        for each in inside:
+            yield from _html(each)
+    if tag != "input":
+        yield f"</{tag}>"
 
 
 def _rules(last: int) -> str:
@@ -113,55 +153,46 @@ def _rules(last: int) -> str:
     return "".join(rules)
 
 
-def _bar() -> str:
+def _bar() -> Node:
     """Return the controls, whose words CSS writes."""
-    play = '<label data-t="play"><input type="radio" name="at" class="mo-play" checked aria-label="play"></label>'
-    stop = '<label data-t="pause"><input type="checkbox" class="mo-stop" aria-label="pause"></label>'
-    speeds = "".join(
-        f'<label data-t="{word}"><input type="radio" name="v" class="mo-v{n}" aria-label="{word}"'
-        f"{' checked' if speed == 1 else ''}></label>"
-        for n, (speed, word) in enumerate(_SPEEDS)
-    )
-    return f'<div class="mo-bar" style="display:none">{play}{stop}{speeds}</div>'
+    play = _control("radio", "at", "mo-play", "play", chosen=True)
+    stop = _control("checkbox", "", "mo-stop", "pause")
+    speeds = (_control("radio", "v", f"mo-v{n}", word, chosen=speed == 1) for n, (speed, word) in enumerate(_SPEEDS))
+    return _node("div", "mo-bar", play, stop, *speeds, style="display:none")
 
 
-def _steps(stage: Stage) -> Iterator[str]:
+def _control(kind: str, name: str, look: str, word: str, *, chosen: bool = False) -> Node:
+    more = {"defaultChecked": "true"} if chosen else {}
+    return _node("label", "", _node("input", look, type=kind, name=name, aria_label=word, **more), data_t=word)
+
+
+def _steps(stage: Stage) -> Iterator[Node]:
     """Yield the list: a sentence and a frame for each step, which a radio button chooses."""
     for n, (caption, frame) in enumerate(zip(stage.captions, stage.frames, strict=True)):
-        choose = f'<input type="radio" name="at" class="mo-{n}" style="display:none">'
-        strip = f'<pre class="mo-frame" style="{_MONO};line-height:1.15;margin:2px 0 8px 0">{escape(frame)}</pre>'
-        go = "".join(
-            f'<b class="mo-go {side}{n}" data-t="{word}"></b>'
+        choose = _node("input", f"mo-{n}", type="radio", name="at", style="display:none")
+        go = (
+            _node("b", f"mo-go {side}{n}", data_t=word)
             for side, word in (("mo-on mo-to", "step ▸"), ("mo-off mo-back", "◂ back"))
         )
-        yield f'<li style="--s:{n}"><label class="mo-step">{choose}{go}{n}. {_text(caption)}</label>{strip}</li>'
+        strip = _node("pre", "mo-frame", frame, style=f"{_MONO};line-height:1.15;margin:2px 0 8px 0")
+        yield _node("li", "", _node("label", "mo-step", choose, *go, f"{n}. {caption}"), strip, style=f"--s:{n}")
 
 
-def _drawn(stage: Stage) -> str:
-    tiles = (
-        f'<i class="mo-id" style="{_at((x, y - 17, 20, 16))}" data-t="{device}"></i>'
-        f'<i class="mo-map" style="{_at((x, y, wide, high))}"></i>'
-        for device, (x, y, wide, high) in stage.tiles.items()
-    )
-    pieces = itertools.chain.from_iterable(map(_patch, stage.patches))
-    return "".join(itertools.chain(tiles, pieces, itertools.chain.from_iterable(map(_flight, stage.flights))))
-
-
-def _patch(patch: Patch) -> Iterator[str]:
-    ends = (
-        f"--s:{patch.since if patch.role is None or not patch.since else patch.since - 0.22:g};--e:{patch.until or 999}"
-    )
-    look = "" if patch.role is None else f";{_look(patch.role)}"
-    label = f' data-t="{patch.label}"' if patch.label else ""
-    for rect in patch.rects:
-        yield f'<i class="mo-held" style="{_at(rect)};{ends}{look}"{label}></i>'
-
-
-def _flight(flight: Flight) -> Iterator[str]:
-    dx, dy = flight.way
-    for rect in flight.rects:
-        way = f"--s:{flight.step};--dx:{dx:g};--dy:{dy:g}"
-        yield f'<i class="mo-fly" style="{_at(rect)};{way};{_look(flight.role)}"></i>'
+def _drawn(stage: Stage) -> Iterator[Node]:
+    for device, (x, y, wide, high) in stage.tiles.items():
+        yield _node("i", "mo-id", style=_at((x, y - 17, 20, 16)), data_t=str(device))
+        yield _node("i", "mo-map", style=_at((x, y, wide, high)))
+    for patch in stage.patches:
+        came = patch.role is not None and patch.since > 0
+        ends = f"--s:{patch.since - _LANDS * came:g};--e:{patch.until or 999}"
+        look = "" if patch.role is None else f";{_look(patch.role)}"
+        label = {"data_t": patch.label} if patch.label else {}
+        for rect in patch.rects:
+            yield _node("i", "mo-held", style=f"{_at(rect)};{ends}{look}", **label)
+    for flight in stage.flights:
+        (dx, dy), look = flight.way, _look(flight.role)
+        for rect in flight.rects:
+            yield _node("i", "mo-fly", style=f"{_at(rect)};--s:{flight.step};--dx:{dx:g};--dy:{dy:g};{look}")
 
 
 def _at(rect: Rect) -> str:
@@ -175,11 +206,7 @@ def _look(role: Role) -> str:
     return f"--h:#fff9;background:{hatch},{paint_of(role, False)}"
 
 
-def _chip(name: str, role: int) -> str:
+def _chip(name: str, role: int) -> Node:
     colour = axis_colour(role)
-    look = f"background:{colour.light};color:{colour.ink};border-radius:4px;padding:0 5px"
-    return f'<span style="{look}">{_text(name)}</span>'
-
-
-def _text(text: str) -> str:
-    return escape(shown(uncontrolled(text)))
+    look = f"background:{colour.light};color:{colour.ink};border-radius:4px;padding:0 5px;margin-right:4px"
+    return _node("span", "", name, style=look)
