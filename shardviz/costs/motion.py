@@ -30,6 +30,7 @@ from shardviz.errors import MeshError, ShardvizError
 from shardviz.layouts import Layout, Moves, itemsize
 from shardviz.layouts.transfers import transfers
 from shardviz.notation import Axis, DeviceMesh
+from shardviz.notation.spec import axis_text
 from shardviz.records import Collective
 
 MOST_DEVICES = 512
@@ -224,66 +225,18 @@ def motion_of_collective(
             devices.
     """
     _check_size(mesh)
-    kind, ids = collective.kind, mesh.ids()
-    if kind == "collective-permute" and collective.groups.startswith("{{"):
-        pairs = parse_pairs(collective.groups)
-        groups = np.arange(mesh.size)[None]
-    elif collective.axes is not None:
-        groups = groups_along(collective.axes, mesh)
-        pairs = np.stack([groups.ravel(), np.roll(groups, -1, axis=1).ravel()], axis=1)
-    elif collective.groups:
-        groups = parse_groups(collective.groups, mesh.size)
-        pairs = np.stack([groups.ravel(), np.roll(groups, -1, axis=1).ravel()], axis=1)
-        if (groups < 0).any():
-            raise ShardvizError(f"{collective.name or kind}: its groups have different sizes; animate takes equal ones")
-    else:
-        raise ShardvizError(
-            f"{collective.name or kind}: this level does not say which devices take part; give a collective of "
-            "program.partition(plan)"
-        )
+    kind = collective.kind
+    groups, pairs = _members(collective, mesh)
     count = groups.shape[1]
-    way = _way(placement, groups, ids)
-    square = kind in ("all-to-all", "ragged-all-to-all")
-    shape = (count, count) if square else (2 * count,)  # a chunk has two elements, so that it has halves
-    one, whole = np.arange(count)[:, None], np.array([shape])
-    chunks = tuple(np.broadcast_to(2 * one + n, (len(groups), count, 1)) for n in (0, 2))
-    devices, full = ids[groups], (np.zeros_like(whole), whole)
-    each = tuple(side.reshape(-1, 1) for side in chunks)
-    everything = tuple(np.repeat(side, groups.size, axis=0) for side in full)
-    if square:
-        rows = np.hstack([one, np.zeros_like(one)]), np.hstack([one + 1, np.full_like(one, count)])
-        rows = tuple(np.tile(side, (len(groups), 1)) for side in rows)
-        start, end = Held(devices.ravel(), *rows), Held(devices.ravel(), *(side[:, ::-1] for side in rows))
-        i, j = np.nonzero(~np.eye(count, dtype=bool))
-        boxes = (np.tile(np.stack([i, j], 1) + n, (len(groups), 1)) for n in (0, 1))
-        apart = np.tile((j - i) % count, len(groups))
-        found = _rounds(devices[:, i].ravel(), devices[:, j].ravel(), *boxes, apart)
+    way = _way(placement, groups, mesh.ids())
+    if kind in ("all-to-all", "ragged-all-to-all"):
+        shape, start, found, end = _transposed(mesh.ids()[groups])
     elif kind == "collective-permute":
-        place = {int(device): n for n, device in enumerate(devices.ravel())}
-        ends = ids[pairs[:, 0]], ids[pairs[:, 1]]
-        rows = [place[int(device)] for device in ends[0]]
-        moved = each[0][rows], each[1][rows]
-        start, end = Held(devices.ravel(), *each), Held(ends[1], *moved)
-        apart = ends[0] != ends[1]
-        found = [(ends[0][apart], ends[1][apart], moved[0][apart], moved[1][apart], False)]
-    elif kind == "all-gather":
-        start, end = Held(devices.ravel(), *each), Held(devices.ravel(), *everything)
-        found = list(_gathers(devices, *chunks, way))
-    elif kind == "collective-broadcast":
-        first = tuple(np.zeros((len(groups), 1), np.int64) + side for side in (0, 2 * count))
-        start, end = Held(devices[:, 0], *first), Held(devices.ravel(), *everything)
-        found = [(devices[:, n], devices[:, n + 1], *first, False) for n in range(count - 1)]
+        shape, start, found, end = _permuted(mesh.ids()[groups], mesh.ids()[pairs])
     else:
-        start = Held(devices.ravel(), *everything, count)
-        found = list(_scatters(devices, *chunks, way))
-        end = Held(devices.ravel(), *each)
-        if kind == "all-reduce":
-            found += _gathers(devices, *chunks, way)
-            end = Held(devices.ravel(), *everything)
-    nbytes = whole_bytes(collective, count)
-    if kind == "collective-permute":
-        nbytes = collective.operand_bytes * count
-    over = f" over {', '.join(map(_axis, collective.axes))}" if collective.axes else ""
+        shape, start, found, end = _around(kind, mesh.ids()[groups], way)
+    nbytes = collective.operand_bytes * count if kind == "collective-permute" else whole_bytes(collective, count)
+    over = f" over {', '.join(map(axis_text, collective.axes))}" if collective.axes else ""
     notes = ("A ragged all-to-all sends at most this: as if all rows were sent.",) if kind.startswith("ragged") else ()
     return Motion(
         title=f"{kind}{over}" + (f" of {collective.operand}" if collective.operand else ""),
@@ -299,8 +252,64 @@ def motion_of_collective(
     )
 
 
-def _axis(axis: Axis) -> str:
-    return axis if isinstance(axis, str) else axis[0]
+def _members(collective: Collective, mesh: DeviceMesh) -> tuple[np.ndarray, np.ndarray]:
+    """Return a collective's groups, and its (sender, receiver) pairs if it is a permute, as positions in the mesh."""
+    if collective.kind == "collective-permute" and collective.groups.startswith("{{"):
+        return np.arange(mesh.size)[None], parse_pairs(collective.groups)
+    name = collective.name or collective.kind
+    if collective.axes is None and not collective.groups:
+        raise ShardvizError(
+            f"{name}: this level does not say which devices take part; give a collective of program.partition(plan)"
+        )
+    along = collective.axes is not None
+    groups = groups_along(collective.axes or (), mesh) if along else parse_groups(collective.groups, mesh.size)
+    if (groups < 0).any():
+        raise ShardvizError(f"{name}: its groups have different sizes; animate takes groups of one size")
+    return groups, np.stack([groups.ravel(), np.roll(groups, -1, axis=1).ravel()], axis=1)
+
+
+_Played = tuple[tuple[int, ...], Held, "list[_Messages]", Held]
+"""The shape of a group's array, what its devices hold at first, the steps, and what they hold in the end."""
+
+
+def _transposed(devices: np.ndarray) -> _Played:
+    """Return an all-to-all: of a square of chunks each member has a row, and gets a column."""
+    count, one = devices.shape[1], np.arange(devices.shape[1])
+    low = np.tile(np.stack([one, 0 * one], axis=1), (len(devices), 1))
+    high = np.tile(np.stack([one + 1, 0 * one + count], axis=1), (len(devices), 1))
+    i, j = np.nonzero(~np.eye(count, dtype=bool))
+    box, apart = np.tile(np.stack([i, j], axis=1), (len(devices), 1)), np.tile((j - i) % count, len(devices))
+    found = _rounds(devices[:, i].ravel(), devices[:, j].ravel(), box, box + 1, apart)
+    ends = Held(devices.ravel(), low, high), Held(devices.ravel(), low[:, ::-1], high[:, ::-1])
+    return (count, count), ends[0], found, ends[1]
+
+
+def _permuted(devices: np.ndarray, pairs: np.ndarray) -> _Played:
+    """Return a permute: each member has a chunk, which goes to the receiver of its pair."""
+    place = {int(device): n % devices.shape[1] for n, device in enumerate(devices.ravel())}
+    own = np.array([place[int(device)] for device in devices.ravel()])[:, None]
+    sent = np.array([place[int(device)] for device in pairs[:, 0]], np.int64).reshape(-1, 1)
+    apart = pairs[:, 0] != pairs[:, 1]
+    found = [(pairs[apart, 0], pairs[apart, 1], sent[apart], sent[apart] + 1, False)]
+    return (devices.shape[1],), Held(devices.ravel(), own, own + 1), found, Held(pairs[:, 1], sent, sent + 1)
+
+
+def _around(kind: str, devices: np.ndarray, way: str) -> _Played:
+    """Return a gather, a reduction or a broadcast around the rings of groups, whose array is a row of chunks."""
+    count, one = devices.shape[1], 2 * np.arange(devices.shape[1])  # a chunk has two elements, so that it has halves
+    low = np.broadcast_to(one[:, None], (*devices.shape, 1))
+    first, last = np.zeros((devices.size, 1), np.int64), np.full((devices.size, 1), 2 * count)
+    parts, whole = Held(devices.ravel(), low.reshape(-1, 1), low.reshape(-1, 1) + 2), Held(devices.ravel(), first, last)
+    if kind == "all-gather":
+        return (2 * count,), parts, list(_gathers(devices, low, low + 2, way)), whole
+    if kind == "collective-broadcast":
+        n = len(devices)
+        passed = [(devices[:, m], devices[:, m + 1], first[:n], last[:n], False) for m in range(count - 1)]
+        return (2 * count,), Held(devices[:, 0], first[:n], last[:n]), passed, whole
+    found, summed = list(_scatters(devices, low, low + 2, way)), whole._replace(sums=count)
+    if kind == "reduce-scatter":
+        return (2 * count,), summed, found, parts
+    return (2 * count,), summed, [*found, *_gathers(devices, low, low + 2, way)], whole
 
 
 def _spec(layout: Layout) -> str:
@@ -393,7 +402,7 @@ def _fits(kind: str, groups: np.ndarray, here: Layout, there: Layout) -> bool:
 def _sized(boxes: np.ndarray) -> np.ndarray:
     """Whether each box of (starts, stops) has elements."""
     rank = boxes.shape[-1] // 2
-    return (boxes[..., rank:] > boxes[..., :rank]).all(axis=-1)
+    return np.all(boxes[..., rank:] > boxes[..., :rank], axis=-1)
 
 
 def _collective(kind: str, groups: np.ndarray | None, here: Layout, there: Layout, way: str) -> list[_Messages] | None:
@@ -437,11 +446,11 @@ def _gathers(devices: np.ndarray, starts: np.ndarray, stops: np.ndarray, way: st
             n = onwards[t:-1] if way == LINE else onwards
             sender, receiver, chunk = order[n], order[(n + 1) % count], order[(n - t) % count]
             parts.append((devices[:, sender], devices[:, receiver], low[:, chunk], high[:, chunk]))
-        columns = (
-            np.concatenate([each.reshape(-1, *each.shape[2:]) for each in column])
-            for column in zip(*parts, strict=True)
-        )
-        yield _with_elements(*columns, False)
+        rows = [
+            np.concatenate([each.reshape(-1, *each.shape[2:]) for each in part]) for part in zip(*parts, strict=True)
+        ]
+        some = (rows[3] > rows[2]).all(axis=1)
+        yield rows[0][some], rows[1][some], rows[2][some], rows[3][some], False
 
 
 def _halves(starts: np.ndarray, stops: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -457,13 +466,6 @@ def _scatters(devices: np.ndarray, starts: np.ndarray, stops: np.ndarray, way: s
     back = _gathers(devices[:, ::-1], starts[:, ::-1], stops[:, ::-1], way)
     for senders, receivers, low, high, _ in reversed(list(back)):
         yield receivers, senders, low, high, True
-
-
-def _with_elements(
-    senders: np.ndarray, receivers: np.ndarray, starts: np.ndarray, stops: np.ndarray, adds: bool
-) -> _Messages:
-    some = (stops > starts).all(axis=1)
-    return senders[some], receivers[some], starts[some], stops[some], adds
 
 
 def _straight(here: Layout, there: Layout, groups: np.ndarray | None) -> list[_Messages]:

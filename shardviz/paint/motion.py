@@ -49,7 +49,7 @@ width:calc(var(--a)*var(--u));height:calc(var(--b)*var(--u));font-style:normal}
 .sv-motion .mo-held{background:#8fa3b8;border:1px solid #5c6f84;color:#111;font:11px/1 ui-monospace,monospace;
 display:flex;align-items:center;justify-content:center;overflow:hidden;
 opacity:calc(clamp(0,(var(--now) - var(--s))*20 + 1,1)*clamp(0,(var(--e) - var(--now))*20,1))}
-.sv-motion .mo-held[data-t]::after{background:#fffc;padding:0 2px;border-radius:2px}
+.sv-motion .mo-held[data-t]::after{white-space:nowrap;text-shadow:0 0 2px #fff,0 0 2px #fff,0 0 3px #fff,0 0 4px #fff}
 .sv-motion .mo-fly{--p:clamp(0,(var(--now) - var(--s) + .95)*1.43,1);border:1.5px solid #111;
 opacity:calc(clamp(0,(var(--now) - var(--s) + .97)*40,1)*clamp(0,(var(--s) - .22 - var(--now))*40,1));
 transform:translate(calc(var(--p)*var(--dx)*var(--u)),calc(var(--p)*var(--dy)*var(--u)));z-index:2;

@@ -48,6 +48,7 @@ def test_the_counter_ends_at_the_bytes_that_moves_says(before, after):
     assert shown.stage.counts[0].startswith("0 B sent so far, 0 B")
     total, here = 0, moves.before
     for step in moves.steps:
+        assert step.layout is not None
         moved = (step.layout.elements - kept_elements(here, step.layout)).sum()
         total, here = (
             total + (step.elements * 8 if here.unreduced and not step.layout.unreduced else moved),
