@@ -1,13 +1,13 @@
 """An animation as HTML that plays without scripts, and as a filmstrip where styles are taken away.
 
 One CSS number, `--now`, is the step. It runs by a CSS animation, or stands where a radio button says; all that is held
-or flies is placed by arithmetic with it. All texts are in an ordered list, with a frame in characters for each step:
+or flies is placed by arithmetic with it. All texts are in a list, with a frame in characters for each step:
 sanitizers that drop styles and inputs leave this list, which is the filmstrip. It is also shown to readers who prefer
 reduced motion, and on paper. A sanitizer that drops a tag keeps its text, so the controls have their words from CSS.
 
 >>> from shardviz.view.motion import animate
 >>> html = motion_html(animate((8, 4), ("x",), (), {"x": 2}).stage)
->>> "<script" in html, html.count("<li"), "prefers-reduced-motion" in html
+>>> "<script" in html, html.count("listitem"), "prefers-reduced-motion" in html
 (False, 2, True)
 """
 
@@ -21,6 +21,8 @@ from shardviz.paint.theme import axis_colour, paint_of
 from shardviz.view.picture import Rect, Role, Stage
 
 _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
+_OWN_KEYS = {"data_lm_suppress_shortcuts": "true"}
+"""JupyterLab would take arrow keys for going from cell to cell, unless the element with the focus says so."""
 _LANDS = 0.22
 """The share of a step before its end at which messages have arrived."""
 _SPEEDS = ((0.5, "half speed"), (1, "speed 1"), (2, "double speed"))
@@ -39,7 +41,7 @@ _STYLE = """
 .sv-motion .mo-show{container-type:inline-size;max-width:calc(var(--w)*1px)}
 .sv-motion .mo-stage{position:relative;aspect-ratio:var(--w)/var(--t);overflow:hidden;--u:calc(100cqw/var(--w))}
 .sv-motion:has(.mo-play:checked) form{transition:none;
-animation:mo-play calc((var(--n) + .8)*1.6s/var(--v)) linear infinite}
+animation:mo-play calc((var(--n) + .8)*1.6s/var(--v)) linear 5 forwards}
 .sv-motion:has(.mo-stop:checked) form{animation-play-state:paused}
 .sv-motion i{position:absolute;box-sizing:border-box;left:calc(var(--x)*var(--u));top:calc(var(--y)*var(--u));
 width:calc(var(--a)*var(--u));height:calc(var(--b)*var(--u));font-style:normal}
@@ -61,10 +63,10 @@ flex-wrap:wrap;gap:4px 14px;align-items:center;margin:6px 0}
 .sv-motion .mo-go{display:none;position:absolute;top:0;border:1px solid;border-radius:4px;padding:0 8px;
 font-weight:400;line-height:22px}
 .sv-motion .mo-go::after{content:attr(data-t)}.sv-motion .mo-on{right:0}.sv-motion .mo-off{right:70px}
-.sv-motion ol{list-style:none;padding:0;margin:4px 0;max-height:16em;overflow-y:auto}
-.sv-motion li,.sv-motion .mo-count b{
+.sv-motion .mo-list{margin:4px 0;max-height:16em;overflow-y:auto}
+.sv-motion .mo-li,.sv-motion .mo-count b{
 --on:calc(clamp(0,(var(--now) - var(--s))*20 + 20,1)*clamp(0,(var(--s) - var(--now))*20 + 1,1))}
-.sv-motion li{padding:2px 4px 2px 8px;
+.sv-motion .mo-li{padding:2px 4px 2px 8px;
 border-left:4px solid color-mix(in srgb,currentColor calc(var(--on)*100%),transparent);
 background:color-mix(in srgb,currentColor calc(var(--on)*12%),transparent)}
 .sv-motion .mo-count{display:grid;font-size:15px;margin:2px 0 6px 4px}
@@ -76,10 +78,10 @@ background:color-mix(in srgb,currentColor calc(var(--on)*12%),transparent)}
 @media(prefers-reduced-motion:reduce){
 .sv-motion form{animation:none!important;transition:none}.sv-motion .mo-fly{display:none}
 .sv-motion .mo-bar label,.sv-motion .mo-go{display:none!important}
-.sv-motion ol{max-height:none}.sv-motion .mo-frame,.sv-motion .mo-key{display:block}
+.sv-motion .mo-list{max-height:none}.sv-motion .mo-frame,.sv-motion .mo-key{display:block}
 .sv-motion:has(.mo-play:checked) form{--now:var(--n)}}
 @media print{
-.sv-motion .mo-live{display:none}.sv-motion ol{max-height:none;overflow:visible}
+.sv-motion .mo-live{display:none}.sv-motion .mo-list{max-height:none;overflow:visible}
 .sv-motion input,.sv-motion .mo-bar{display:none!important}.sv-motion .mo-frame,.sv-motion .mo-key{display:block}}
 """
 
@@ -102,14 +104,13 @@ def motion_tree(stage: Stage) -> Node:
     live = _node(
         "div", "mo-live", _node("div", "mo-count", *counts, aria_hidden="true"), _node("div", "mo-show", drawn)
     )
-    form = {"data_lm_suppress_shortcuts": "true", "aria_label": shown(stage.title)}
     over = ("messages travel over ", *(_chip(name, place) for place, name in stage.axes.items()))
     return _node(
         "div",
         "sv-motion",
         _node("style", "", _rules(last)),
         *([_node("div", "", *over, style="padding:2px 0")] if stage.axes else []),
-        _node("form", "", _bar(), live, _node("ol", "", *_steps(stage)), **form),
+        _node("form", "", _bar(), live, _node("div", "mo-list", *_steps(stage), role="list"), aria_label=stage.title),
         _node("div", "mo-key", stage.legend, style=_MONO),
         style=f"--n:{last};--w:{stage.width:.0f};--t:{stage.height:.0f};--v:1",
     )
@@ -163,19 +164,28 @@ def _bar() -> Node:
 
 def _control(kind: str, name: str, look: str, word: str, *, chosen: bool = False) -> Node:
     more = {"defaultChecked": "true"} if chosen else {}
-    return _node("label", "", _node("input", look, type=kind, name=name, aria_label=word, **more), data_t=word)
+    return _node(
+        "label", "", _node("input", look, type=kind, name=name, aria_label=word, **_OWN_KEYS, **more), data_t=word
+    )
 
 
 def _steps(stage: Stage) -> Iterator[Node]:
     """Yield the list: a sentence and a frame for each step, which a radio button chooses."""
     for n, (caption, frame) in enumerate(zip(stage.captions, stage.frames, strict=True)):
-        choose = _node("input", f"mo-{n}", type="radio", name="at", style="display:none")
+        choose = _node("input", f"mo-{n}", type="radio", name="at", style="display:none", **_OWN_KEYS)
         go = (
             _node("b", f"mo-go {side}{n}", data_t=word)
             for side, word in (("mo-on mo-to", "step ▸"), ("mo-off mo-back", "◂ back"))
         )
         strip = _node("pre", "mo-frame", frame, style=f"{_MONO};line-height:1.15;margin:2px 0 8px 0")
-        yield _node("li", "", _node("label", "mo-step", choose, *go, f"{n}. {caption}"), strip, style=f"--s:{n}")
+        yield _node(
+            "div",
+            "mo-li",
+            _node("label", "mo-step", choose, *go, f"{n}. {caption}"),
+            strip,
+            style=f"--s:{n}",
+            role="listitem",
+        )
 
 
 def _drawn(stage: Stage) -> Iterator[Node]:

@@ -174,8 +174,12 @@ class _Director:
         self.last = min(len(motion.steps), MOST_STEPS)
         self.holdings: dict[int, list[_Holding]] = {device: [] for device in self.devices}
         self.map = _Map.of(motion)
-        last = motion.mesh.sizes[-1] if motion.mesh.sizes else 1
-        self.columns = min(last if 1 < last <= _IN_A_ROW else _IN_A_ROW, max(1, len(self.devices)))
+        sizes = motion.mesh.sizes
+        across = sizes[-1] if sizes and 1 < sizes[-1] <= _IN_A_ROW else _IN_A_ROW
+        if len(sizes) == 2 and sizes[1] < sizes[0] <= _IN_A_ROW and self.devices == motion.mesh.ids().tolist():
+            across, turned = sizes[0], motion.mesh.ids().reshape(sizes).T  # the longer axis goes to the right
+            self.devices = turned.ravel().tolist()
+        self.columns = min(across, max(1, len(self.devices)))
         self.tiles = self._tiles()
 
     def stage(self) -> Stage:
@@ -229,7 +233,7 @@ class _Director:
         )
 
     def _tiles(self) -> dict[int, Rect]:
-        """Return the map of each device: rows and columns as the mesh has them, as far as they fit."""
+        """Return the map of each device: rows and columns as the mesh has them, as far as there is room."""
         high = self.map.high
         return {
             device: (

@@ -13,7 +13,7 @@ import { useMemo, useRef, useState } from "./vendor/preact.js";
 const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
 /** The elements that an animation is made of. */
-const MOVING = new Set(["b", "div", "form", "i", "input", "label", "li", "ol", "pre", "span", "style"]);
+const MOVING = new Set(["b", "div", "form", "i", "input", "label", "pre", "span", "style"]);
 
 /**
  * A picture, and below it the sentence on what is pointed at.
