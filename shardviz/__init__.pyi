@@ -31,6 +31,7 @@ from .study import search as search
 from .study import sweep as sweep
 from .tracing.meshes import mesh as mesh
 from .tracing.rules import Rules as Rules
+from .view.motion import animate as animate
 from .view.rosetta import rosetta as rosetta
 from .view.show import show as show
 

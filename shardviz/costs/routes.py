@@ -231,7 +231,15 @@ def link_load(
     machine: Machine, sources: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[int, int]:
     """Return the most messages from sources to targets that use one link in one direction, and the most links of one
-    message. With `weights`, whole bytes of each message, the most bytes in place of messages.
+    message. With `weights`, whole bytes of each message, the most bytes in place of messages."""
+    load, hops = link_loads(machine, sources, targets, weights)
+    return int(load.max(initial=0)), int(hops.max(initial=0))
+
+
+def link_loads(
+    machine: Machine, sources: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the messages (or `weights`) on each link in one direction, and the number of links of each message.
 
     Messages go along x, then y, then z, in the shorter direction (for equal lengths, alternating chips alternate).
     Messages between slices are omitted.
@@ -256,7 +264,7 @@ def link_load(
             link = np.ravel_multi_index((which[on], *at[on].T, np.full(len(on), axis), up[on].astype(int)), shape)
             load += np.bincount(link, each[on], minlength=len(load)).astype(int)
             at[on, axis] = (at[on, axis] + np.where(up[on], 1, -1)) % size
-    return int(load.max(initial=0)), int(hops.max(initial=0))
+    return load, hops
 
 
 Chip = tuple[int, int, int]

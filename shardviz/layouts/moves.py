@@ -11,7 +11,7 @@ Shardy's collectives for the move, `Moves.steps`, come from `shardviz.stablehlo.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class MoveStep:
         before, after: the specs before and after the step; None if no spec expresses the sharding.
         elements: the most elements that a device receives, without padding.
         edges: whether the tiles before and after overlap only partly, so that neighbours exchange edges.
+        layout: the layout after the step; None if it is not known.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class MoveStep:
     after: Spec | None
     elements: int = 0
     edges: bool = False
+    layout: Layout | None = field(default=None, compare=False, repr=False)
 
     @property
     def done(self) -> str:

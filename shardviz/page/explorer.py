@@ -36,12 +36,14 @@ from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
 from shardviz.records.report import values_of
+from shardviz.records.why import CollectiveWhy
 from shardviz.tracing.rules import patterns_of
 from shardviz.view import panes
 from shardviz.view.cards import difference_pane, search_document, severity_words, tried_presets_document
 from shardviz.view.document import Document, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
+from shardviz.view.motion import collective_section
 from shardviz.view.placement import without_machine
 from shardviz.view.rosetta import read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
@@ -111,7 +113,13 @@ def _most(explorer: Explorer) -> Json:
 def _why(explorer: Explorer) -> Json:
     asked = explorer.state.now.why
     fields = {name: getattr(asked, name) for name in ("line", "name", "axis", "busy", "trouble", "tried")}
-    return fields if asked.answer is None else pane(document(asked.answer), **fields)
+    if asked.answer is None:
+        return fields
+    answer = document(asked.answer)
+    if isinstance(asked.answer, CollectiveWhy):
+        moves = collective_section(asked.answer.collective, asked.answer.mesh, explorer.state.now.machine.target)
+        answer = replace(answer, blocks=(*answer.blocks, moves))
+    return pane(answer, **fields)
 
 
 def _values(explorer: Explorer) -> Json:

@@ -19,12 +19,13 @@ from html import escape
 from shardviz.notation import Axis, Spec, axis_name
 from shardviz.notation.spec import axis_text
 from shardviz.paint.columns import clip
+from shardviz.paint.motion import motion_html
 from shardviz.paint.outside import is_right_to_left, shown, uncontrolled
 from shardviz.paint.text import blocks
 from shardviz.paint.theme import MUTED, AxisColour, axis_colour, axis_colours, ink_for, paint_of
 from shardviz.records.amounts import plural
 from shardviz.view import document as doc
-from shardviz.view.picture import Grid, Head, Picture, Role
+from shardviz.view.picture import Grid, Head, Picture, Role, Stage
 
 Colours = Mapping[str, AxisColour]
 
@@ -120,6 +121,8 @@ def _figure(block: doc.Figure, look: Look) -> str:
     if isinstance(block.of, doc.Listing):
         style = f"{MONO};white-space:pre;overflow-x:auto;margin:4px 0 12px 0;padding:8px 10px;border:{HAIRLINE}"
         drawn = f'<pre style="{style}">{escape(uncontrolled(block.of.text))}</pre>'
+    elif isinstance(block.of, Stage):
+        drawn = motion_html(block.of)
     else:
         drawn = _picture(block.of)
     return f"<figure>{caption}{drawn}</figure>" if look.page else caption + drawn

@@ -14,8 +14,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from shardviz.notation import Axis, Spec
+from shardviz.paint.motion import motion_tree
 from shardviz.paint.outside import shown, uncontrolled
 from shardviz.view.document import Beside, Block, Document, Inline, Listing, Paragraph, Piece, Row, Section, Table
+from shardviz.view.picture import Stage
 
 Json = dict[str, Any]
 
@@ -53,7 +55,10 @@ def _block(block: Block) -> Json:
         )
     if isinstance(block, Beside):
         return {"block": "beside", "blocks": blocks_json(block.blocks)}
-    drawn = {"lines": uncontrolled(block.of.text)} if isinstance(block.of, Listing) else block.of.to_json()
+    if isinstance(block.of, Stage):
+        drawn = {"tree": motion_tree(block.of)}
+    else:
+        drawn = {"lines": uncontrolled(block.of.text)} if isinstance(block.of, Listing) else block.of.to_json()
     return _nonempty(block="figure", caption=block.caption, of=drawn, name=block.name)
 
 

@@ -250,6 +250,7 @@ def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layou
         after=after.spec,
         elements=elements,
         edges=edges,
+        layout=after,
     )
 
 
@@ -272,7 +273,7 @@ def _by_tiles(before: Layout, after: Layout) -> Iterator[MoveStep]:
         return
     inside = ((before.starts <= after.starts) & (before.stops >= after.stops)).all(axis=1) & before.holds
     if (inside | ~after.holds).all():
-        yield MoveStep(kind="slice", before=here.spec, after=after.spec)
+        yield MoveStep(kind="slice", before=here.spec, after=after.spec, layout=after)
     elif before.tile_counts == after.tile_counts and before.replicas == after.replicas and _as_many(before, after):
         yield _step("collective-permute", None, here, after)
     else:
@@ -280,9 +281,10 @@ def _by_tiles(before: Layout, after: Layout) -> Iterator[MoveStep]:
         whole = Spec(((),) * len(before.shape), after.unreduced, (), after.unreduced_kind)
         kind = "collective-broadcast" if before.maximal else "all-gather"
         received = size if before.maximal else size - int(before.elements.min(initial=size))
-        yield MoveStep(kind=kind, before=here.spec, after=whole, elements=received)
+        there = None if before.manual else in_order_of(before, layout(before.shape, whole, after.mesh))
+        yield MoveStep(kind=kind, before=here.spec, after=whole, elements=received, layout=there)
         if any(tile_counts > 1 for tile_counts in after.tile_counts) or after.maximal:
-            yield MoveStep(kind="slice", before=whole, after=after.spec)
+            yield MoveStep(kind="slice", before=whole, after=after.spec, layout=after)
 
 
 def _as_many(before: Layout, after: Layout) -> bool:

@@ -360,6 +360,70 @@ class Grid:
             yield Labels(at=(at,), texts=(text,), align="middle", ink="quiet", turned=upright)
 
 
+Rect = tuple[float, float, float, float]
+"""x, y, width and height in pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """A box that a device holds: its rectangles, from step `since` until step `until` (None: to the end).
+
+    `role` is the mesh axis over which it came; None if the device had it before. `label` counts its partial sums.
+    """
+
+    rects: tuple[Rect, ...]
+    since: int
+    until: int | None
+    role: Role | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flight:
+    """A message of a step: its rectangles at the sender, and the way to the receiver in pixels."""
+
+    rects: tuple[Rect, ...]
+    step: int
+    way: Point
+    role: Role
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """An animation: tiles that hold patches, and flights between them, step by step.
+
+    Attributes:
+        title: the subject.
+        axes: mesh axes that messages travel over: position → name.
+        width, height: the size in pixels.
+        tiles: device id → the rectangle of its map of the array.
+        patches: what devices hold, the later over the earlier.
+        flights: the messages.
+        captions: a sentence for each step; the first is the start.
+        counts: the bytes that have travelled after each step.
+        frames: each step in characters.
+        legend: the meaning of the characters.
+    """
+
+    title: str
+    axes: dict[int, str]
+    width: float
+    height: float
+    tiles: dict[int, Rect]
+    patches: tuple[Patch, ...]
+    flights: tuple[Flight, ...]
+    captions: tuple[str, ...]
+    counts: tuple[str, ...]
+    frames: tuple[str, ...]
+    legend: str
+
+    @property
+    def filmstrip(self) -> str:
+        """Every step in words and characters."""
+        steps = zip(self.captions, self.frames, strict=True)
+        return "\n\n".join([*(f"{n}. {words}\n{frame}" for n, (words, frame) in enumerate(steps)), self.legend])
+
+
 Drawn = Rects | Lines | Labels
 """The shapes that a drawing medium supports."""
 Shape = Drawn | Grid

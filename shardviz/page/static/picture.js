@@ -12,6 +12,9 @@ import { useMemo, useRef, useState } from "./vendor/preact.js";
 /** @type {Record<string, [number, number]>} */
 const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
+/** The elements that an animation is made of. */
+const MOVING = new Set(["b", "div", "form", "i", "input", "label", "pre", "span", "style"]);
+
 /**
  * A picture, and below it the sentence on what is pointed at.
  * @param {{ of: Data, over?: Data | null, pressed?: number, id: string, said?: string, hint?: string,
@@ -104,9 +107,16 @@ function Legend({ of, id }) {
   return ui`<ul class="sv-legend" data-testid=${id}>${rows}</ul>`;
 }
 
+/** An animation, as `paint/motion.py` says: elements with their attributes. @param {{ of: [string, object, any[]] }} props */
+function Tree({ of: [tag, attributes, inside] }) {
+  const inner = inside.map((each) => Array.isArray(each) ? ui`<${Tree} of=${each} />` : each);
+  return ui`<${MOVING.has(tag) ? tag : "span"} ...${attributes}>${inner}<//>`;
+}
+
 /** A figure of a Document: a text, a picture, or what only has a description here. @param {{ of: Block }} props */
 export function Figure({ of: { of, caption, name = "figure" } }) {
   const ctx = useContextOf();
+  if (of.tree) return ui`<${Tree} of=${of.tree} />`;
   if (of.lines) return ui`<pre class="sv-code">${of.lines}</pre>`;
   if (!of.shapes) return ui`<figure>${caption}<p class="sv-soft">${of.alt}</p></figure>`;
   const device = ctx.get("device");
