@@ -36,8 +36,8 @@ Bytes of main memory are those of fusions:
 | a convolution's images, and what has their shape | are read and written in whole tiles by a TPU (`graph.images`) |
 
 So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
-and one of which each device of a group keeps a slice is a reduce-scatter, unless it is a `psum` of the person's own. What
-is gathered or permuted in float32 for products alone goes between TPUs as bfloat16, to which their products round it.
+and one of which each device of a group keeps a slice is a reduce-scatter, but not a person's own `psum`. What is
+gathered or permuted in float32 for products alone goes between TPUs as bfloat16, to which their products round it.
 
 What is held meanwhile is told in `graph.held`; `alive_bytes` are the sums.
 
