@@ -3,3 +3,4 @@
 from shardviz.runs.dry import dry_run
 from shardviz.runs.reshard import reshard as reshard
 from shardviz.runs.run import Run, RunStep
+from shardviz.runs.together import together as together

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardviz.view import comparison, layouts, placement, report, reshard, rosetta, run, shard_map, timeline, why  # noqa: F401
+from shardviz.view import (  # noqa: F401
+    comparison,
+    layouts,
+    placement,
+    report,
+    reshard,
+    rosetta,
+    run,
+    shard_map,
+    timeline,
+    together,
+    why,
+)
 from shardviz.view.document import Document
 from shardviz.view.document import document as built
 from shardviz.view.picture import Picture

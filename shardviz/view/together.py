@@ -1,0 +1,132 @@
+"""Words on several programs that share arrays: their cost under each assignment, and the arrays that they dispute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.together import Assignment, Conflict, ProgramCost, SharedArray, TogetherRecord, WishCost
+from shardviz.view import document as doc
+from shardviz.view.report import counted, findings_table
+
+_FIRST, _MOST = 12, 200
+
+
+@doc.document.register
+def of_together(record: TogetherRecord) -> doc.Document:
+    """Return each program's step and memory under each assignment, the conflicts, what is broken, and the arrays."""
+    programs = ", ".join(
+        name + (f" ({_count(record.calls[name])} calls)" if name in record.calls else "") for name in record.programs
+    )
+    on = f" on {record.target}" if record.target else ""
+    head = f"{plural(len(record.shared), 'array')} shared by {programs}{on}"
+    priced = [each for each in record.conflicts if each.costs]
+    lead = plural(sum(len(each.names) for each in record.conflicts), "array") if record.conflicts else "none"
+    if len(priced) < len(record.conflicts):
+        lead += f"; the cost is computed for the {len(priced)} kinds of arrays with most bytes"
+    return doc.Document.of(
+        _assignments(record),
+        doc.section("Findings", findings_table(record.findings), lead=counted(record.findings))
+        if record.findings
+        else None,
+        doc.section("Conflicts", _conflicts(record) if record.conflicts else None, lead=lead),
+        doc.section("Shared arrays", _arrays(record), lead=plural(len(record.shared), "array"), fold="closed"),
+        *doc.notes(*record.notes),
+        title=doc.words(head, strong=True),
+        mesh=record.mesh,
+    )
+
+
+def _count(number: float) -> str:
+    return f"{number:,.10g}"
+
+
+def _assignments(record: TogetherRecord) -> doc.Table:
+    def cost(each: Assignment, program: str) -> ProgramCost:
+        return next(cost for cost in each.costs if cost.program == program)
+
+    def time(program: str):
+        return (
+            doc.right(program),
+            lambda each: (
+                doc.words("no", tone="warn", tip=cost(each, program).why_not)
+                if cost(each, program).why_not
+                else doc.seconds(cost(each, program).seconds)
+            ),
+        )
+
+    def needs(program: str):
+        return doc.right(f"{program} needs"), lambda each: doc.nbytes(cost(each, program).needs_bytes)
+
+    timed = bool(record.target)
+    return doc.table(
+        record.assignments,
+        (doc.wrapped("shared arrays sharded"), lambda each: doc.words(each.name, strong=True)),
+        *([time(program) for program in record.programs] if timed else []),
+        *(needs(program) for program in record.programs),
+        (doc.right("all calls"), lambda each: doc.seconds(each.seconds(record.calls)))
+        if timed and record.calls
+        else None,
+        (doc.right("resharded"), lambda each: doc.nbytes(each.moved_bytes)),
+        (doc.right("in"), lambda each: doc.seconds(each.move_seconds)) if timed else None,
+        detail=lambda each: [
+            doc.paragraph(f"{cost.program}: {cost.why_not}", quiet=True) for cost in each.costs if cost.why_not
+        ],
+        folds="never",
+        name="assignments",
+    )
+
+
+def _conflicts(record: TogetherRecord) -> doc.Table:
+    def names(each: Conflict) -> doc.Piece:
+        more = f" and {len(each.names) - 1} more" if len(each.names) > 1 else ""
+        return doc.code(each.names[0] + more, tip=", ".join(each.names[:40]))
+
+    def wishes(each: Conflict) -> str:
+        return "; ".join(f"{', '.join(wish.programs)}: {wish.spec}" for wish in each.wishes)
+
+    def detail(each: Conflict) -> Iterator[doc.Block]:
+        for cost in each.costs:
+            yield doc.paragraph(_cost(cost), quiet=True)
+        for move in each.moves:
+            timed = "" if move.seconds is None else f" in {format_seconds(move.seconds)}"
+            text = f"{move.before} → {move.after} between calls: {format_bytes(move.moved_bytes)}{timed}"
+            yield doc.paragraph(text, quiet=True)
+
+    return doc.table(
+        record.conflicts,
+        ("array", names),
+        ("type and shape", lambda each: doc.shape(each.shape, dtype=each.dtype)),
+        (doc.wrapped("each program's plan"), wishes),
+        detail=lambda each: list(detail(each)),
+        folds="never",
+        first=_FIRST,
+        most=_MOST,
+        noun="conflict",
+        name="conflicts",
+    )
+
+
+def _cost(cost: WishCost) -> str:
+    if cost.why_not:
+        return f"{cost.program} cannot take it as {cost.spec}: {cost.why_not}"
+    memory = "" if cost.needs_bytes is None else doc.signed_text(cost.needs_bytes, format_bytes)
+    time = "" if cost.seconds is None else f"{doc.signed_text(cost.seconds, format_seconds)} a call, "
+    return f"{cost.program} with {cost.spec}: {time}{memory} on a device"
+
+
+def _arrays(record: TogetherRecord) -> doc.Table:
+    def members(each: SharedArray) -> str:
+        return "; ".join(f"{m.program}: {m.path} {m.spec or 'sharded by the compiler'}" for m in each.members)
+
+    return doc.table(
+        record.shared,
+        ("array", lambda each: doc.code(each.name)),
+        ("type and shape", lambda each: doc.shape(each.shape, dtype=each.dtype)),
+        (doc.right("on a device"), lambda each: doc.nbytes(max(m.bytes_per_device for m in each.members))),
+        (doc.wrapped("arguments and outputs"), members),
+        first=_FIRST,
+        most=_MOST,
+        noun="array",
+        name="shared",
+    )
