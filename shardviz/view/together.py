@@ -16,7 +16,7 @@ _FIRST, _MOST = 12, 200
 def of_together(record: TogetherRecord) -> doc.Document:
     """Return each program's step and memory under each assignment, the conflicts, what is broken, and the arrays."""
     programs = ", ".join(
-        name + (f" ({_count(record.calls[name])} calls)" if name in record.calls else "") for name in record.programs
+        name + (f" ({_calls(record.calls[name])})" if name in record.calls else "") for name in record.programs
     )
     on = f" on {record.target}" if record.target else ""
     head = f"{plural(len(record.shared), 'array')} shared by {programs}{on}"
@@ -37,8 +37,8 @@ def of_together(record: TogetherRecord) -> doc.Document:
     )
 
 
-def _count(number: float) -> str:
-    return f"{number:,.10g}"
+def _calls(number: float) -> str:
+    return f"{number:,.10g} call{'' if number == 1 else 's'}"
 
 
 def _assignments(record: TogetherRecord) -> doc.Table:
@@ -79,7 +79,8 @@ def _assignments(record: TogetherRecord) -> doc.Table:
 
 def _conflicts(record: TogetherRecord) -> doc.Table:
     def names(each: Conflict) -> doc.Piece:
-        more = f" and {len(each.names) - 1} more" if len(each.names) > 1 else ""
+        rest = len(each.names) - 1
+        more = f" and {rest} more" if rest else ""
         return doc.code(each.names[0] + more, tip=", ".join(each.names[:40]))
 
     def wishes(each: Conflict) -> str:

@@ -161,3 +161,45 @@ def test_it_survives_json_and_shows_itself(both):
 def test_bad_input_names_the_path_both_sides_and_what_to_do(given, words):
     with pytest.raises(sv.errors.ShardvizError, match=words):
         given()
+
+
+def test_a_run_finds_the_arrays_that_its_programs_share():
+    """The weights go from `make` through the train step into prefill and decode; the momentum does not."""
+    with sv.dry_run(small=0) as run:
+        make = jax.jit(lambda: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), PARAMS))
+        step, first, further = jax.jit(train), jax.jit(prefill), jax.jit(decode)
+        params, momentum = make(), make()
+        for _ in range(3):
+            params, momentum = step(params, momentum, jnp.zeros((512, 1024), jnp.bfloat16))
+        x, cache = first(params, jnp.zeros((64, 128, 1024), jnp.bfloat16))
+        for _ in range(5):
+            x, cache = further(params, cache, x)
+    record = run.together().record
+    assert record.calls == {"<lambda>": 2, "train": 3, "prefill": 1, "decode": 5}
+    found = {each.name: [(m.program, m.role, m.path) for m in each.members] for each in record.shared}
+    assert found["params['w1']"] == [
+        ("train", "argument", "params['w1']"),
+        ("prefill", "argument", "params['w1']"),
+        ("decode", "argument", "params['w1']"),
+        ("<lambda>", "output", "result['w1']"),
+        ("train", "output", "result[0]['w1']"),
+    ]
+    assert ("prefill", "output", "result[1]['k']") in found["cache['k']"]
+    assert not any("momentum" in name for name in found)
+    with pytest.raises(sv.errors.ShardvizError, match="no array goes into two of 'train'"):
+        run.together("train")
+
+
+def test_arrays_that_are_given_twice_are_not_one_array():
+    """Zeros for two arguments are one array in the first call, and two in all others."""
+    with sv.dry_run(small=0) as run:
+        zeros = jnp.zeros((64, 64))
+        one, other = jax.jit(lambda a, b: (a + 1, b * 2)), jax.jit(lambda a, b: a @ b)
+        a, b = one(zeros, zeros)
+        a, b = one(a, b)
+        other(a, b)
+    names = [
+        sorted((m.program, m.path) for m in each.members if m.role == "argument")
+        for each in run.together(*[n for n, s in enumerate(run) if len(s.recorded.arguments) == 2]).record.shared
+    ]
+    assert names == [[("<lambda>", "a"), ("<lambda> 2", "a")], [("<lambda>", "b"), ("<lambda> 2", "b")]]
