@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from shardviz.plan.plan import Plan
 from shardviz.propagate.lower import CPU, LowerFor
 from shardviz.propagate.roles import new_values
 from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.budget import Budget
 from shardviz.records.findings import Finding
 from shardviz.records.groups import grouped
 from shardviz.records.resharding import Resharding
@@ -207,6 +208,37 @@ class Together(Displayed):
         plans = {side.name: self.plan_as(side, name) for side in self.sides}
         sides = tuple(replace(side, plan=plans[side.name]) for side in self.sides)
         return replace(self, sides=sides, _records=[])
+
+    def memory(
+        self,
+        cache: str | Sequence[str] = (),
+        dimension: int = 0,
+        unit: str = "sequence",
+        *,
+        level: str = "propagated",
+        batches: int = 1,
+        timeout: float | None = None,
+    ) -> Budget:
+        """Return one memory budget for the set: every shared array once, and the temporaries of the largest program.
+
+        Args:
+            cache: the tree path of the KV cache in the programs, or several; a path stands for all arrays below it.
+            dimension: the dimension of the cache's arrays that counts sequences, or pages.
+            unit: what it counts, `sequence` or `page`.
+            level: `propagated`, an estimate, or `compiled`: each program's memory plan by the target's compiler.
+            batches: how many batches of a program are on the devices: 2 if the next one is loaded meanwhile.
+            timeout: seconds that each compile may take.
+
+        Returns:
+            The budget in bytes of one device, which shows itself.
+
+        Raises:
+            ShardvizError: for a path that no program has, a dimension that a cache does not have, or another level.
+            CompileError, TargetError: as `Program.compile`.
+        """
+        from shardviz.runs.budget import budget_of
+
+        return budget_of(self, cache, dimension, unit, level, batches, timeout)
 
     # --- Shardings --------------------------------------------------------------------------------------------------
 
