@@ -215,3 +215,80 @@ class TogetherRecord(Displayed):
             return msgspec.convert(data, cls)
         except (msgspec.ValidationError, ShardvizError) as error:
             raise ShardvizError(f"this shardviz together is damaged: {error}") from error
+
+
+SEARCH_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetPlan:
+    """A plan for every program of a set.
+
+    Attributes:
+        name: how it was found: `each program's own plan`, `as train has them`, `the best for train alone`, `together`.
+        mesh: the mesh of all programs; None if their meshes differ.
+        costs: each program under it.
+        seconds: seconds of all calls, by the weights; None if a program cannot have it.
+        needs_bytes: bytes of a device while the largest program runs, with the other programs' arrays that stay.
+        fits: whether the estimate is within the device's memory; None if that is not known.
+    """
+
+    name: str
+    mesh: DeviceMesh | None
+    costs: tuple[ProgramCost, ...]
+    seconds: float | None = None
+    needs_bytes: float | None = None
+    fits: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetSpec:
+    """An argument's PartitionSpec, as Python writes it, in one program's plan of the best set; `shared` says whether
+    other programs take the same array."""
+
+    program: str
+    path: str
+    spec: str
+    shared: bool
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TogetherSearchRecord(Displayed):
+    """The result of a search for plans of several programs that share arrays, at level `propagated`.
+
+    Attributes:
+        target: the machine.
+        weights: program → calls, by which seconds are added up.
+        best: the best plans in which all programs have the shared arrays alike.
+        others: what they are compared with, the best first.
+        specs: the arguments' specs in the best plans.
+        tried: how many sets of plans were scored.
+        seconds: duration of the search in seconds.
+        notes: parts of the search that were left out.
+    """
+
+    target: str
+    weights: dict[str, float]
+    best: SetPlan
+    others: tuple[SetPlan, ...]
+    specs: tuple[SetSpec, ...]
+    tried: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the record as JSON text with a schema version."""
+        return json.dumps({"shardviz_together_search": SEARCH_VERSION, **msgspec.to_builtins(self)}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ShardvizError: if the text is no such record, of another schema version, or damaged.
+        """
+        data = read_versioned(text, "together_search", SEARCH_VERSION)
+        try:
+            return msgspec.convert(data, cls)
+        except (msgspec.ValidationError, ShardvizError) as error:
+            raise ShardvizError(f"this shardviz together_search is damaged: {error}") from error

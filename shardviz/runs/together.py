@@ -44,6 +44,7 @@ from shardviz.records.together import (
     SharedArray,
     SharedMember,
     TogetherRecord,
+    TogetherSearchRecord,
     Wish,
     WishCost,
     WishMove,
@@ -240,6 +241,39 @@ class Together(Displayed):
 
         return budget_of(self, cache, dimension, unit, level, batches, timeout)
 
+    def search(
+        self,
+        weights: Mapping[str, float] | None = None,
+        *,
+        seconds: float = 30.0,
+        most: int | None = None,
+        mesh: Any = None,
+    ) -> TogetherSearch:
+        """Search for one assignment of the shared arrays, and the rest of each program's plan, on one mesh.
+
+        The best plans have the smallest weighted sum of the programs' seconds. The search starts with the best plan of
+        each program alone, imposed on the others, so that its answer is never worse than these.
+
+        Args:
+            weights: program → calls, such as an hour's: `{"train": 1, "decode": 1000}`; a program that is left out
+                counts 0. None for the known calls, or 1 of each.
+            seconds: the time limit.
+            most: the maximum number of candidates of each search, which makes the answer reproducible.
+            mesh: the only mesh to use. If None, every factorisation of the machine's devices into up to three axes.
+
+        Returns:
+            The result: `.together` is the set with the best plans, `.record` the comparison.
+
+        Raises:
+            ShardvizError: without a target, for weights that are not numbers of programs, or if nothing can be scored.
+            TargetError, MeshError: if the machine has no known speed, or the mesh another number of devices.
+        """
+        from shardviz.runs.joint import joint_search
+
+        plans, record = joint_search(self, weights or {}, seconds, most, mesh)
+        sides = tuple(replace(side, plan=plans[side.name], calls=record.weights[side.name]) for side in self.sides)
+        return TogetherSearch(replace(self, sides=sides, _records=[]), record)
+
     # --- Shardings --------------------------------------------------------------------------------------------------
 
     def wish(self, array: Shared, name: str) -> Spec | None:
@@ -251,20 +285,23 @@ class Together(Displayed):
             return bound.in_specs[path]
         return next((bound.out_specs[path] for path in array.of(name, "output")), None)
 
-    def spec_as(self, array: Shared, name: str, side: Side) -> Spec | None:
-        """Return an array's spec in the plan of program `name`, on the mesh of another program."""
-        spec = self.wish(array, name)
-        return None if spec is None else on_mesh(spec, self[name].plan.mesh, side.plan.mesh, len(array.shape))
-
     def plan_as(self, side: Side, name: str, only: tuple[Shared, ...] | None = None) -> Plan:
-        """Return a program's plan with shared arrays (`only` these, or all) as program `name` has them."""
-        if side.name == name:
-            return side.plan
-        specs = {}
+        """Return a program's plan with shared arrays (`only` these, or all) as program `name` has them; those of which
+        its plan says nothing as the first program has them that takes them.
+
+        Raises:
+            ShardvizError: if no axes of the program's mesh express such a sharding.
+        """
+        specs: dict[Shared, Spec] = {}
         for array in self.shared if only is None else only:
-            if side.name in array.programs and name in array.programs:
-                specs[array] = self.spec_as(array, name, side)
-        return assigned(side, {array: spec for array, spec in specs.items() if spec is not None})
+            if side.name not in array.programs or (side.name == name and self.wish(array, name) is not None):
+                continue
+            for other in dict.fromkeys((name, *array.programs)):
+                spec = self.wish(array, other) if other in array.programs else None
+                if spec is not None:
+                    specs[array] = on_mesh(spec, self[other].plan.mesh, side.plan.mesh, len(array.shape))
+                    break
+        return assigned(side, specs)
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 
@@ -456,6 +493,28 @@ class Together(Displayed):
             value=argument,
             numbers=numbers,
         )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TogetherSearch(Displayed):
+    """The result of a search for the plans of several programs.
+
+    Attributes:
+        together: the programs with the best plans.
+        record: what the plans cost, and what they are compared with, as plain data.
+    """
+
+    together: Together
+    record: TogetherSearchRecord
+
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """Program → its best plan."""
+        return {side.name: side.plan for side in self.together.sides}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the record as JSON; `TogetherSearchRecord.from_json` reads it."""
+        return self.record.to_json(indent)
 
 
 def assigned(side: Side, specs: Mapping[Shared, Spec]) -> Plan:

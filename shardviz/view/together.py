@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardviz.records.amounts import format_bytes, format_seconds, plural
-from shardviz.records.together import Assignment, Conflict, ProgramCost, SharedArray, TogetherRecord, WishCost
+from shardviz.records.together import (
+    Assignment,
+    Conflict,
+    ProgramCost,
+    SetPlan,
+    SharedArray,
+    TogetherRecord,
+    TogetherSearchRecord,
+    WishCost,
+)
 from shardviz.view import document as doc
 from shardviz.view.report import counted, findings_table
 
@@ -130,4 +139,51 @@ def _arrays(record: TogetherRecord) -> doc.Table:
         most=_MOST,
         noun="array",
         name="shared",
+    )
+
+
+@doc.document.register
+def of_search(record: TogetherSearchRecord) -> doc.Document:
+    """Return the best plans and what they are compared with, then the arguments' specs."""
+    calls = ", ".join(f"{name} {_calls(count)}" for name, count in record.weights.items())
+    rows = [record.best, *record.others]
+
+    def seconds(program: str):
+        return doc.right(program), lambda each: doc.seconds(
+            next(cost.seconds for cost in each.costs if cost.program == program)
+        )
+
+    def verdict(each: SetPlan) -> str:
+        why = next((f"{cost.program}: {cost.why_not}" for cost in each.costs if cost.why_not), "")
+        return why or ("" if each.fits is None else "fits" if each.fits else "does not fit")
+
+    plans = doc.table(
+        rows,
+        (doc.wrapped("plans"), lambda each: doc.words(each.name, strong=each is record.best)),
+        ("mesh", lambda each: "several" if each.mesh is None else str(each.mesh)),
+        *(seconds(program) for program in record.weights),
+        (doc.right("all calls"), lambda each: doc.seconds(each.seconds, strong=each is record.best)),
+        (doc.right("needs"), lambda each: doc.nbytes(each.needs_bytes)),
+        (doc.wrapped(""), verdict),
+        marked=lambda each: each is record.best,
+        name="plans",
+    )
+    specs = doc.table(
+        sorted(record.specs, key=lambda each: not each.shared),
+        ("program", lambda each: each.program),
+        ("argument", lambda each: doc.code(each.path)),
+        ("spec", lambda each: doc.code(each.spec)),
+        ("", lambda each: "shared" if each.shared else ""),
+        first=_FIRST,
+        most=_MOST,
+        noun="argument",
+        name="specs",
+    )
+    head = f"best plans together on {record.target} for {calls}: {format_seconds(record.best.seconds)}"
+    return doc.Document.of(
+        plans,
+        doc.section("Specs", specs, lead="of the best plans"),
+        *doc.notes(f"{record.tried} sets of plans were tried in {format_seconds(record.seconds)}.", *record.notes),
+        title=doc.words(head, strong=True),
+        mesh=record.best.mesh,
     )
