@@ -84,7 +84,7 @@ class CacheRoom:
     """How large a cache can be.
 
     Attributes:
-        names: its arrays.
+        names: its arrays that have as many of them as the largest; others keep their size.
         unit: what its dimension counts, `sequence` or `page`.
         count: how many it has now.
         devices: over how many devices the dimension is sharded; the count is a multiple of it.

@@ -7,7 +7,7 @@ left = usable - the largest total                   (programs do not run at once
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
@@ -25,6 +25,9 @@ from shardviz.records.paths import segments
 from shardviz.records.report import ReportRecord
 from shardviz.records.values import Value, on_device
 from shardviz.runs.together import Side, Together
+
+_SMALL = 0.02
+"""Share of a program's arguments up to which its batch is not looked into."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,16 +108,30 @@ def _read(together: Together, side: Side, level: str, timeout: float | None) -> 
     else:
         report = sketch(side.program, side.plan, together.lowered_for(side))
     needs = None if machine is None else cost_of(report, machine, tokens=False).needs
-    parts = Parts(
-        arguments=side.program.arguments, dimensions=side.program.dimensions, optimizer=update_arguments(side.program)
-    )
     shared = {p: array.name for array in together.shared for p in array.of(side.name, "argument")}
-    state = {array.name for array in parts.state}
+    kinds = _kinds_of(side, report, shared)
+    return _Read(side, report, needs, {name: f"{side.name}: {name}" for name in kinds} | shared, kinds)
+
+
+def _kinds_of(side: Side, report: ReportRecord, shared: Mapping[str, str]) -> dict[str, str]:
+    """Return the kinds of a program's arguments that stay on the devices between calls: those that are shared or come
+    out again, and parameters. Which of the others are parameters is only asked where they are large: to find out the
+    logical dimensions takes seconds."""
+    optimizer = update_arguments(side.program)
     again = {(output.shape, output.dtype) for output in report.outputs}
-    stays = [v.name for v in report.arguments if v.name in state or (v.donated and (v.shape, v.dtype) in again)]
-    held = {name: f"{side.name}: {name}" for name in stays} | shared
-    kinds = {n: OPTIMIZER if n in parts.optimizer else WEIGHTS if n in state else STATE for n in held}
-    return _Read(side, report, needs, held, kinds)
+    kinds: dict[str, str] = {}
+    for value in report.arguments:
+        renewed = value.donated and (value.shape, value.dtype) in again
+        if value.name in optimizer:
+            kinds[value.name] = OPTIMIZER
+        elif value.shape and (value.name in shared or renewed):
+            is_weight = not (renewed and not optimizer) and not value.dtype.startswith(("int32", "uint", "bool"))
+            kinds[value.name] = WEIGHTS if is_weight else STATE
+    size = lambda values: sum(v.bytes_per_device or 0.0 for v in values)  # noqa: E731
+    if size(v for v in report.arguments if v.name not in kinds) > _SMALL * size(report.arguments):
+        state = Parts(arguments=side.program.arguments, dimensions=side.program.dimensions).state
+        kinds = {array.name: WEIGHTS for array in state} | kinds
+    return kinds
 
 
 def _caches(together: Together, read: Sequence[_Read], wanted: Sequence[str]) -> set[str]:
@@ -124,7 +141,7 @@ def _caches(together: Together, read: Sequence[_Read], wanted: Sequence[str]) ->
         head, before = segments(path), len(found)
         for each in read:
             for value in each.report.arguments:
-                if segments(value.name)[: len(head)] == head:
+                if value.shape and segments(value.name)[: len(head)] == head:
                     found.add(each.held.setdefault(value.name, f"{each.side.name}: {value.name}"))
         if len(found) == before:
             have = dict.fromkeys(segments(v.name)[0] for each in read for v in each.report.arguments)
@@ -181,28 +198,24 @@ def _usable(read: Sequence[_Read]) -> tuple[float | None, str]:
 def _room(budget: Budget, read: Sequence[_Read], caches: set[str], dimension: int, unit: str) -> CacheRoom:
     """Return how large the cache can be: in each program it counts as often as the program holds it."""
     one: dict[str, tuple[Value, int]] = {}
+    for each in read:
+        for value in each.report.arguments:
+            if each.held.get(value.name) in caches and -len(value.shape) <= dimension < len(value.shape):
+                spec = value.spec
+                devices = 1 if spec is None else axes_size(spec.dims[dimension], each.side.plan.mesh)
+                one.setdefault(each.held[value.name], (value, devices))
+    if not one:
+        name, shape = next((v.name, v.shape) for e in read for v in e.report.arguments if e.held.get(v.name) in caches)
+        raise ShardvizError(
+            f"memory(dimension={dimension}): {name} has the shape {shape}; give the dimension that counts its {unit}s"
+        )
     room: list[float] = []
     per_unit = 0.0
     memory = {each.program: each for each in budget.programs}
-    for each in read:
-        values = {each.held[v.name]: v for v in each.report.arguments if each.held.get(v.name) in caches}
-        for key, value in values.items():
-            if not -len(value.shape) <= dimension < len(value.shape):
-                raise ShardvizError(
-                    f"memory(dimension={dimension}): {value.name} of {each.side.name} has the shape {value.shape}; "
-                    f"give the dimension that counts its {unit}s"
-                )
-            spec = value.spec
-            devices = 1 if spec is None else axes_size(spec.dims[dimension], each.side.plan.mesh)
-            one.setdefault(key, (value, devices))
-    sizes = {value.shape[dimension] for value, _ in one.values()}
-    if len(sizes) > 1:
-        first, other = ((v.name, v.shape) for v, _ in list(one.values())[:: len(one) - 1][:2])
-        raise ShardvizError(
-            f"memory(dimension={dimension}): {first[0]} has the shape {first[1]}, {other[0]} {other[1]}; give arrays "
-            f"with equally many {unit}s along one dimension"
-        )
-    devices, count = max(devices for _, devices in one.values()), sizes.pop()
+    largest, devices = max(one.values(), key=lambda each: each[0].bytes_per_device or 0.0)
+    count = largest.shape[dimension]
+    caches = {key for key, (value, _) in one.items() if value.shape[dimension] == count}  # others keep their size
+    one = {key: one[key] for key in caches}
     held = sum((value.bytes_per_device or 0.0) for value, _ in one.values())
     step = held / (count / devices)
     for each in read:
@@ -216,7 +229,7 @@ def _room(budget: Budget, read: Sequence[_Read], caches: set[str], dimension: in
             without = memory[each.side.name].total - held * copies
             room.append((budget.usable - without) / (step * copies))
     most = None if not room else max(0, floor(min(room))) * devices
-    names = tuple(value.name for value, _ in one.values())
+    names = tuple(sorted(value.name for value, _ in one.values()))
     return CacheRoom(names=names, unit=unit, count=count, devices=devices, unit_bytes=per_unit, most=most)
 
 

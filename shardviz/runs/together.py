@@ -31,6 +31,7 @@ from shardviz.notation.read import sharding
 from shardviz.plan.plan import Plan
 from shardviz.propagate.lower import CPU, LowerFor
 from shardviz.propagate.roles import new_values
+from shardviz.records import PlanRecord
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.budget import Budget
 from shardviz.records.findings import Finding
@@ -173,6 +174,7 @@ class Together(Displayed):
     shared: tuple[Shared, ...]
     machine: Machine | None = None
     _costs: dict[Any, ProgramCost] = field(default_factory=dict)
+    _bounds: dict[Any, PlanRecord] = field(default_factory=dict)
     _outputs: dict[Any, Mapping[str, Spec]] = field(default_factory=dict)
     _records: list[TogetherRecord] = field(default_factory=list)
 
@@ -279,11 +281,16 @@ class Together(Displayed):
     def wish(self, array: Shared, name: str) -> Spec | None:
         """Return how a program's own plan shards an array that it takes, or asks for one that it only writes; None if
         it says nothing."""
-        side = self[name]
-        bound = side.program.bind(side.plan)
+        bound = self._bound(self[name])
         for path in array.of(name, "argument"):
             return bound.in_specs[path]
         return next((bound.out_specs[path] for path in array.of(name, "output")), None)
+
+    def _bound(self, side: Side) -> PlanRecord:
+        key = side.name, side.plan
+        if key not in self._bounds:
+            self._bounds[key] = side.program.bind(side.plan)
+        return self._bounds[key]
 
     def plan_as(self, side: Side, name: str, only: tuple[Shared, ...] | None = None) -> Plan:
         """Return a program's plan with shared arrays (`only` these, or all) as program `name` has them; those of which
@@ -373,7 +380,7 @@ class Together(Displayed):
 
     def _spec_at(self, side: Side, role: str, path: str) -> Spec | None:
         if role == "argument":
-            return side.program.bind(side.plan).in_specs[path]
+            return self._bound(side).in_specs[path]
         return self._written(side).get(path)
 
     def _written(self, side: Side) -> Mapping[str, Spec]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.groups import grouped
 from shardviz.records.together import (
     Assignment,
     Conflict,
     ProgramCost,
     SetPlan,
     SharedArray,
+    SharedMember,
     TogetherRecord,
     TogetherSearchRecord,
     WishCost,
@@ -19,14 +22,13 @@ from shardviz.view import document as doc
 from shardviz.view.report import counted, findings_table
 
 _FIRST, _MOST = 12, 200
+_NUMBERS = re.compile(r"\d+")
 
 
 @doc.document.register
 def of_together(record: TogetherRecord) -> doc.Document:
     """Return each program's step and memory under each assignment, the conflicts, what is broken, and the arrays."""
-    programs = ", ".join(
-        name + (f" ({_calls(record.calls[name])})" if name in record.calls else "") for name in record.programs
-    )
+    programs = ", ".join(record.programs)
     on = f" on {record.target}" if record.target else ""
     head = f"{plural(len(record.shared), 'array')} shared by {programs}{on}"
     priced = [each for each in record.conflicts if each.costs]
@@ -34,7 +36,7 @@ def of_together(record: TogetherRecord) -> doc.Document:
     if len(priced) < len(record.conflicts):
         lead += f"; the cost is computed for the {len(priced)} kinds of arrays with most bytes"
     return doc.Document.of(
-        _assignments(record),
+        *_assignments(record),
         doc.section("Findings", findings_table(record.findings), lead=counted(record.findings))
         if record.findings
         else None,
@@ -46,44 +48,61 @@ def of_together(record: TogetherRecord) -> doc.Document:
     )
 
 
+def _number(number: float) -> str:
+    return f"{number:,.10g}"
+
+
 def _calls(number: float) -> str:
-    return f"{number:,.10g} call{'' if number == 1 else 's'}"
+    return f"{_number(number)} call{'' if number == 1 else 's'}"
 
 
-def _assignments(record: TogetherRecord) -> doc.Table:
-    def cost(each: Assignment, program: str) -> ProgramCost:
-        return next(cost for cost in each.costs if cost.program == program)
-
-    def time(program: str):
-        return (
-            doc.right(program),
-            lambda each: (
-                doc.words("no", tone="warn", tip=cost(each, program).why_not)
-                if cost(each, program).why_not
-                else doc.seconds(cost(each, program).seconds)
-            ),
-        )
-
-    def needs(program: str):
-        return doc.right(f"{program} needs"), lambda each: doc.nbytes(cost(each, program).needs_bytes)
-
+def _assignments(record: TogetherRecord) -> list[doc.Block]:
+    """Return a row for each program, with its time and memory under each assignment; then the sums of each."""
     timed = bool(record.target)
-    return doc.table(
+
+    def time(number: int):
+        def cell(name: str) -> doc.Piece:
+            cost = _cost_of(record.assignments[number], name)
+            return doc.words("no", tone="warn") if cost.why_not else doc.seconds(cost.seconds)
+
+        return cell
+
+    def needs(number: int):
+        return lambda name: doc.nbytes(_cost_of(record.assignments[number], name).needs_bytes)
+
+    columns = []
+    for number, each in enumerate(record.assignments):
+        if timed:
+            columns.append((doc.right(each.name if number else "own plan"), time(number)))
+        columns.append((doc.right("needs"), needs(number)))
+    programs = doc.table(
+        record.programs,
+        ("program", lambda name: doc.words(name, strong=True)),
+        (doc.right("calls"), lambda name: _number(record.calls[name])) if record.calls else None,
+        *columns,
+        detail=lambda name: [
+            doc.paragraph(f"{each.name}: {_cost_of(each, name).why_not}", quiet=True)
+            for each in record.assignments
+            if _cost_of(each, name).why_not
+        ],
+        folds="never",
+        name="programs",
+    )
+    sums = doc.table(
         record.assignments,
         (doc.wrapped("shared arrays sharded"), lambda each: doc.words(each.name, strong=True)),
-        *([time(program) for program in record.programs] if timed else []),
-        *(needs(program) for program in record.programs),
         (doc.right("all calls"), lambda each: doc.seconds(each.seconds(record.calls)))
         if timed and record.calls
         else None,
         (doc.right("resharded"), lambda each: doc.nbytes(each.moved_bytes)),
         (doc.right("in"), lambda each: doc.seconds(each.move_seconds)) if timed else None,
-        detail=lambda each: [
-            doc.paragraph(f"{cost.program}: {cost.why_not}", quiet=True) for cost in each.costs if cost.why_not
-        ],
-        folds="never",
         name="assignments",
     )
+    return [programs, sums] if record.conflicts else [programs]
+
+
+def _cost_of(each: Assignment, program: str) -> ProgramCost:
+    return next(cost for cost in each.costs if cost.program == program)
 
 
 def _conflicts(record: TogetherRecord) -> doc.Table:
@@ -126,20 +145,38 @@ def _cost(cost: WishCost) -> str:
 
 
 def _arrays(record: TogetherRecord) -> doc.Table:
-    def members(each: SharedArray) -> str:
-        return "; ".join(f"{m.program}: {m.path} {m.spec or 'sharded by the compiler'}" for m in each.members)
+    """Return a row for each kind of array: those whose paths differ in numbers alone, as unrolled layers' do."""
+
+    def key(array: SharedArray) -> tuple[object, ...]:
+        members = ((m.program, m.role, _NUMBERS.sub("#", m.path), m.spec) for m in array.members)
+        return _NUMBERS.sub("#", array.name), array.shape, array.dtype, tuple(members)
+
+    def members(each: list[SharedArray]) -> str:
+        specs = grouped((m.spec or "as the compiler decides", _place(m, each[0].name)) for m in each[0].members)
+        return "; ".join(f"{spec}: {', '.join(places)}" for spec, places in specs.items())
 
     return doc.table(
-        record.shared,
-        ("array", lambda each: doc.code(each.name)),
-        ("type and shape", lambda each: doc.shape(each.shape, dtype=each.dtype)),
-        (doc.right("on a device"), lambda each: doc.nbytes(max(m.bytes_per_device for m in each.members))),
-        (doc.wrapped("arguments and outputs"), members),
+        grouped((key(array), array) for array in record.shared).values(),
+        ("array", lambda each: doc.code(each[0].name)),
+        (doc.right("alike"), lambda each: str(len(each))),
+        ("type and shape", lambda each: doc.shape(each[0].shape, dtype=each[0].dtype)),
+        (doc.right("on a device"), lambda each: doc.nbytes(sum(_largest(array) for array in each))),
+        (doc.wrapped("as arguments and outputs (→)"), members),
         first=_FIRST,
         most=_MOST,
-        noun="array",
+        noun="kind of array",
         name="shared",
     )
+
+
+def _largest(array: SharedArray) -> float:
+    return max(member.bytes_per_device for member in array.members)
+
+
+def _place(member: SharedMember, name: str) -> str:
+    if member.role == "output":
+        return f"{member.program} → {member.path}"
+    return member.program if member.path == name else f"{member.program} {member.path}"
 
 
 @doc.document.register
