@@ -78,7 +78,9 @@ def _assignments(record: TogetherRecord) -> list[doc.Block]:
     programs = doc.table(
         record.programs,
         ("program", lambda name: doc.words(name, strong=True)),
-        (doc.right("calls"), lambda name: _number(record.calls[name])) if record.calls else None,
+        (doc.right("calls"), lambda name: _number(record.calls[name]) if name in record.calls else "")
+        if record.calls
+        else None,
         *columns,
         detail=lambda name: [
             doc.paragraph(f"{each.name}: {_cost_of(each, name).why_not}", quiet=True)
