@@ -8,6 +8,7 @@ the arrays of the others that stay on the devices.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,8 @@ from shardviz.tracing.trace import Argument
 TOGETHER = "together"
 _ALONE = 0.4
 """Share of the time for the searches of single programs, whose results the joint search starts with."""
+_FINALISTS = 20
+"""Joint candidates, best first, that are tried on the programs of weight 0, until these can have one."""
 _LEADERS = 3
 """Programs, most seconds first, that are searched alone."""
 
@@ -51,50 +54,71 @@ def joint_search(
     begun, only = time.monotonic(), None if mesh is None else DeviceMesh.of(mesh)
     if only is not None:
         resolve_target(machine, only)
-    names = {side.name: _Names(side, together.shared) for side in together.sides}
-    scorer = JointScorer(machine, together.sides, together.shared, weights, names)
-    found: dict[str, Plans] = {OWN: {side.name: side.plan for side in together.sides}}
-    for side in together.sides:
-        found[f"as {side.name} has them"] = _taken_over(together, side)
-    share = seconds * _ALONE
+    every = together
+    together = replace(every, sides=tuple(side for side in every.sides if weights[side.name]))
+    names = {side.name: _Names(side, every.shared) for side in every.sides}
+    scorer = JointScorer(machine, together.sides, every.shared, weights, names)
+    found: dict[str, Plans] = {OWN: {side.name: side.plan for side in every.sides}}
+    for name in every.leaders() or [every.sides[0].name]:
+        found[f"as {name} has them"] = _taken_over(every, name)
     leaders = sorted(together.sides, key=lambda s: -weights[s.name] * (together.cost(s, s.plan).seconds or 0.0))
     for leader in leaders[:_LEADERS]:
-        each = share / (min(len(leaders), _LEADERS) * len(leaders))
+        each = seconds * _ALONE / (min(len(leaders), _LEADERS) * len(leaders))
         found[f"the best for {leader.name} alone"] = _alone(together, leader, machine, each, most, only)
-    rows = {name: scorer.row(name, plans) for name, plans in found.items() if plans}
+    found = {name: _whole(every, plans) for name, plans in found.items() if plans}
+    judge = replace(scorer, sides=every.sides)  # the programs that do not count are judged at the end alone
+    rows = {name: judge.row(name, plans) for name, plans in found.items()}
     tied = [name for name, row in rows.items() if name != OWN and row.mesh is not None and _feasible(row)]
     tied = [name for name in tied if only is None or rows[name].mesh == only]
     base = min(tied, key=lambda name: scorer.score(found[name]).rank, default=None)
     space = _space(together, machine, names, None if base is None else found[base], only)
-    joint = _JointSearching(
-        together.sides[0].program, machine, space, scorer, seconds - (time.monotonic() - begun), most
-    )
+    left = seconds - (time.monotonic() - begun)
+    joint = _JointSearching(together.sides[0].program, machine, space, scorer, left, most)
     for _ in joint:
         pass
-    candidates = [found[name] for name in tied] + ([scorer.plans(joint.best.plan)] if joint.best is not None else [])
-    best = min(candidates, key=lambda plans: (scorer.score(plans).over, scorer.score(plans).seconds), default=None)
-    if best is None:
-        why = next((row.costs[0].why_not for row in rows.values() if not _feasible(row)), "no plan was scored")
+    candidates = {name: found[name] for name in tied}
+    ranked = sorted(joint.tried.values(), key=lambda tried: tried.score.rank)
+    for tried in ranked[:_FINALISTS]:
+        plans = _whole(every, scorer.plans(tried.plan))
+        if _feasible(judge.row(TOGETHER, plans)):
+            candidates[TOGETHER] = plans
+            break
+    if not candidates:
+        why = next((cost.why_not for row in rows.values() for cost in row.costs if cost.why_not), "none was scored")
         raise ShardvizError(f"together.search: no set of plans could be scored: {why}; give more seconds")
+    scores = {name: judge.score(plans) for name, plans in candidates.items()}
+    best = candidates[min(scores, key=lambda name: (scores[name].over, scores[name].seconds))]
     specs = []
-    for side in together.sides:
-        bound = side.program.bind(best[side.name])
-        for path, spec in bound.in_specs.items():
-            shared = names[side.name].joint(path) in {array.name for array in together.shared}
-            specs.append(SetSpec(program=side.name, path=path, spec=str(spec.canonical()), shared=shared))
-    infinite = float("inf")
-    others = sorted(rows.values(), key=lambda row: infinite if row.seconds is None else row.seconds)
+    shared = {array.name for array in every.shared}
+    for side in every.sides:
+        for path, spec in side.program.bind(best[side.name]).in_specs.items():
+            is_shared = names[side.name].joint(path) in shared
+            specs.append(SetSpec(program=side.name, path=path, spec=str(spec.canonical()), shared=is_shared))
     record = TogetherSearchRecord(
         target=machine.text,
         weights=dict(weights),
-        best=scorer.row(TOGETHER, best),
-        others=tuple(others),
+        best=judge.row(TOGETHER, best),
+        others=tuple(sorted(rows.values(), key=lambda row: math.inf if row.seconds is None else row.seconds)),
         specs=tuple(specs),
         tried=len(joint.tried) + len(rows),
         seconds=time.monotonic() - begun,
         notes=tuple(_notes(leaders, joint)),
     )
     return best, record
+
+
+def _whole(together: Together, plans: Plans) -> Plans:
+    """Return the plans, and for every other program its own plan with the shared arrays as these have them."""
+    specs: dict[Shared, Spec] = {}
+    for side in together.sides:
+        if side.name in plans:
+            bound = side.program.bind(plans[side.name])
+            for array in together.shared:
+                for path in array.of(side.name, "argument")[:1]:
+                    specs.setdefault(array, bound.in_specs[path])
+    mesh = next(iter(plans.values())).mesh
+    rest = (replace(side, plan=side.plan.with_mesh(mesh)) for side in together.sides if side.name not in plans)
+    return {**plans, **{side.name: assigned(side, specs) for side in rest}}
 
 
 def _notes(leaders: Sequence[Side], joint: _JointSearching) -> Iterator[str]:
@@ -133,19 +157,14 @@ def _feasible(row: SetPlan) -> bool:
     return not any(cost.why_not for cost in row.costs)
 
 
-def _taken_over(together: Together, leader: Side) -> Plans:
-    """Return each program's own plan with the shared arrays as one program has them; empty if one cannot."""
+def _taken_over(together: Together, name: str) -> Plans:
+    """Return each program's own plan with the shared arrays as one program has them; empty if one cannot, or if their
+    meshes differ."""
     try:
-        plans = {side.name: together.plan_as(side, leader.name) for side in together.sides}
+        plans = {side.name: together.plan_as(side, name) for side in together.sides}
     except ShardvizError:
         return {}
-    return plans if _tied(together, plans) else {}
-
-
-def _tied(together: Together, plans: Plans) -> bool:
-    """Whether all programs have one mesh, and each shared array alike."""
-    first = plans[together.sides[0].name].mesh
-    return all(plan.mesh == first for plan in plans.values())
+    return plans if len({plan.mesh for plan in plans.values()}) == 1 else {}
 
 
 def _alone(
@@ -258,7 +277,8 @@ class JointScorer:
         every = {name: size for each in held.values() for name, size in each.items()}
         needs = []
         for name, score in scores.items():
-            beside = sum(size for array, size in every.items() if array not in held[name])
+            written = {array.name for array in self.shared if array.of(name, "output")}
+            beside = sum(size for array, size in every.items() if array not in held[name].keys() | written)
             needs.append(replace(score.needs, parts={**score.needs.parts, "other programs' arrays": beside}))
         return Score(
             seconds=total("seconds"),
@@ -276,9 +296,11 @@ class JointScorer:
         """Return the arrays that stay on the devices between calls → bytes of one device."""
         names = self.names[side.name]
         if side.name not in self._stays:
-            arguments = arrays(side.program, side.plan)[0]
+            arguments, outputs = arrays(side.program, side.plan)
+            new = {(output.shape, output.dtype) for output in outputs}
             state = {a.name for a in Parts(arguments=arguments, dimensions=side.program.dimensions).state}
             again = state | {p for array in self.shared for p in array.of(side.name, "argument")}
+            again |= {a.name for a in arguments if a.donated and (a.shape, a.dtype) in new}
             self._stays[side.name] = tuple(a for a in arguments if a.name in again)
         specs = side.program.bind(plan).in_specs
         return {

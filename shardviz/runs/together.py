@@ -342,7 +342,7 @@ class Together(Displayed):
     def _record(self) -> TogetherRecord:
         wishes = {array: self._wishes(array) for array in self.shared}
         disputed = [array for array, each in wishes.items() if len(each) > 1]
-        leaders = list(dict.fromkeys(w[1][0] for array in disputed for w in wishes[array]))
+        leaders = self.leaders(wishes)
         moves = [self._moved(disputed, names[0], other[0]) for names, other in _pairs(wishes, disputed)]
         assignments = [
             Assignment(
@@ -367,6 +367,11 @@ class Together(Displayed):
             findings=tuple(self._findings()),
             notes=("Seconds and bytes are of one device, at level propagated.",),
         )
+
+    def leaders(self, wishes: Mapping[Shared, Sequence[tuple[Spec, list[str]]]] | None = None) -> list[str]:
+        """Return the programs whose plans shard a shared array otherwise than another's; of those that agree, one."""
+        wishes = {array: self._wishes(array) for array in self.shared} if wishes is None else wishes
+        return list(dict.fromkeys(names[0] for each in wishes.values() if len(each) > 1 for _, names in each))
 
     def _shared(self, array: Shared) -> SharedArray:
         members = []

@@ -184,7 +184,7 @@ def _place(member: SharedMember, name: str) -> str:
 @doc.document.register
 def of_search(record: TogetherSearchRecord) -> doc.Document:
     """Return the best plans and what they are compared with, then the arguments' specs."""
-    calls = ", ".join(f"{name} {_calls(count)}" for name, count in record.weights.items())
+    calls = ", ".join(f"{_calls(count)} of {name}" for name, count in record.weights.items() if count)
     rows = [record.best, *record.others]
 
     def seconds(program: str):

@@ -164,3 +164,26 @@ def test_bad_input_says_what_to_give():
             together.search(**asked)
     with pytest.raises(sv.errors.ShardvizError, match="the machine is not known"):
         sv.together(train=trained(), decode=decoded()).search()
+
+
+@pytest.mark.parametrize("prefills", [False, True])
+def test_the_memory_of_a_search_is_that_of_the_budget(prefills):
+    """Both count shared arrays once, and those of other programs beside."""
+    more = {"prefill": prefilled(out=P("data"))} if prefills else {}
+    together = sv.together(train=trained(), decode=decoded(), target=TARGET, **more)
+    found = together.search({"train": 1, "decode": 10}, seconds=20, most=12)
+    for row, programs in ((found.record.best, found.together), (_own(found.record), together)):
+        assert row.needs_bytes == pytest.approx(programs.memory("cache").most.total)
+
+
+def _own(record):
+    return next(each for each in record.others if each.name == OWN)
+
+
+def test_programs_of_weight_0_follow_and_do_not_decide():
+    """The prefill counts nothing, but has the weights and writes the cache as the others have them."""
+    programs = {"train": trained(), "decode": decoded(), "prefill": prefilled(out=P("data"))}
+    found = sv.together(programs, target=TARGET).search({"train": 1, "decode": 10}, seconds=20, most=12)
+    assert not found.together.record.conflicts
+    found.together.require()
+    assert found.record.weights == {"train": 1, "decode": 10, "prefill": 0}
