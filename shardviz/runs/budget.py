@@ -24,7 +24,7 @@ from shardviz.records.groups import grouped
 from shardviz.records.paths import segments
 from shardviz.records.report import ReportRecord
 from shardviz.records.values import Value, on_device
-from shardviz.runs.together import Side, Together
+from shardviz.runs.sets import ProgramSet, Side
 
 _SMALL = 0.02
 """Share of a program's arguments up to which its batch is not looked into."""
@@ -46,7 +46,7 @@ class _Read:
 
 
 def budget_of(
-    together: Together, cache: str | Sequence[str] = (), dimension: int = 0, unit: str = "sequence",
+    together: ProgramSet, cache: str | Sequence[str] = (), dimension: int = 0, unit: str = "sequence",
     level: str = "propagated", batches: int = 1, timeout: float | None = None,
 ) -> Budget:  # fmt: skip
     """Return the budget; see `Together.memory`, which says what the arguments are and what is raised."""
@@ -98,7 +98,7 @@ def budget_of(
     return replace(budget, cache=_room(budget, read, caches, dimension, unit)) if caches else budget
 
 
-def _read(together: Together, side: Side, level: str, timeout: float | None) -> _Read:
+def _read(together: ProgramSet, side: Side, level: str, timeout: float | None) -> _Read:
     machine: Machine | None = together.machine
     if level == "compiled":
         target = "cpu" if machine is None else machine.text
@@ -134,7 +134,7 @@ def _kinds_of(side: Side, report: ReportRecord, shared: Mapping[str, str]) -> di
     return kinds
 
 
-def _caches(together: Together, read: Sequence[_Read], wanted: Sequence[str]) -> set[str]:
+def _caches(together: ProgramSet, read: Sequence[_Read], wanted: Sequence[str]) -> set[str]:
     """Return the names of the arrays at these tree paths, and below them, in any program; and have them held."""
     found: set[str] = set()
     for path in wanted:
@@ -161,7 +161,7 @@ def _kinds(read: Sequence[_Read], caches: set[str]) -> dict[str, str]:
     return kinds
 
 
-def _written(together: Together, name: str) -> set[str]:
+def _written(together: ProgramSet, name: str) -> set[str]:
     return {array.name for array in together.shared if array.of(name, "output")}
 
 

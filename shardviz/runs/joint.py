@@ -25,8 +25,8 @@ from shardviz.plan.plan import Plan
 from shardviz.propagate.dimensions import Dimension, Dimensions, Member
 from shardviz.records.groups import grouped
 from shardviz.records.together import OWN, ProgramCost, SetPlan, SetSpec, TogetherSearchRecord
+from shardviz.runs.sets import ProgramSet, Side, assigned
 from shardviz.runs.shared import Shared
-from shardviz.runs.together import Side, Together, assigned
 from shardviz.study import search
 from shardviz.study.candidates import Space
 from shardviz.study.scoring import Score, Scorer
@@ -47,7 +47,7 @@ Plans = dict[str, Plan]
 
 
 def joint_search(
-    together: Together, weights: Mapping[str, float], seconds: float, most: int | None, mesh: Any
+    together: ProgramSet, weights: Mapping[str, float], seconds: float, most: int | None, mesh: Any
 ) -> tuple[Plans, TogetherSearchRecord]:
     """Return the best plans, and the record; see `Together.search`, which says what the arguments are."""
     machine, weights = _checked(together, weights, seconds, most)
@@ -107,7 +107,7 @@ def joint_search(
     return best, record
 
 
-def _whole(together: Together, plans: Plans) -> Plans:
+def _whole(together: ProgramSet, plans: Plans) -> Plans:
     """Return the plans, and for every other program its own plan with the shared arrays as these have them."""
     specs: dict[Shared, Spec] = {}
     for side in together.sides:
@@ -130,7 +130,7 @@ def _notes(leaders: Sequence[Side], joint: _JointSearching) -> Iterator[str]:
 
 
 def _checked(
-    together: Together, weights: Mapping[str, float], seconds: float, most: int | None
+    together: ProgramSet, weights: Mapping[str, float], seconds: float, most: int | None
 ) -> tuple[Machine, dict[str, float]]:
     names = [side.name for side in together.sides]
     if together.machine is None:
@@ -157,7 +157,7 @@ def _feasible(row: SetPlan) -> bool:
     return not any(cost.why_not for cost in row.costs)
 
 
-def _taken_over(together: Together, name: str) -> Plans:
+def _taken_over(together: ProgramSet, name: str) -> Plans:
     """Return each program's own plan with the shared arrays as one program has them; empty if one cannot, or if their
     meshes differ."""
     try:
@@ -168,7 +168,7 @@ def _taken_over(together: Together, name: str) -> Plans:
 
 
 def _alone(
-    together: Together, leader: Side, machine: Machine, seconds: float, most: int | None, mesh: DeviceMesh | None
+    together: ProgramSet, leader: Side, machine: Machine, seconds: float, most: int | None, mesh: DeviceMesh | None
 ) -> Plans:
     """Return the best plan of one program by itself, and of each other program with the shared arrays as that has
     them; empty if nothing was found."""
@@ -345,7 +345,7 @@ class _JointSearching(Searching):
 
 
 def _space(
-    together: Together, machine: Machine, names: Mapping[str, _Names], base: Plans | None, mesh: DeviceMesh | None
+    together: ProgramSet, machine: Machine, names: Mapping[str, _Names], base: Plans | None, mesh: DeviceMesh | None
 ) -> Space:
     """Return the space of joint choices; `base` are the plans to improve, `mesh` is the only mesh (None: any)."""
     arguments: dict[str, Argument] = {}
@@ -373,7 +373,7 @@ def _space(
     )
 
 
-def _specs(together: Together, names: Mapping[str, _Names], plans: Plans) -> dict[str, Spec]:
+def _specs(together: ProgramSet, names: Mapping[str, _Names], plans: Plans) -> dict[str, Spec]:
     specs: dict[str, Spec] = {}
     for side in together.sides:
         for path, spec in side.program.bind(plans[side.name]).in_specs.items():
@@ -381,7 +381,7 @@ def _specs(together: Together, names: Mapping[str, _Names], plans: Plans) -> dic
     return specs
 
 
-def _base(together: Together, names: Mapping[str, _Names], plans: Plans) -> Plan:
+def _base(together: ProgramSet, names: Mapping[str, _Names], plans: Plans) -> Plan:
     outs: dict[str, Any] = {}
     for side in together.sides:
         for path, spec in side.program.bind(plans[side.name]).out_specs.items():
@@ -391,7 +391,7 @@ def _base(together: Together, names: Mapping[str, _Names], plans: Plans) -> Plan
     return Plan(mesh, edits=_specs(together, names, plans), out_edits=outs)
 
 
-def _joined(together: Together, names: Mapping[str, _Names]) -> Iterator[Dimension]:
+def _joined(together: ProgramSet, names: Mapping[str, _Names]) -> Iterator[Dimension]:
     """Yield the programs' logical dimensions with joint names; those that have a dimension of a shared array in common
     are one, unless an array would then have it twice."""
     groups: list[tuple[list[str], Dimension]] = []

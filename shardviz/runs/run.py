@@ -20,8 +20,9 @@ from shardviz.plan.plan import Plan
 from shardviz.propagate.lower import CPU, LowerFor
 from shardviz.records.runs import RunCall, RunNote, RunProgram, RunRecord, Transfer
 from shardviz.runs.identities import Seen
+from shardviz.runs.sets import Side
 from shardviz.runs.shared import Place, Shared
-from shardviz.runs.together import Side, Together, together_of
+from shardviz.runs.together import Together, together_of
 from shardviz.tracing.call import Call
 from shardviz.tracing.trace import Argument
 
