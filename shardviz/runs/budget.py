@@ -93,7 +93,7 @@ def budget_of(
         programs=tuple(programs),
         batches=batches,
         findings=tuple(_findings(read, caches)),
-        notes=tuple(_notes(level, sizes, read)),
+        notes=tuple(_notes(level, sizes, read, caches)),
     )
     return replace(budget, cache=_room(budget, read, caches, dimension, unit)) if caches else budget
 
@@ -254,7 +254,7 @@ def _findings(read: Sequence[_Read], caches: set[str]) -> Iterator[Finding]:
                 )
 
 
-def _notes(level: str, sizes: dict[str, float], read: Sequence[_Read]) -> Iterator[str]:
+def _notes(level: str, sizes: dict[str, float], read: Sequence[_Read], caches: set[str]) -> Iterator[str]:
     yield f"Bytes are those of one device, at level {level}" + (
         ", by the plan of the target's compiler." if level == "compiled" else "; level='compiled' asks the compiler."
     )
@@ -266,4 +266,5 @@ def _notes(level: str, sizes: dict[str, float], read: Sequence[_Read]) -> Iterat
     ]
     if unlike:
         yield f"Arrays that programs shard differently, such as {unlike[0]}, count where they take most."
-    yield "Temporaries are those of the batch that was traced; a larger cache may need more."
+    if caches:
+        yield "Temporaries are those of the batch that was traced; a larger cache may need more."

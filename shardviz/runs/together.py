@@ -111,7 +111,7 @@ def together_of(sides: list[Side], shared: Any = None, target: str | Machine | N
     machine = None if target in (None, "cpu") else machine_of(target, first.plan.mesh.size)
     if machine is not None:
         resolve_target(machine, first.plan.mesh)
-    if not isinstance(shared, tuple) or not all(isinstance(each, Shared) for each in shared):
+    if not (shared and isinstance(shared, tuple) and all(isinstance(each, Shared) for each in shared)):
         all_arrays = []
         for side in sides:
             arguments, outputs = arrays(side.program, side.plan)

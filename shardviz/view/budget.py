@@ -49,7 +49,7 @@ def of_budget(budget: Budget) -> doc.Document:
         doc.section("Findings", findings_table(budget.findings), lead=counted(budget.findings))
         if budget.findings
         else None,
-        *doc.notes(*budget.notes, budget.usable_from and f"What a program may use: {budget.usable_from}."),
+        *doc.notes(*budget.notes, budget.usable_from and f"Source of the usable memory: {budget.usable_from}."),
         title=doc.words(head, strong=True),
         mesh=budget.mesh,
     )
