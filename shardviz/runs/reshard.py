@@ -24,7 +24,7 @@ from shardviz.layouts.layout import dtype_name, is_plain, is_spec_entry
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.resharding import ReshardedLeaf, Resharding
-from shardviz.runs.ways import Load, MovedArray, BothSides, Ways, exchanged, load_of, one_copy
+from shardviz.runs.ways import BothSides, Load, MovedArray, Ways, exchanged, load_of, one_copy
 from shardviz.tracing.prefixes import spread
 
 _MOST_PAIRS = 256
