@@ -24,6 +24,7 @@ from .page import open as open
 from .plan.plan import Plan as Plan
 from .runs import dry_run as dry_run
 from .runs import reshard as reshard
+from .runs import together as together
 from .stablehlo.resharding import moves as moves
 from .study import cost_table as cost_table
 from .study import fixes as fixes

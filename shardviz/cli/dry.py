@@ -73,6 +73,16 @@ def program_of_run(command: str, target: str, program: str) -> RunStep:
     return step
 
 
+def run_of(command: str, target: str) -> Run:
+    """Return the dry run of a command, three steps of it. Raises as `program_of_run`."""
+    if not target:
+        raise ShardvizError('--run: give the machine that the script is for, such as --target "tpu v5e:2x4"')
+    run, code = recorded(_words(command), target, None, 3)
+    if code:
+        raise ShardvizError(f"--run {command!r}: the script ended with exit code {code}: {run.ended}")
+    return run
+
+
 def file_of(command: str) -> str | None:
     """Return the file that a command runs; None for a module that is in none. Raises as `program_of_run`."""
     kind, name, _ = script_of(_words(command))

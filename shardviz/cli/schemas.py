@@ -16,9 +16,11 @@ from shardviz.compiler.targets import TargetStatus
 from shardviz.costs.timeline import Timeline
 from shardviz.judge.runs import ProgramChange
 from shardviz.records import Finding
+from shardviz.records.budget import Budget
 from shardviz.records.report import SCHEMA_VERSION, ReportRecord
 from shardviz.records.resharding import Resharding
 from shardviz.records.runs import RUN_VERSION, RunRecord
+from shardviz.records.together import TogetherRecord, TogetherSearchRecord
 from shardviz.records.why import CollectiveWhy, Why
 
 Specs = dict[str, str | None]
@@ -171,7 +173,8 @@ class FixesData(msgspec.Struct, kw_only=True):
 
 def _record(kind: type, key: str = "shardviz_why") -> type:
     """Return the struct of a record of `shardviz.records`, with the version that its `to_json` writes under `key`."""
-    names = [field.name for field in dataclasses.fields(kind) if field.name not in ("mesh", "source", "ask")]
+    left_out = ("mesh", "source", "ask") if key == "shardviz_why" else ()
+    names = [field.name for field in dataclasses.fields(kind) if field.name not in left_out]
     mesh: list[Any] = [("mesh", dict[str, int])] if key == "shardviz_why" else []
     return msgspec.defstruct(kind.__name__, [(key, int), *mesh, *((name, Any) for name in names)])
 
@@ -292,17 +295,22 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "timeline": (Timeline, TimelineMore),
     "show": (ShowData,),
     "reshard": (_record(Resharding, "shardviz_resharding"),),
+    "together": (
+        _record(TogetherRecord, "shardviz_together"),
+        _record(Budget, "shardviz_budget"),
+        _record(TogetherSearchRecord, "shardviz_together_search"),
+    ),
     "targets": (TargetsData,),
     "doctor": (DoctorData,),
 }
-"""Verb → the types of its JSON. A verb with several types has all their fields; `why` and `compare` have one type each
-time."""
+"""Verb → the types of its JSON. A verb with several types has all their fields; `why`, `compare` and `together` have
+one type each time."""
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a verb's `--json`."""
     tops, definitions = msgspec.json.schema_components(SCHEMAS[verb], ref_template="#/$defs/{name}")
-    together = len(tops) > 1 and verb not in ("why", "compare")
+    together = len(tops) > 1 and verb not in ("why", "compare", "together")
     whole = {top["$ref"].rpartition("/")[2] for top in tops} if together else {}
     for name, definition in definitions.items():
         if "properties" in definition and name not in whole:

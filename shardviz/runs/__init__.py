@@ -3,3 +3,5 @@
 from shardviz.runs.dry import dry_run
 from shardviz.runs.reshard import reshard as reshard
 from shardviz.runs.run import Run, RunStep
+from shardviz.runs.together import Together as Together
+from shardviz.runs.together import together as together

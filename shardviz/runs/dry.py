@@ -33,6 +33,7 @@ from shardviz.records.runs import RunArray, RunCall, RunNote, RunProgram, RunRec
 from shardviz.records.source import innermost, is_own
 from shardviz.records.values import Frame
 from shardviz.runs.checkpoints import orbax_patches
+from shardviz.runs.identities import Identities
 from shardviz.runs.imports import patched_imports
 from shardviz.runs.recorded import ONE_DEVICE, argument_shardings, bytes_of, call_of, deciding_shardings, mesh_of, taken
 from shardviz.runs.rules import RulesSeen
@@ -114,6 +115,7 @@ def dry_run(
         raise
     finally:
         run.recorded, run.steps = recorder.record(), tuple(step.finished() for step in recorder.steps)
+        run.same = recorder.identities.groups()
 
 
 @contextlib.contextmanager
@@ -203,6 +205,7 @@ class _Recorder:
         self._moved: Counter[tuple[str, Frame | None, str, str]] = Counter()
         self._notes: dict[RunNote, None] = {}
         self.rules = RulesSeen(_line)
+        self.identities = Identities()
         self._newest = 0
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = threading.current_thread()  # which is waited for
@@ -327,6 +330,7 @@ class _Recorder:
             "" if machine is None or machine.size != span else machine.text,
             refused,
             self._traced.get(traced),
+            program.is_eager,
         )
         self._traced.setdefault(traced, step)
         placed = [s for s in deciding_shardings(program) if span == 1]
@@ -368,6 +372,7 @@ class _Recorder:
         results = [_jax.zero_array(a, s, step.committed) for a, s in zip(avals, step.shardings, strict=True)]
         for argument in taken(program, results):
             argument.delete()
+        self.identities.called(step.number, program.args[len(program.constants) :], results)
         step.took, step.gave = _references(program.args), _references(results)
         return results
 

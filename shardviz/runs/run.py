@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from shardviz.ask import Program
-from shardviz.ask.program import result_specs, sketch
+from shardviz.ask.program import arrays, result_specs, sketch
 from shardviz.ask.targeting import resolve_target
 from shardviz.caching import cached_property
 from shardviz.costs import StepCost
@@ -18,7 +19,12 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
 from shardviz.propagate.lower import CPU, LowerFor
 from shardviz.records.runs import RunCall, RunNote, RunProgram, RunRecord, Transfer
+from shardviz.runs.identities import Seen
+from shardviz.runs.sets import Side
+from shardviz.runs.shared import Place, Shared
+from shardviz.runs.together import Together, together_of
 from shardviz.tracing.call import Call
+from shardviz.tracing.trace import Argument
 
 
 @dataclass(eq=False)
@@ -33,6 +39,7 @@ class RunStep:
         target: the run's machine in words, where the program is on all of it; else empty.
         refused: why Shardy could not say how its results are sharded, or why there is no call.
         like: the same function, called with other shardings before.
+        eager: whether it is a single operation that the script called outside `jax.jit`.
     """
 
     recorded: RunProgram
@@ -42,6 +49,7 @@ class RunStep:
     target: str = ""
     refused: str = ""
     like: RunStep | None = field(default=None, repr=False)
+    eager: bool = False
 
     @property
     def name(self) -> str:
@@ -67,16 +75,21 @@ class RunStep:
         return self._made[1]
 
     @property
+    def made(self) -> tuple[Program, Plan]:
+        """The program and its plan. Raises ShardvizError if shardviz cannot read it."""
+        program, plan, why_not = self._made
+        if program is None or plan is None:
+            raise ShardvizError(why_not)
+        return program, plan
+
+    @property
     def why_not(self) -> str:
         """Why there is no program, or no estimate; else empty."""
         return self._made[2] or self.refused or self._cost[1]
 
     def result_specs(self) -> tuple[Spec, ...]:
         """Return how Shardy shards its results. Raises ShardvizError if it cannot."""
-        program, plan, why_not = self._made
-        if program is None or plan is None:
-            raise ShardvizError(why_not)
-        return result_specs(program, plan, self._lowered_for)
+        return result_specs(*self.made, self._lowered_for)
 
     @property
     def _lowered_for(self) -> LowerFor:
@@ -110,6 +123,8 @@ class Run(Displayed):
     Attributes:
         recorded: all that is plain data, see `RunRecord`, without what is estimated.
         steps: the programs in the order of their first calls.
+        same: the places in which the same arrays were seen, as (program, `argument` or `output`, place among the flat
+            arguments or outputs).
 
     Examples:
         >>> import jax, jax.numpy as jnp, shardviz as sv
@@ -121,6 +136,7 @@ class Run(Displayed):
 
     recorded: RunRecord
     steps: tuple[RunStep, ...] = field(default=())
+    same: tuple[tuple[Seen, ...], ...] = ()
 
     @property
     def record(self) -> RunRecord:
@@ -182,6 +198,66 @@ class Run(Displayed):
     def notes(self) -> tuple[RunNote, ...]:
         return self.recorded.notes
 
+    def together(self, *names: str | int) -> Together:
+        """Return the programs that share arrays: those into which the same arrays went, or the results of others.
+
+        Args:
+            names: programs, as for `run[name]`; if none is given, all functions on most devices that share an
+                array of one dimension or more.
+
+        Returns:
+            A `Together`. Programs of one name are numbered (`decode`, `decode 2`), and each counts the run's calls.
+
+        Raises:
+            ShardvizError: if there is no such program, or no two of them share an array.
+            MeshError: if they are on different devices.
+        """
+        chosen = {id(self[name]) for name in names}
+        steps = {n: s for n, s in enumerate(self.steps) if s.program is not None and (not names or id(s) in chosen)}
+        if not names:  # single operations, and programs of fewer devices, make arrays that others take
+            most = max((step.recorded.devices for step in steps.values()), default=0)
+            steps = {n: step for n, step in steps.items() if step.recorded.devices == most and not step.eager}
+        paths = {number: _paths(step) for number, step in steps.items()}
+        groups: list[dict[Seen, Argument]] = []
+        for seen in self.same:
+            known = (each for each in seen if each[1:] in paths.get(each[0], {}))
+            here = {e: paths[e[0]][e[1:]] for e in sorted(known, key=lambda e: (e[1], e[0], e[2]))}  # arguments first
+            if len({number for number, _, _ in here}) > 1:
+                groups.append(here)
+        used = [number for number in steps if any(each[0] == number for group in groups for each in group)]
+        if not used:
+            of = " and ".join(map(repr, names)) or "the run's programs"
+            raise ShardvizError(
+                f"run.together: no array goes into two of {of}; give programs that take the same arrays, or "
+                "sv.together(..., shared={path: path}) the paths"
+            )
+        counted, called = Counter[str](), dict[int, str]()
+        for number in used:
+            name = steps[number].name
+            counted[name] += 1
+            called[number] = name if counted[name] == 1 else f"{name} {counted[name]}"
+        sides = [Side(called[n], *steps[n].made, float(steps[n].recorded.calls)) for n in used]
+        shared = tuple(
+            Shared(
+                next(iter(group.values())).name,
+                next(iter(group.values())).shape,
+                next(iter(group.values())).dtype,
+                tuple(Place(called[number], role, array.name) for (number, role, _), array in group.items()),
+            )
+            for group in groups
+        )
+        return together_of(sides, shared, self.recorded.target or None)
+
     def to_json(self, indent: int | None = None) -> str:
         """Return the record as JSON; `RunRecord.from_json` reads it."""
         return self.record.to_json(indent)
+
+
+def _paths(step: RunStep) -> dict[tuple[str, int], Argument]:
+    """Return (role, place) → the array of a program, without scalars."""
+    try:
+        arguments, outputs = arrays(*step.made)
+    except ShardvizError:
+        return {}
+    both = ("argument", arguments), ("output", outputs)
+    return {(role, place): array for role, of in both for place, array in enumerate(of) if array.shape}

@@ -22,9 +22,11 @@ from shardviz.plan.bind import RulesTable
 from shardviz.propagate.dimensions import Dimension, Dimensions
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.runs.run import Run
+from shardviz.runs.together import Together, TogetherSearch
 from shardviz.tracing.exports import ExportedArray, ExportRecord
 from shardviz.view import document as doc
 from shardviz.view.run import of_run
+from shardviz.view.together import of_search, of_together
 from shardviz.view.values import LONGEST_NAME
 
 _MOST_TREE = 400
@@ -70,6 +72,16 @@ def _conflicts(of: Dimension) -> str:
 @doc.document.register
 def _of_run(run: Run) -> doc.Document:
     return of_run(run.record)
+
+
+@doc.document.register
+def _of_together(together: Together) -> doc.Document:
+    return of_together(together.record)
+
+
+@doc.document.register
+def _of_together_search(search: TogetherSearch) -> doc.Document:
+    return of_search(search.record)
 
 
 @doc.document.register

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardviz.view import (  # noqa: F401
+    budget,
     comparison,
     layouts,
     motion,
@@ -18,6 +19,7 @@ from shardviz.view import (  # noqa: F401
     run,
     shard_map,
     timeline,
+    together,
     why,
 )
 from shardviz.view.document import Document

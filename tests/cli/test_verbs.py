@@ -43,6 +43,7 @@ RIGHT = {
     "timeline": ("timeline", *TRAIN),
     "show": ("show", ARRAY, "P('data', None)", "--mesh", "data=4,model=2"),
     "reshard": ("reshard", "stranger:params", "P('model')", "P(None, 'model')", "--mesh", "data=2,model=4", *POD),
+    "together": ("together", "one=train", "other=train", "--calls", "one=2", *POD),
     "targets": ("targets",),
     "doctor": ("doctor",),
     "skill": ("skill",),
@@ -71,6 +72,11 @@ WRONG = [
     (("reshard", ARRAY, "P()", "P('x')", "--mesh", "x=16", *POD), "16 devices, but tpu v5p:2x2x2 has 8"),
     (("reshard", ARRAY, "P()", "P()", *("--mesh", "x=2") * 3), "--mesh: 3 values; give one, or one before and one"),
     (("reshard", ARRAY, "P()", "P()", "--mesh", "x=2", "--limit", "many"), "--limit='many': expected an amount such"),
+    (("together", "train"), "NAME=STEP 'train': expected NAME=VALUE"),
+    (("together", "a=train"), "1 program; give two or more by name"),
+    (("together", "a=train", "b=train", "--shared", "parms"), "a has no array at 'parms'"),
+    (("together", "a=train", "b=train", "--calls", "a=many"), "--calls a=many: expected a number"),
+    (("together", "a=train", "b=train", "--cache", "kv"), "memory(cache='kv'): no program has an argument"),
     (("compare", "nonesuch.json", "new.json"), "OLD: 'nonesuch.json' cannot be read: No such file"),
     (("compare", "pyproject.toml", "new.json"), "OLD: this is not a shardviz report: not JSON"),
     (("check",), "train: there is nothing to check"),
@@ -106,12 +112,14 @@ WRONG = [
 MORE = {
     "why a collective": ("why", "train", "all-gather"),
     "why an axis that is not there": ("why", "train", "params['down']", "--axis", "data"),
+    "together, memory": ("together", "one=train", "other=train", "--memory", *POD),
+    "together, search": ("together", "one=train", "other=train", "--search", "--seconds", "1", *POD),
     "reshard to another mesh": ("reshard", ARRAY, "P('x')", "P('y')", "--mesh", "x=8", "--mesh", "y=4"),
     "reshard one array": ("reshard", ARRAY, "P('data', None)", "P(None, 'data')", "--mesh", "data=8", *POD),
 }
 AS_IT_IS = ("skill", "schema", "completion", "targets", "doctor")
 """What prints JSON, Markdown, a script or a list, which are as wide as they are."""
-ASKS_THE_PERSON = ("report", "check", "why", "fixes", "search", "sweep", "timeline", "reshard")
+ASKS_THE_PERSON = ("report", "check", "why", "fixes", "search", "sweep", "timeline", "reshard", "together")
 """What runs code of the person before it answers."""
 
 

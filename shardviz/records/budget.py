@@ -1,0 +1,159 @@
+"""The data of one memory budget for several programs: what is held, what each adds, and what is left for a cache.
+
+Nothing in it is a JAX object. `Budget.from_json(budget.to_json())` reads it back.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Self
+
+import msgspec
+
+from shardviz.display import Displayed
+from shardviz.errors import ShardvizError
+from shardviz.notation import DeviceMesh
+from shardviz.records.findings import Finding
+from shardviz.records.report import read_versioned
+
+BUDGET_VERSION = 1
+CACHE, WEIGHTS, OPTIMIZER, STATE = "cache", "weights", "optimizer state", "other state"
+KINDS = (WEIGHTS, OPTIMIZER, CACHE, STATE)
+"""The kinds of arrays that stay on the devices between calls."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Arrays of one kind that stay on the devices between calls, and that the same programs take.
+
+    Attributes:
+        kind: one of `KINDS`.
+        names: their tree paths in the first program that takes them.
+        programs: the programs that take or write them.
+        nbytes: bytes of one device, each array once.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    programs: tuple[str, ...]
+    nbytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramMemory:
+    """A program's own memory in bytes of one device, by the parts of its plan, and what else is held while it runs.
+
+    Attributes:
+        program: its name.
+        level: `compiled` if the target's compiler planned the memory, else `propagated`: an estimate.
+        held: its arguments that stay on the devices between calls.
+        batch: its other arguments: the batch of one call.
+        padding: what the compiler's layouts add to the arguments (negative if they take less).
+        outputs: results that reuse no argument's memory.
+        temporaries: its temporaries; in an estimate, results included.
+        constants: constants, and what else the compiler states, such as code; 0 in an estimate.
+        more_batches: batches of further calls that wait on the devices.
+        beside: arrays of other programs that are held while it runs, and their constants.
+    """
+
+    program: str
+    level: str
+    held: float
+    batch: float
+    padding: float
+    outputs: float
+    temporaries: float
+    constants: float
+    more_batches: float
+    beside: float
+
+    @property
+    def own(self) -> float:
+        """Bytes of the program alone: what the compiler's plan, or the estimate, says."""
+        return self.held + self.batch + self.padding + self.outputs + self.temporaries + self.constants
+
+    @property
+    def total(self) -> float:
+        """Bytes on a device while it runs, with everything that is held beside it."""
+        return self.own + self.more_batches + self.beside
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheRoom:
+    """How large a cache can be.
+
+    Attributes:
+        names: its arrays that have as many of them as the largest; others keep their size.
+        unit: what its dimension counts, `sequence` or `page`.
+        count: how many it has now.
+        devices: over how many devices the dimension is sharded; the count is a multiple of it.
+        unit_bytes: bytes on a device of `devices` more of them, at their most in any program.
+        most: how many fit beside everything else; None if the device's memory is not known.
+    """
+
+    names: tuple[str, ...]
+    unit: str
+    count: int
+    devices: int
+    unit_bytes: float
+    most: int | None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Budget(Displayed):
+    """One memory budget for programs that share arrays and do not run at once; bytes are those of one device.
+
+    Attributes:
+        mesh: the mesh of the first program.
+        target: the machine, or `cpu`.
+        level: `compiled` or `propagated`.
+        usable: bytes of a device that programs may use; None if not known.
+        usable_from: the source of that number.
+        held: the arrays that stay on the devices between calls, each array once.
+        programs: each program's own parts, the one that needs most first.
+        batches: how many batches each program has on the devices.
+        cache: how large the cache can be; None if no cache was named.
+        findings: what makes the budget larger than it needs to be.
+        notes: facts that the numbers rest on.
+    """
+
+    mesh: DeviceMesh
+    target: str
+    level: str
+    usable: float | None
+    usable_from: str = ""
+    held: tuple[Held, ...]
+    programs: tuple[ProgramMemory, ...]
+    batches: int = 1
+    cache: CacheRoom | None = None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def most(self) -> ProgramMemory:
+        """The program during which a device holds most."""
+        return self.programs[0]
+
+    @property
+    def left(self) -> float | None:
+        """Bytes of a device that nothing takes while the largest program runs; negative if it does not fit; None if
+        the device's memory is not known."""
+        return None if self.usable is None else self.usable - self.most.total
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the record as JSON text with a schema version."""
+        return json.dumps({"shardviz_budget": BUDGET_VERSION, **msgspec.to_builtins(self)}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ShardvizError: if the text is no budget, of another schema version, or damaged.
+        """
+        data = read_versioned(text, "budget", BUDGET_VERSION)
+        try:
+            return msgspec.convert(data, cls)
+        except (msgspec.ValidationError, ShardvizError) as error:
+            raise ShardvizError(f"this shardviz budget is damaged: {error}") from error

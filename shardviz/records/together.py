@@ -1,0 +1,294 @@
+"""The data of several programs that share arrays: the cost of each under one assignment of the shared arrays.
+
+Nothing in it is a JAX object. `TogetherRecord.from_json(together.to_json())` reads it back.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Self
+
+import msgspec
+
+from shardviz.display import Displayed
+from shardviz.errors import ContractError, ShardvizError
+from shardviz.notation import DeviceMesh
+from shardviz.records.findings import Finding
+from shardviz.records.report import read_versioned
+
+TOGETHER_VERSION = 1
+OWN = "each program's own plan"
+"""The assignment in which the programs disagree as their plans do, and arrays are resharded between calls."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedMember:
+    """An argument or an output of a program that is a shared array.
+
+    Attributes:
+        program: the program's name.
+        role: `argument` or `output`.
+        path: its tree path.
+        spec: its PartitionSpec as Python writes it; empty if Shardy cannot say how an output is sharded.
+        bytes_per_device: bytes of one shard.
+    """
+
+    program: str
+    role: str
+    path: str
+    spec: str
+    bytes_per_device: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedArray:
+    """An array that several programs take, or that one writes and another takes.
+
+    Attributes:
+        name: its tree path in the first program that takes it.
+        shape: global.
+        dtype: its element type.
+        members: the arguments and outputs that are this array.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    members: tuple[SharedMember, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramCost:
+    """A program under an assignment.
+
+    Attributes:
+        program: its name.
+        seconds: seconds of one call on the target, at level `propagated`; None if not known.
+        needs_bytes: bytes of a device while it runs, its arguments included, estimated at that level.
+        why_not: why it cannot have the assignment; else empty.
+    """
+
+    program: str
+    seconds: float | None = None
+    needs_bytes: float | None = None
+    why_not: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """One way of sharding the shared arrays.
+
+    Attributes:
+        name: `each program's own plan`, or `as train has them`.
+        costs: each program under it.
+        moved_bytes: bytes that pass between devices if every array goes once from each sharding to each other one.
+        move_seconds: seconds of that; None if not known.
+    """
+
+    name: str
+    costs: tuple[ProgramCost, ...]
+    moved_bytes: float = 0.0
+    move_seconds: float | None = None
+
+    def seconds(self, calls: dict[str, float]) -> float | None:
+        """Return the seconds of so many calls of each program, without resharding; None if any is not known."""
+        total = 0.0
+        for cost in self.costs:
+            if calls.get(cost.program, 0.0):
+                if cost.seconds is None:
+                    return None
+                total += cost.seconds * calls[cost.program]
+        return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """A sharding of a shared array, and the programs whose own plans have it."""
+
+    spec: str
+    programs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WishCost:
+    """A program if it takes arrays as another program's plan shards them.
+
+    Attributes:
+        program, spec: the program, and the spec in the other program's plan.
+        seconds: seconds of a call that this adds; None if not known.
+        needs_bytes: bytes of a device that this adds while the program runs.
+        why_not: why the program cannot take it so; else empty.
+    """
+
+    program: str
+    spec: str
+    seconds: float | None = None
+    needs_bytes: float | None = None
+    why_not: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WishMove:
+    """Arrays resharded between two calls: the specs, the bytes that pass between devices, and seconds by the slowest
+    kind of link; None if no machine is known."""
+
+    before: str
+    after: str
+    moved_bytes: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conflict:
+    """Shared arrays that the programs' plans shard differently; arrays with equal shapes and wishes are one conflict.
+
+    Attributes:
+        names: the arrays.
+        shape, dtype: of each of them.
+        wishes: the different shardings.
+        costs: each program under each wish that it does not have.
+        moves: what resharding all of them between calls costs, for each pair of wishes.
+    """
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    wishes: tuple[Wish, ...]
+    costs: tuple[WishCost, ...] = ()
+    moves: tuple[WishMove, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TogetherRecord(Displayed):
+    """Several programs that share arrays, at level `propagated`.
+
+    Attributes:
+        mesh: the mesh of the first program.
+        target: the machine; empty if not known.
+        calls: program → how often it is called in an hour, or in the run; empty if not known.
+        usable: bytes of one device that a program may use; None if not known.
+        shared: the shared arrays.
+        assignments: `each program's own plan`, then one for each program whose plan differs.
+        conflicts: the arrays that the plans shard differently, most bytes first.
+        findings: the contracts that are broken: arrays that one program writes and another reads otherwise.
+        notes: facts that the numbers rest on.
+    """
+
+    mesh: DeviceMesh
+    target: str = ""
+    calls: dict[str, float]
+    usable: float | None = None
+    shared: tuple[SharedArray, ...]
+    assignments: tuple[Assignment, ...]
+    conflicts: tuple[Conflict, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs' names."""
+        return tuple(cost.program for cost in self.assignments[0].costs)
+
+    def require(self) -> None:
+        """Raise ContractError if a program reads an array otherwise than another one writes it.
+
+        Raises:
+            ContractError: it is an AssertionError too; the message has the paths and both shardings.
+        """
+        if self.findings:
+            raise ContractError("\n".join(finding.text for finding in self.findings))
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the record as JSON text with a schema version."""
+        return json.dumps({"shardviz_together": TOGETHER_VERSION, **msgspec.to_builtins(self)}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ShardvizError: if the text is no such record, of another schema version, or damaged.
+        """
+        data = read_versioned(text, "together", TOGETHER_VERSION)
+        try:
+            return msgspec.convert(data, cls)
+        except (msgspec.ValidationError, ShardvizError) as error:
+            raise ShardvizError(f"this shardviz together is damaged: {error}") from error
+
+
+SEARCH_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetPlan:
+    """A plan for every program of a set.
+
+    Attributes:
+        name: how it was found: `each program's own plan`, `as train has them`, `the best for train alone`, `together`.
+        mesh: the mesh of all programs; None if their meshes differ.
+        costs: each program under it.
+        seconds: seconds of all calls, by the weights; None if a program cannot have it.
+        needs_bytes: bytes of a device while the largest program runs, with the other programs' arrays that stay.
+        fits: whether the estimate is within the device's memory; None if that is not known.
+    """
+
+    name: str
+    mesh: DeviceMesh | None
+    costs: tuple[ProgramCost, ...]
+    seconds: float | None = None
+    needs_bytes: float | None = None
+    fits: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetSpec:
+    """An argument's PartitionSpec, as Python writes it, in one program's plan of the best set; `shared` says whether
+    other programs take the same array."""
+
+    program: str
+    path: str
+    spec: str
+    shared: bool
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TogetherSearchRecord(Displayed):
+    """The result of a search for plans of several programs that share arrays, at level `propagated`.
+
+    Attributes:
+        target: the machine.
+        weights: program → calls, by which seconds are added up.
+        best: the best plans in which all programs have the shared arrays alike.
+        others: what they are compared with, the best first.
+        specs: the arguments' specs in the best plans.
+        tried: how many sets of plans were scored.
+        seconds: duration of the search in seconds.
+        notes: parts of the search that were left out.
+    """
+
+    target: str
+    weights: dict[str, float]
+    best: SetPlan
+    others: tuple[SetPlan, ...]
+    specs: tuple[SetSpec, ...]
+    tried: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the record as JSON text with a schema version."""
+        return json.dumps({"shardviz_together_search": SEARCH_VERSION, **msgspec.to_builtins(self)}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ShardvizError: if the text is no such record, of another schema version, or damaged.
+        """
+        data = read_versioned(text, "together_search", SEARCH_VERSION)
+        try:
+            return msgspec.convert(data, cls)
+        except (msgspec.ValidationError, ShardvizError) as error:
+            raise ShardvizError(f"this shardviz together_search is damaged: {error}") from error

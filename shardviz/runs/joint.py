@@ -1,0 +1,441 @@
+"""The search for one assignment of the arrays that programs share, and the rest of each program's plan.
+
+The programs become one: its arguments are all arguments, each shared array once, and its logical dimensions are theirs,
+joined where they have a dimension of a shared array in common. `study.search` then proposes candidates as for a single
+program. A candidate's score is the weighted sum of the programs' seconds, and the memory of the largest of them beside
+the arrays of the others that stay on the devices.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardviz.ask.parts import Parts
+from shardviz.ask.program import Program, arrays, named_axes, state_of, update_arguments
+from shardviz.ask.targeting import resolve_target
+from shardviz.costs.machine import Machine
+from shardviz.errors import ShardvizError
+from shardviz.layouts import layout
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.plan.plan import Plan
+from shardviz.propagate.dimensions import Dimension, Dimensions, Member
+from shardviz.records.groups import grouped
+from shardviz.records.together import OWN, ProgramCost, SetPlan, SetSpec, TogetherSearchRecord
+from shardviz.runs.sets import ProgramSet, Side, assigned
+from shardviz.runs.shared import Shared
+from shardviz.study import search
+from shardviz.study.candidates import Space
+from shardviz.study.scoring import Score, Scorer
+from shardviz.study.search import Searching
+from shardviz.study.workers import Shared as Sent
+from shardviz.tracing.trace import Argument
+
+TOGETHER = "together"
+_ALONE = 0.4
+"""Share of the time for the searches of single programs, whose results the joint search starts with."""
+_FINALISTS = 20
+"""Joint candidates, best first, that are tried on the programs of weight 0, until these can have one."""
+_LEADERS = 3
+"""Programs, most seconds first, that are searched alone."""
+
+Plans = dict[str, Plan]
+"""Program → its plan."""
+
+
+def joint_search(
+    together: ProgramSet, weights: Mapping[str, float], seconds: float, most: int | None, mesh: Any
+) -> tuple[Plans, TogetherSearchRecord]:
+    """Return the best plans, and the record; see `Together.search`, which says what the arguments are."""
+    machine, weights = _checked(together, weights, seconds, most)
+    begun, only = time.monotonic(), None if mesh is None else DeviceMesh.of(mesh)
+    if only is not None:
+        resolve_target(machine, only)
+    every = together
+    together = replace(every, sides=tuple(side for side in every.sides if weights[side.name]))
+    names = {side.name: _Names(side, every.shared) for side in every.sides}
+    scorer = JointScorer(machine, together.sides, every.shared, weights, names)
+    found: dict[str, Plans] = {OWN: {side.name: side.plan for side in every.sides}}
+    for name in every.leaders() or [every.sides[0].name]:
+        found[f"as {name} has them"] = _taken_over(every, name)
+    leaders = sorted(together.sides, key=lambda s: -weights[s.name] * (together.cost(s, s.plan).seconds or 0.0))
+    for leader in leaders[:_LEADERS]:
+        each = seconds * _ALONE / (min(len(leaders), _LEADERS) * len(leaders))
+        found[f"the best for {leader.name} alone"] = _alone(together, leader, machine, each, most, only)
+    found = {name: _whole(every, plans) for name, plans in found.items() if plans}
+    judge = replace(scorer, sides=every.sides)  # the programs that do not count are judged at the end alone
+    rows = {name: judge.row(name, plans) for name, plans in found.items()}
+    tied = [name for name, row in rows.items() if name != OWN and row.mesh is not None and _feasible(row)]
+    tied = [name for name in tied if only is None or rows[name].mesh == only]
+    base = min(tied, key=lambda name: scorer.score(found[name]).rank, default=None)
+    space = _space(together, machine, names, None if base is None else found[base], only)
+    left = seconds - (time.monotonic() - begun)
+    joint = _JointSearching(together.sides[0].program, machine, space, scorer, left, most)
+    for _ in joint:
+        pass
+    candidates = {name: found[name] for name in tied}
+    ranked = sorted(joint.tried.values(), key=lambda tried: tried.score.rank)
+    for tried in ranked[:_FINALISTS]:
+        plans = _whole(every, scorer.plans(tried.plan))
+        if _feasible(judge.row(TOGETHER, plans)):
+            candidates[TOGETHER] = plans
+            break
+    if not candidates:
+        why = next((cost.why_not for row in rows.values() for cost in row.costs if cost.why_not), "none was scored")
+        raise ShardvizError(f"together.search: no set of plans could be scored: {why}; give more seconds")
+    scores = {name: judge.score(plans) for name, plans in candidates.items()}
+    best = candidates[min(scores, key=lambda name: (scores[name].over, scores[name].seconds))]
+    specs = []
+    shared = {array.name for array in every.shared}
+    for side in every.sides:
+        for path, spec in side.program.bind(best[side.name]).in_specs.items():
+            is_shared = names[side.name].joint(path) in shared
+            specs.append(SetSpec(program=side.name, path=path, spec=str(spec.canonical()), shared=is_shared))
+    record = TogetherSearchRecord(
+        target=machine.text,
+        weights=dict(weights),
+        best=judge.row(TOGETHER, best),
+        others=tuple(sorted(rows.values(), key=lambda row: math.inf if row.seconds is None else row.seconds)),
+        specs=tuple(specs),
+        tried=len(joint.tried) + len(rows),
+        seconds=time.monotonic() - begun,
+        notes=tuple(_notes(leaders, joint)),
+    )
+    return best, record
+
+
+def _whole(together: ProgramSet, plans: Plans) -> Plans:
+    """Return the plans, and for every other program its own plan with the shared arrays as these have them."""
+    specs: dict[Shared, Spec] = {}
+    for side in together.sides:
+        if side.name in plans:
+            bound = side.program.bind(plans[side.name])
+            for array in together.shared:
+                for path in array.of(side.name, "argument")[:1]:
+                    specs.setdefault(array, bound.in_specs[path])
+    mesh = next(iter(plans.values())).mesh
+    rest = (replace(side, plan=side.plan.with_mesh(mesh)) for side in together.sides if side.name not in plans)
+    return {**plans, **{side.name: assigned(side, specs) for side in rest}}
+
+
+def _notes(leaders: Sequence[Side], joint: _JointSearching) -> Iterator[str]:
+    yield "Seconds are at level propagated; no compiler was asked."
+    if left := [side.name for side in leaders[_LEADERS:]]:
+        yield f"Not searched alone: {', '.join(left)}."
+    if joint.fallen:
+        yield f"{len(joint.fallen)} candidates were refused, the first because: {joint.fallen[0].why}"
+
+
+def _checked(
+    together: ProgramSet, weights: Mapping[str, float], seconds: float, most: int | None
+) -> tuple[Machine, dict[str, float]]:
+    names = [side.name for side in together.sides]
+    if together.machine is None:
+        raise ShardvizError("together.search: the machine is not known; give sv.together(..., target='tpu v5p:4x4x4')")
+    together.machine.chip.needs("hbm_bytes_per_s")
+    for name, value in (("seconds", seconds), ("most", 1 if most is None else most)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ShardvizError(f"together.search({name}={value!r}): expected a number above 0")
+    for name, weight in weights.items():
+        if name not in names or isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
+            raise ShardvizError(
+                f"weights={{{name!r}: {weight!r}}}: expected calls, 0 or more, of {', '.join(map(repr, names))}"
+            )
+    known = {side.name: side.calls for side in together.sides if side.calls is not None}
+    whole = {
+        name: float(weights.get(name, 0.0) if weights else known.get(name, 0.0 if known else 1.0)) for name in names
+    }
+    if not any(whole.values()):
+        raise ShardvizError(f"weights={dict(weights)}: all are 0; give the calls an hour of a program")
+    return together.machine, whole
+
+
+def _feasible(row: SetPlan) -> bool:
+    return not any(cost.why_not for cost in row.costs)
+
+
+def _taken_over(together: ProgramSet, name: str) -> Plans:
+    """Return each program's own plan with the shared arrays as one program has them; empty if one cannot, or if their
+    meshes differ."""
+    try:
+        plans = {side.name: together.plan_as(side, name) for side in together.sides}
+    except ShardvizError:
+        return {}
+    return plans if len({plan.mesh for plan in plans.values()}) == 1 else {}
+
+
+def _alone(
+    together: ProgramSet, leader: Side, machine: Machine, seconds: float, most: int | None, mesh: DeviceMesh | None
+) -> Plans:
+    """Return the best plan of one program by itself, and of each other program with the shared arrays as that has
+    them; empty if nothing was found."""
+    plan = leader.plan if leader.plan.mesh.size == machine.size and mesh in (None, leader.plan.mesh) else None
+    best = _searched(leader.program, machine, seconds, most, plan=plan, mesh=mesh)
+    if best is None:
+        return {}
+    plans = {leader.name: best}
+    specs: dict[Shared, Spec] = {}
+    for side in (leader, *(side for side in together.sides if side is not leader)):
+        if side is not leader:
+            pins = {p: specs[array] for array in specs for p in array.of(side.name, "argument")}
+            other = _searched(side.program, machine, seconds, most, mesh=best.mesh, pins=pins)
+            if other is None:
+                return {}
+            plans[side.name] = other
+        bound = side.program.bind(plans[side.name])
+        for array in together.shared:
+            for path in array.of(side.name, "argument")[:1]:
+                specs.setdefault(array, bound.in_specs[path])
+    return {side.name: assigned(replace(side, plan=plans[side.name]), specs) for side in together.sides}
+
+
+def _searched(program: Program, machine: Machine, seconds: float, most: int | None, **options: Any) -> Plan | None:
+    try:
+        found = search(program, machine, seconds=seconds, level="propagated", most=most, finalists=1, **options)
+    except ShardvizError:
+        return None
+    return None if found.best is None else found.best.plan
+
+
+class _Names:
+    """The names of a program's arrays in the set: a shared array's own, or the program's name before the tree path."""
+
+    def __init__(self, side: Side, shared: Sequence[Shared]):
+        self.side = side
+        self._names = {(role, path): a.name for a in shared for role in _ROLES for path in a.of(side.name, role)}
+
+    def joint(self, path: str, role: str = "argument") -> str:
+        """Return the name in the set. A shared array's output is another array than its argument."""
+        name = self._names.get((role, path))
+        if name is not None and role == "argument":
+            return name
+        return f"{self.side.name}: {path}"
+
+    def follows(self) -> dict[str, str]:
+        """Return output → the argument that it replaces, by their names in the set."""
+        pairs = {new: self.joint(path) for path, new in state_of(self.side.program).items()}
+        pairs |= {path: name for (role, path), name in self._names.items() if role == "output"}
+        return {self.joint(new, "output"): name for new, name in pairs.items()}
+
+
+_ROLES = "argument", "output"
+
+
+@dataclass
+class JointScorer:
+    """A scorer of joint plans: each program's plan, and the weighted sum of their scores."""
+
+    machine: Machine
+    sides: Sequence[Side]
+    shared: Sequence[Shared]
+    weights: Mapping[str, float]
+    names: Mapping[str, _Names]
+    _scores: dict[Any, Score | ShardvizError] = field(default_factory=dict)
+    _stays: dict[str, tuple[Argument, ...]] = field(default_factory=dict)
+
+    def __call__(self, plan: Plan) -> Score:
+        """Score a joint plan. Raises ShardvizError if a program cannot have it."""
+        return self.score(self.plans(plan))
+
+    def plans(self, plan: Plan) -> Plans:
+        """Return each program's plan of a joint plan."""
+        ins, outs = dict(plan.edits), dict(plan.out_edits)
+        plans: Plans = {}
+        for side in self.sides:
+            names = self.names[side.name]
+            base = side.plan.with_mesh(plan.mesh)
+            arguments, outputs = arrays(side.program, side.plan)
+            own = {a.name: ins[names.joint(a.name)] for a in arguments if names.joint(a.name) in ins}
+            new = {o.name: outs.get(names.joint(o.name, "output"), ...) for o in outputs}
+            base = base.with_spec(own)
+            new = {path: spec for path, spec in new.items() if spec is not ...}
+            plans[side.name] = base.with_spec(new, output=True) if new else base
+        return plans
+
+    def of(self, side: Side, plan: Plan) -> Score:
+        """Return the score of one program. Raises ShardvizError if it cannot have the plan."""
+        key = side.name, plan
+        if key not in self._scores:
+            try:
+                lowered_for = resolve_target(self.machine, plan.mesh).lowered_for
+                self._scores[key] = Scorer(side.program, self.machine, lowered_for)(plan)
+            except ShardvizError as error:
+                self._scores[key] = error
+        score = self._scores[key]
+        if isinstance(score, ShardvizError):
+            raise score
+        return score
+
+    def score(self, plans: Plans) -> Score:
+        """Return the weighted sum of the programs' seconds, and the memory of the one that needs most."""
+        scores = {side.name: self.of(side, plans[side.name]) for side in self.sides}
+        total = lambda what: sum(self.weights[n] * getattr(s, what) for n, s in scores.items())  # noqa: E731
+        held = {side.name: self._held(side, plans[side.name]) for side in self.sides}
+        every = {name: size for each in held.values() for name, size in each.items()}
+        needs = []
+        for name, score in scores.items():
+            written = {array.name for array in self.shared if array.of(name, "output")}
+            beside = sum(size for array, size in every.items() if array not in held[name].keys() | written)
+            needs.append(replace(score.needs, parts={**score.needs.parts, "other programs' arrays": beside}))
+        return Score(
+            seconds=total("seconds"),
+            compute=total("compute"),
+            memory=total("memory"),
+            moved=tuple(
+                replace(m, seconds=m.seconds * self.weights[n], bytes=m.bytes * self.weights[n])
+                for n, s in scores.items()
+                for m in s.moved
+            ),
+            needs=max(needs, key=lambda each: each.total),
+        )
+
+    def _held(self, side: Side, plan: Plan) -> dict[str, float]:
+        """Return the arrays that stay on the devices between calls → bytes of one device."""
+        names = self.names[side.name]
+        if side.name not in self._stays:
+            arguments, outputs = arrays(side.program, side.plan)
+            new = {(output.shape, output.dtype) for output in outputs}
+            state = {a.name for a in Parts(arguments=arguments, dimensions=side.program.dimensions).state}
+            again = state | {p for array in self.shared for p in array.of(side.name, "argument")}
+            again |= {a.name for a in arguments if a.donated and (a.shape, a.dtype) in new}
+            self._stays[side.name] = tuple(a for a in arguments if a.name in again)
+        specs = side.program.bind(plan).in_specs
+        return {
+            names.joint(a.name): layout(a.shape, specs[a.name], plan.mesh).bytes_per_device(a.dtype)
+            for a in self._stays[side.name]
+        }
+
+    def row(self, name: str, plans: Plans) -> SetPlan:
+        """Return what plans cost, as plain data."""
+        costs = []
+        for side in self.sides:
+            try:
+                score = self.of(side, plans[side.name])
+                costs.append(ProgramCost(program=side.name, seconds=score.seconds, needs_bytes=score.needs.total))
+            except ShardvizError as error:
+                costs.append(ProgramCost(program=side.name, why_not=str(error)))
+        meshes = {plan.mesh for plan in plans.values()}
+        row = SetPlan(name=name, mesh=meshes.pop() if len(meshes) == 1 else None, costs=tuple(costs))
+        if not _feasible(row):
+            return row
+        score = self.score(plans)
+        fits = None if score.needs.usable is None else not score.over
+        return replace(row, seconds=score.seconds, needs_bytes=score.needs.total, fits=fits)
+
+
+class _JointSearching(Searching):
+    """A search whose candidates are joint plans; its state is itself."""
+
+    def __init__(
+        self, program: Program, machine: Machine, space: Space, scorer: JointScorer, seconds: float, most: int | None
+    ):
+        super().__init__(program, machine, space, max(seconds, 0.1), "propagated", 1, most)
+        self.scorer = scorer  # type: ignore[assignment]
+        self._shared = Sent(self.scorer)
+
+    @property
+    def state(self) -> Any:
+        return self
+
+    def _run(self) -> Iterator[Any]:
+        yield from self._scored()
+
+
+def _space(
+    together: ProgramSet, machine: Machine, names: Mapping[str, _Names], base: Plans | None, mesh: DeviceMesh | None
+) -> Space:
+    """Return the space of joint choices; `base` are the plans to improve, `mesh` is the only mesh (None: any)."""
+    arguments: dict[str, Argument] = {}
+    optimizer: set[str] = set()
+    required: list[str] = []
+    follows: dict[str, str] = {}
+    for side in together.sides:
+        of = names[side.name]
+        for argument in arrays(side.program, side.plan)[0]:
+            arguments.setdefault(of.joint(argument.name), replace(argument, name=of.joint(argument.name)))
+        optimizer |= {of.joint(path) for path in update_arguments(side.program)}
+        required += named_axes(side.program)
+        follows |= of.follows()
+    optimizer -= {array.name for array in together.shared if len(array.programs) > 1}
+    return Space(
+        machine=machine,
+        arguments=tuple(arguments.values()),
+        dimensions=Dimensions(_joined(together, names)),
+        optimizer=frozenset(optimizer),
+        required=tuple(dict.fromkeys(required)),
+        follows=follows,
+        base=None if base is None else _base(together, names, base),
+        mesh=mesh,
+        base_specs={} if base is None else _specs(together, names, base),
+    )
+
+
+def _specs(together: ProgramSet, names: Mapping[str, _Names], plans: Plans) -> dict[str, Spec]:
+    specs: dict[str, Spec] = {}
+    for side in together.sides:
+        for path, spec in side.program.bind(plans[side.name]).in_specs.items():
+            specs.setdefault(names[side.name].joint(path), spec)
+    return specs
+
+
+def _base(together: ProgramSet, names: Mapping[str, _Names], plans: Plans) -> Plan:
+    outs: dict[str, Any] = {}
+    for side in together.sides:
+        for path, spec in side.program.bind(plans[side.name]).out_specs.items():
+            if spec is not None:
+                outs[names[side.name].joint(path, "output")] = spec
+    mesh = plans[together.sides[0].name].mesh
+    return Plan(mesh, edits=_specs(together, names, plans), out_edits=outs)
+
+
+def _joined(together: ProgramSet, names: Mapping[str, _Names]) -> Iterator[Dimension]:
+    """Yield the programs' logical dimensions with joint names; those that have a dimension of a shared array in common
+    are one, unless an array would then have it twice."""
+    groups: list[tuple[list[str], Dimension]] = []
+    for side in together.sides:
+        for dimension in side.program.dimensions:
+            members = tuple(
+                dict.fromkeys(m._replace(path=names[side.name].joint(m.path, m.role)) for m in dimension.members)
+            )
+            new = replace(dimension, members=members, conflicts=_conflicts(members))
+            found = next((n for n, (_, old) in enumerate(groups) if _joins(old, new)), None)
+            if found is None:
+                groups.append(([side.name], new))
+            else:
+                owners, old = groups[found]
+                groups[found] = [*owners, side.name], _one(old, new)
+    counted = grouped((dimension.name, None) for _, dimension in groups)
+    for owners, dimension in groups:
+        name = dimension.name if len(counted[dimension.name]) == 1 else f"{owners[0]} {dimension.name}"
+        yield replace(dimension, name=name)
+
+
+def _conflicts(members: Sequence[Member]) -> dict[str, tuple[int, ...]]:
+    several = grouped((m.path, m.dimension) for m in members)
+    return {path: tuple(dims) for path, dims in several.items() if len(dims) > 1}
+
+
+def _joins(old: Dimension, new: Dimension) -> bool:
+    if not set(old.arguments) & set(new.arguments):
+        return False
+    both = _conflicts(tuple(dict.fromkeys((*old.members, *new.members))))
+    return both.keys() <= old.conflicts.keys() | new.conflicts.keys()
+
+
+def _one(old: Dimension, new: Dimension) -> Dimension:
+    members = tuple(dict.fromkeys((*old.members, *new.members)))
+    return replace(
+        old,
+        sizes=tuple(dict.fromkeys((*old.sizes, *new.sizes))),
+        members=members,
+        conflicts=_conflicts(members),
+        stacked=old.stacked or new.stacked,
+        experts=old.experts or new.experts,
+        window=old.window or new.window,
+        of=old.of or new.of,
+        mapped=tuple(dict.fromkeys((*old.mapped, *new.mapped))),
+        taken=tuple(dict.fromkeys((*old.taken, *new.taken))),
+    )

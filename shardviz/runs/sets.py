@@ -1,0 +1,396 @@
+"""A set of programs that share arrays: the plans that each gets for an assignment of these arrays, and what it costs.
+
+Each program has its own plan. A program's wish is how its plan shards a shared array. An assignment edits the plans:
+the specs of the arguments that are shared, and of the outputs that are their new values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import jax
+
+from shardviz.ask import Program
+from shardviz.ask.program import arrays, result_specs, sketch
+from shardviz.ask.targeting import resolve_target
+from shardviz.costs.machine import Machine
+from shardviz.costs.step_cost import cost_of, memory_parts
+from shardviz.display import Displayed
+from shardviz.errors import ShardvizError
+from shardviz.layouts import itemsize, layout
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.hlo import read_spec
+from shardviz.notation.read import sharding
+from shardviz.plan.plan import Plan
+from shardviz.propagate.lower import CPU, LowerFor
+from shardviz.records import PlanRecord
+from shardviz.records.amounts import format_bytes, format_seconds
+from shardviz.records.findings import Finding
+from shardviz.records.groups import grouped
+from shardviz.records.resharding import Resharding
+from shardviz.records.together import (
+    OWN,
+    Assignment,
+    Conflict,
+    ProgramCost,
+    SharedArray,
+    SharedMember,
+    TogetherRecord,
+    Wish,
+    WishCost,
+    WishMove,
+)
+from shardviz.runs.reshard import reshard
+from shardviz.runs.shared import Shared
+
+_MOST_PRICED = 16
+"""Conflicts, most bytes first, whose cost in each program is computed."""
+_NUMBERS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A program of a set, with its own plan, and how often it is called (None if not known)."""
+
+    name: str
+    program: Program
+    plan: Plan
+    calls: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProgramSet(Displayed):
+    """Several programs that share arrays.
+
+    Attributes:
+        sides: the programs, each with its own plan.
+        shared: the arrays that they share.
+        machine: the target; None if not known.
+    """
+
+    sides: tuple[Side, ...]
+    shared: tuple[Shared, ...]
+    machine: Machine | None = None
+    _costs: dict[Any, ProgramCost] = field(default_factory=dict)
+    _bounds: dict[Any, PlanRecord] = field(default_factory=dict)
+    _outputs: dict[Any, Mapping[str, Spec]] = field(default_factory=dict)
+    _records: list[TogetherRecord] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> Side:
+        """Return a program by its name. Raises ShardvizError if there is none."""
+        for side in self.sides:
+            if side.name == name:
+                return side
+        names = ", ".join(side.name for side in self.sides)
+        raise ShardvizError(f"there is no program {name!r}; the programs are {names}")
+
+    @property
+    def record(self) -> TogetherRecord:
+        """All answers as plain data; computed when this is first read."""
+        if not self._records:
+            self._records.append(self._record())
+        return self._records[0]
+
+    def require(self) -> None:
+        """Raise ContractError if a program reads an array otherwise than another one writes it."""
+        self.record.require()
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the record as JSON; `TogetherRecord.from_json` reads it."""
+        return self.record.to_json(indent)
+
+    def under(self, name: str) -> Self:
+        """Return the set with the shared arrays sharded as a program's plan has them, in all programs.
+
+        Raises:
+            ShardvizError: if there is no such program, or a program cannot take an array so.
+        """
+        self[name]
+        plans = {side.name: self.plan_as(side, name) for side in self.sides}
+        sides = tuple(replace(side, plan=plans[side.name]) for side in self.sides)
+        return replace(self, sides=sides, _records=[])
+
+    # --- Shardings --------------------------------------------------------------------------------------------------
+
+    def wish(self, array: Shared, name: str) -> Spec | None:
+        """Return how a program's own plan shards an array that it takes, or asks for one that it only writes; None if
+        it says nothing."""
+        bound = self._bound(self[name])
+        for path in array.of(name, "argument"):
+            return bound.in_specs[path]
+        return next((bound.out_specs[path] for path in array.of(name, "output")), None)
+
+    def _bound(self, side: Side) -> PlanRecord:
+        key = side.name, side.plan
+        if key not in self._bounds:
+            self._bounds[key] = side.program.bind(side.plan)
+        return self._bounds[key]
+
+    def plan_as(self, side: Side, name: str, only: tuple[Shared, ...] | None = None) -> Plan:
+        """Return a program's plan with shared arrays (`only` these, or all) as program `name` has them; those of which
+        its plan says nothing as the first program has them that takes them.
+
+        Raises:
+            ShardvizError: if no axes of the program's mesh express such a sharding.
+        """
+        specs: dict[Shared, Spec] = {}
+        for array in self.shared if only is None else only:
+            if side.name not in array.programs or (side.name == name and self.wish(array, name) is not None):
+                continue
+            for other in dict.fromkeys((name, *array.programs)):
+                spec = self.wish(array, other) if other in array.programs else None
+                if spec is not None:
+                    specs[array] = on_mesh(spec, self[other].plan.mesh, side.plan.mesh, len(array.shape))
+                    break
+        return assigned(side, specs)
+
+    # --- Answers ----------------------------------------------------------------------------------------------------
+
+    def cost(self, side: Side, plan: Plan) -> ProgramCost:
+        """Return a program's seconds and memory under a plan."""
+        key = side.name, plan
+        if key not in self._costs:
+            self._costs[key] = self._cost(side, plan)
+        return self._costs[key]
+
+    def _cost(self, side: Side, plan: Plan) -> ProgramCost:
+        try:
+            report = sketch(side.program, plan, self.lowered_for(side))
+            if self.machine is None:
+                return ProgramCost(program=side.name, needs_bytes=sum(memory_parts(report).values()))
+            cost = cost_of(report, self.machine, tokens=False)
+            return ProgramCost(program=side.name, seconds=cost.step.seconds, needs_bytes=cost.needs.total)
+        except ShardvizError as error:
+            return ProgramCost(program=side.name, why_not=str(error))
+
+    def lowered_for(self, side: Side) -> LowerFor:
+        """Return the platform that a program is lowered for."""
+        return CPU if self.machine is None else resolve_target(self.machine, side.plan.mesh).lowered_for
+
+    def _cost_as(self, side: Side, name: str, only: tuple[Shared, ...] | None = None) -> ProgramCost:
+        try:
+            return self.cost(side, self.plan_as(side, name, only))
+        except ShardvizError as error:  # the other mesh has no axes for it
+            return ProgramCost(program=side.name, why_not=str(error))
+
+    def _record(self) -> TogetherRecord:
+        wishes = {array: self._wishes(array) for array in self.shared}
+        disputed = [array for array, each in wishes.items() if len(each) > 1]
+        leaders = self.leaders(wishes)
+        moves = [self._moved(disputed, names[0], other[0]) for names, other in _pairs(wishes, disputed)]
+        assignments = [
+            Assignment(
+                name=OWN,
+                costs=tuple(self.cost(side, side.plan) for side in self.sides),
+                moved_bytes=sum(move.moved_bytes for move in moves),
+                move_seconds=None if self.machine is None else sum(move.seconds or 0.0 for move in moves),
+            )
+        ]
+        still = None if self.machine is None else 0.0
+        for name in leaders:
+            costs = tuple(self._cost_as(side, name) for side in self.sides)
+            assignments.append(Assignment(name=f"as {name} has them", costs=costs, move_seconds=still))
+        return TogetherRecord(
+            mesh=self.sides[0].plan.mesh,
+            target="" if self.machine is None else self.machine.text,
+            calls={side.name: side.calls for side in self.sides if side.calls is not None},
+            usable=None if self.machine is None else _usable(self.machine),
+            shared=tuple(self._shared(array) for array in self.shared),
+            assignments=tuple(assignments),
+            conflicts=tuple(self._conflicts(disputed, wishes)),
+            findings=tuple(self._findings()),
+            notes=("Seconds and bytes are of one device, at level propagated.",),
+        )
+
+    def leaders(self, wishes: Mapping[Shared, Sequence[tuple[Spec, list[str]]]] | None = None) -> list[str]:
+        """Return the programs whose plans shard a shared array otherwise than another's; of those that agree, one."""
+        wishes = {array: self._wishes(array) for array in self.shared} if wishes is None else wishes
+        return list(dict.fromkeys(names[0] for each in wishes.values() if len(each) > 1 for _, names in each))
+
+    def _shared(self, array: Shared) -> SharedArray:
+        members = []
+        for member in array.members:
+            side = self[member.program]
+            spec = self._spec_at(side, member.role, member.path)
+            shard = 0.0 if spec is None else layout(array.shape, spec, side.plan.mesh).bytes_per_device(array.dtype)
+            text = "" if spec is None else str(spec.canonical())
+            members.append(SharedMember(**member._asdict(), spec=text, bytes_per_device=shard))
+        return SharedArray(name=array.name, shape=array.shape, dtype=array.dtype, members=tuple(members))
+
+    def _spec_at(self, side: Side, role: str, path: str) -> Spec | None:
+        if role == "argument":
+            return self._bound(side).in_specs[path]
+        return self._written(side).get(path)
+
+    def _written(self, side: Side) -> Mapping[str, Spec]:
+        """Return output → its spec: what the plan asks for, or what Shardy makes of it."""
+        key = side.name, side.plan
+        if key not in self._outputs:
+            self._outputs[key] = {}
+            with contextlib.suppress(ShardvizError):  # Shardy may not survive the program
+                specs = result_specs(side.program, side.plan, self.lowered_for(side))
+                outputs = arrays(side.program, side.plan)[1]
+                self._outputs[key] = dict(zip((o.name for o in outputs), specs, strict=True))
+        return self._outputs[key]
+
+    def _wishes(self, array: Shared) -> list[tuple[Spec, list[str]]]:
+        """Return the different shardings that programs' plans give an array, each with the programs."""
+        wishes: list[tuple[Spec, list[str]]] = []
+        for name in array.programs:
+            spec = self.wish(array, name)
+            if spec is None:
+                continue
+            for other, names in wishes:
+                if same(spec, self[name].plan.mesh, other, self[names[0]].plan.mesh, array.shape):
+                    names.append(name)
+                    break
+            else:
+                wishes.append((spec, [name]))
+        return wishes
+
+    def _conflicts(
+        self, disputed: list[Shared], wishes: Mapping[Shared, list[tuple[Spec, list[str]]]]
+    ) -> Iterator[Conflict]:
+        def key(array: Shared) -> Any:
+            specs = tuple((str(spec.canonical()), *names) for spec, names in wishes[array])
+            return _NUMBERS.sub("#", array.name), array.shape, array.dtype, specs
+
+        groups = list(grouped((key(array), array) for array in disputed).values())
+        groups.sort(key=lambda group: -len(group) * _nbytes(group[0]))
+        for number, group in enumerate(groups):
+            each = [(str(spec.canonical()), names) for spec, names in wishes[group[0]]]
+            conflict = Conflict(
+                names=tuple(array.name for array in group),
+                shape=group[0].shape,
+                dtype=group[0].dtype,
+                wishes=tuple(Wish(spec=spec, programs=tuple(names)) for spec, names in each),
+            )
+            if number < _MOST_PRICED:
+                pairs = [(one, other) for one in each for other in each if one is not other]
+                costs = (self._added(self[p], tuple(group), *w) for w, other in pairs for p in other[1])
+                moves = (self._moved(group, w[1][0], other[1][0]) for w, other in pairs)
+                conflict = replace(conflict, costs=tuple(costs), moves=tuple(moves))
+            yield conflict
+
+    def _added(self, side: Side, group: tuple[Shared, ...], spec: str, names: list[str]) -> WishCost:
+        own, new = self.cost(side, side.plan), self._cost_as(side, names[0], group)
+        more = lambda one, two: None if one is None or two is None else two - one  # noqa: E731
+        return WishCost(
+            program=side.name,
+            spec=spec,
+            seconds=more(own.seconds, new.seconds),
+            needs_bytes=more(own.needs_bytes, new.needs_bytes),
+            why_not=new.why_not,
+        )
+
+    def _moved(self, group: list[Shared], name: str, other: str) -> WishMove:
+        """Return what moving arrays from one program's sharding to another's takes."""
+        both = [array for array in group if name in array.programs and other in array.programs]
+        both = [array for array in both if None not in (self.wish(array, name), self.wish(array, other))]
+        moved = self._reshard(both, name, other)
+        first, last = (self.wish(group[0], each) for each in (name, other))
+        return WishMove(
+            before="" if first is None else str(first.canonical()),
+            after="" if last is None else str(last.canonical()),
+            moved_bytes=0.0 if moved is None else moved.moved_bytes,
+            seconds=0.0 if moved is None else moved.seconds,
+        )
+
+    def _reshard(self, group: list[Shared], name: str, other: str) -> Resharding | None:
+        if not group:
+            return None
+        tree = {array.name: jax.ShapeDtypeStruct(array.shape, array.dtype) for array in group}
+        before, after = ({a.name: self.wish(a, side) for a in group} for side in (name, other))
+        meshes = self[name].plan.mesh, self[other].plan.mesh
+        return reshard(tree, before, after, mesh=meshes[0], to_mesh=meshes[1], target=self.machine)
+
+    def _findings(self) -> Iterator[Finding]:
+        """Yield an error for each array that a program reads otherwise than another one writes it."""
+        for array in self.shared:
+            for writer, role, path in array.members:
+                if role != "output":
+                    continue
+                written = self._spec_at(self[writer], "output", path)
+                for reader, its_role, argument in array.members:
+                    if its_role != "argument" or reader == writer or written is None:
+                        continue
+                    read = self._spec_at(self[reader], "argument", argument)
+                    meshes = self[writer].plan.mesh, self[reader].plan.mesh
+                    if read is not None and not same(written, meshes[0], read, meshes[1], array.shape):
+                        yield self._broken(array, (writer, path, written), (reader, argument, read))
+
+    def _broken(self, array: Shared, written: tuple[str, str, Spec], read: tuple[str, str, Spec]) -> Finding:
+        (writer, path, before), (reader, argument, after) = written, read
+        tree = {argument: jax.ShapeDtypeStruct(array.shape, array.dtype)}
+        meshes = self[writer].plan.mesh, self[reader].plan.mesh
+        moved = reshard(
+            tree, {argument: before}, {argument: after}, mesh=meshes[0], to_mesh=meshes[1], target=self.machine
+        )
+        numbers = {"bytes": moved.received_bytes}
+        timed = ""
+        if moved.seconds is not None:
+            numbers["seconds"], timed = moved.seconds, f" in {format_seconds(moved.seconds)}"
+        return Finding(
+            f"written-otherwise:{reader}:{argument}:{writer}:{path}",
+            "error",
+            f"{argument}, which {reader} reads as {after.canonical()}, is {path} of {writer}, which writes it as "
+            f"{before.canonical()}: resharding it between the calls moves {format_bytes(moved.moved_bytes)}{timed}; "
+            "give both one spec",
+            value=argument,
+            numbers=numbers,
+        )
+
+
+def assigned(side: Side, specs: Mapping[Shared, Spec]) -> Plan:
+    """Return a program's plan with shared arrays so sharded: its arguments, and its outputs that are these arrays."""
+    ins = {path: spec for array, spec in specs.items() for path in array.of(side.name, "argument")}
+    outs = {path: spec for array, spec in specs.items() for path in array.of(side.name, "output")}
+    plan = side.plan.with_spec(ins) if ins else side.plan
+    return plan.with_spec(outs, output=True) if outs else plan
+
+
+def on_mesh(spec: Spec, mesh: DeviceMesh, other: DeviceMesh, rank: int) -> Spec:
+    """Return a spec on another mesh of the same devices.
+
+    Raises:
+        ShardvizError: if no axes of the other mesh express the sharding.
+    """
+    if mesh.shape == other.shape and mesh.ids().tolist() == other.ids().tolist():
+        return spec
+    return read_spec(sharding(spec, mesh, rank).to("hlo-v2"), other, rank)
+
+
+def same(spec: Spec, mesh: DeviceMesh, other: Spec, other_mesh: DeviceMesh, shape: tuple[int, ...]) -> bool:
+    """Whether two shardings put the same slice of an array on each device."""
+    if mesh == other_mesh:
+        return spec.same_as(other, mesh)
+    sides = [layout(shape, s, m) for s, m in ((spec, mesh), (other, other_mesh))]
+    one, two = ({d: side.index(d) for d in side.device_ids.tolist()} for side in sides)
+    return one == two
+
+
+def _pairs(wishes: Mapping[Shared, list[tuple[Spec, list[str]]]], disputed: list[Shared]) -> list[Any]:
+    """Return the pairs of programs between whose calls arrays are resharded, both ways."""
+    found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for array in disputed:
+        for _, names in wishes[array]:
+            for _, other in wishes[array]:
+                if names is not other:
+                    found.setdefault((names[0], other[0]), (names, other))
+    return list(found.values())
+
+
+def _nbytes(array: Shared) -> float:
+    count = 1.0
+    for size in array.shape:
+        count *= size
+    return count * itemsize(array.dtype)
+
+
+def _usable(machine: Machine) -> float | None:
+    usable = machine.chip.hbm_usable_bytes or machine.chip.hbm_bytes
+    return None if usable is None else usable / machine.chip.devices_per_chip

@@ -1,0 +1,225 @@
+"""The arrays that several programs share: by the tree paths that a person gives, or by paths, shapes and types.
+
+>>> from shardviz.tracing.trace import Argument
+>>> train = Arrays("train", [Argument("params['w']", (4, 8), "float32"), Argument("x", (2, 4), "float32")], [])
+>>> serve = Arrays("serve", [Argument("weights['w']", (4, 8), "float32"), Argument("x", (2, 4), "float32")], [])
+>>> [[f"{m.program}: {m.path}" for m in each.members] for each in shared_arrays([train, serve], {"params": "weights"})]
+[["train: params['w']", "serve: weights['w']"]]
+>>> shared_arrays([train, serve]) == shared_arrays([train, serve], {"params": "weights"})
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from shardviz.errors import ShardvizError, excerpt
+from shardviz.records.groups import grouped
+from shardviz.records.paths import segments
+from shardviz.tracing.trace import Argument
+
+
+class Place(NamedTuple):
+    """An argument or an output (`role`) of a program, by its tree path."""
+
+    program: str
+    role: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An array that several programs have: its name, global shape, element type, and where each has it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    members: tuple[Place, ...]
+
+    def of(self, program: str, role: str) -> tuple[str, ...]:
+        """Return the tree paths of the members in a program."""
+        return tuple(m.path for m in self.members if (m.program, m.role) == (program, role))
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that have the array."""
+        return tuple(dict.fromkeys(m.program for m in self.members))
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The arguments and outputs of a program, and argument → the output that is its new value."""
+
+    program: str
+    arguments: Sequence[Argument]
+    outputs: Sequence[Argument]
+    becomes: Mapping[str, str] = field(default_factory=dict)
+
+    def places(self) -> Iterator[tuple[Place, Argument]]:
+        """Yield every argument, then every output."""
+        for role, arrays in (("argument", self.arguments), ("output", self.outputs)):
+            yield from ((Place(self.program, role, array.name), array) for array in arrays)
+
+    def below(self, path: str) -> dict[tuple[str, ...], tuple[Place, Argument]]:
+        """Return the arrays at a tree path and below it by the rest of their paths.
+
+        Raises:
+            ShardvizError: if there is none.
+        """
+        head = segments(path)
+        for role in ("argument", "output"):
+            found = {
+                segments(array.name)[len(head) :]: (place, array)
+                for place, array in self.places()
+                if place.role == role and segments(array.name)[: len(head)] == head
+            }
+            if found:
+                return found
+        have = dict.fromkeys(segments(array.name)[0] for _, array in self.places())
+        raise ShardvizError(
+            f"shared: {self.program} has no array at {path!r}; its arguments and outputs are {_some(have)}; give a "
+            "tree path of one of them"
+        )
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def shared_arrays(programs: Sequence[Arrays], shared: Any = None) -> tuple[Shared, ...]:
+    """Return the arrays that programs share, with the outputs that are their new values.
+
+    Args:
+        programs: their arguments and outputs.
+        shared: as `sv.together` takes it.
+
+    Raises:
+        ShardvizError: for a path that a program does not have, arrays of different shapes or types, an array in two
+            entries, or if nothing is shared.
+    """
+    rows = _found(programs) if shared is None else _given(programs, shared)
+    taken: dict[Place, str] = {}
+    arrays: list[Shared] = []
+    for members in rows:
+        first, array = members[0]
+        for place, other in members[1:]:
+            if (array.shape, array.dtype) != (other.shape, other.dtype):
+                raise ShardvizError(
+                    f"shared: {first.program}'s {first.path} is {_type(array)}, {place.program}'s {place.path} is "
+                    f"{_type(other)}; shared arrays have one shape and type: trace the programs with equal arrays, or "
+                    "leave this path out of shared"
+                )
+        places = dict.fromkeys(place for place, _ in members)
+        for each in programs:
+            for place in [p for p in places if p.program == each.program and p.role == "argument"]:
+                if place.path in each.becomes:
+                    places[Place(each.program, "output", each.becomes[place.path])] = None
+        for place in places:
+            if place in taken:
+                raise ShardvizError(
+                    f"shared: {place.program}'s {place.path} is shared as {taken[place]} and as {first.path}; give it "
+                    "in one entry"
+                )
+            taken[place] = first.path
+        arrays.append(Shared(first.path, array.shape, array.dtype, tuple(places)))
+    if not arrays:
+        raise ShardvizError(
+            f"shared: {' and '.join(each.program for each in programs)} have no tree path of one shape and type in "
+            f"common; give shared={{path in {programs[0].program}: path in {programs[-1].program}}}"
+        )
+    return tuple(arrays)
+
+
+def _type(array: Argument) -> str:
+    return f"{array.dtype}{list(array.shape)}"
+
+
+_Members = list[tuple[Place, Argument]]
+
+
+def _given(programs: Sequence[Arrays], shared: Any) -> Iterator[_Members]:
+    by_name = {each.program: each for each in programs}
+    for entry in _entries(by_name, shared):
+        sides = [
+            by_name[name].below(path)
+            for name, paths in entry.items()
+            for path in ((paths,) if isinstance(paths, str) else paths)
+        ]
+        common = [rest for rest in sides[0] if sum(rest in side for side in sides) > 1]
+        if not common:
+            names = [_some(place.path for place, _ in side.values()) for side in sides]
+            raise ShardvizError(
+                f"shared={excerpt(repr(entry))}: no path below these is in two of them: {'; '.join(names)}; give the "
+                "paths of trees with equal keys"
+            )
+        for rest in common:
+            yield [side[rest] for side in sides if rest in side]
+
+
+def _entries(programs: Mapping[str, Arrays], shared: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield each entry as program → its tree path, or several."""
+    names = list(programs)
+    if isinstance(shared, str):
+        shared = [shared]
+    if isinstance(shared, Mapping):
+        for path, other in shared.items():
+            if isinstance(other, Mapping):
+                yield from _entries(programs, [other])
+            elif len(names) == 2 and isinstance(other, str):
+                yield {names[0]: path, names[1]: other}
+            else:
+                raise ShardvizError(
+                    f"shared[{path!r}]={excerpt(repr(other))}: with {len(names)} programs, give for each array a "
+                    f"mapping such as {{{names[0]!r}: {path!r}, {names[-1]!r}: 'path'}}"
+                )
+        return
+    if not isinstance(shared, Sequence):
+        raise ShardvizError(
+            f"shared={excerpt(repr(shared))}: expected {{path: path}}, a list of {{program: path}}, or tree paths"
+        )
+    for entry in shared:
+        if isinstance(entry, str):
+            having = {name: entry for name, each in programs.items() if _has(each, entry)}
+            if len(having) < 2:
+                programs[next(name for name in names if name not in having)].below(entry)
+            yield having
+            continue
+        if not isinstance(entry, Mapping) or (len(entry) < 2 and all(isinstance(p, str) for p in entry.values())):
+            raise ShardvizError(f"shared: {excerpt(repr(entry))} is no {{program: path}} of two programs or more")
+        for name in entry:
+            if name not in programs:
+                raise ShardvizError(f"shared: there is no program {name!r}; the programs are {', '.join(names)}")
+        yield entry
+
+
+def _has(arrays: Arrays, path: str) -> bool:
+    head = segments(path)
+    return any(segments(array.name)[: len(head)] == head for array in arrays.arguments)
+
+
+def _found(programs: Sequence[Arrays]) -> Iterator[_Members]:
+    """Yield the arguments in trees that have one path, shape and type; then those alone of their keys, shape and type
+    in each of several programs, outputs included: a cache that one program returns and another takes."""
+    placed: set[Place] = set()
+    arguments = [(p, a) for each in programs for p, a in each.places() if p.role == "argument"]
+    in_trees = (((a.name, a.shape, a.dtype), (p, a)) for p, a in arguments if len(segments(a.name)) > 1 and a.shape)
+    rows = [members for members in grouped(in_trees).values() if len(members) > 1]
+    placed.update(place for members in rows for place, _ in members)
+    new = {Place(each.program, "output", out) for each in programs for out in each.becomes.values()}
+    left = [(p, a) for each in programs for p, a in each.places() if p not in placed | new and a.shape]
+    by_tail: dict[Any, _Members] = {}
+    for place, array in left:
+        keys = segments(array.name)
+        lengths = range(1, len(keys)) if place.role == "output" else (1,) if len(keys) > 1 else ()
+        for start in lengths:  # an output has its place in the result before its keys
+            by_tail.setdefault((keys[start:], array.shape, array.dtype), []).append((place, array))
+    for members in by_tail.values():
+        owners = [place.program for place, _ in members]
+        free = placed.isdisjoint(place for place, _ in members)
+        if free and len(set(owners)) == len(owners) > 1 and any(place.role == "argument" for place, _ in members):
+            placed.update(place for place, _ in members)
+            rows.append(sorted(members, key=lambda member: member[0].role))
+    yield from rows

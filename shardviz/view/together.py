@@ -1,0 +1,228 @@
+"""Words on several programs that share arrays: their cost under each assignment, and the arrays that they dispute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.groups import grouped
+from shardviz.records.together import (
+    Assignment,
+    Conflict,
+    ProgramCost,
+    SetPlan,
+    SharedArray,
+    SharedMember,
+    TogetherRecord,
+    TogetherSearchRecord,
+    WishCost,
+)
+from shardviz.view import document as doc
+from shardviz.view.report import counted, findings_table
+
+_FIRST, _MOST = 12, 200
+_NUMBERS = re.compile(r"\d+")
+
+
+@doc.document.register
+def of_together(record: TogetherRecord) -> doc.Document:
+    """Return each program's step and memory under each assignment, the conflicts, what is broken, and the arrays."""
+    programs = ", ".join(record.programs)
+    on = f" on {record.target}" if record.target else ""
+    head = f"{plural(len(record.shared), 'array')} shared by {programs}{on}"
+    priced = [each for each in record.conflicts if each.costs]
+    lead = plural(sum(len(each.names) for each in record.conflicts), "array") if record.conflicts else "none"
+    if len(priced) < len(record.conflicts):
+        lead += f"; the cost is computed for the {len(priced)} kinds of arrays with most bytes"
+    return doc.Document.of(
+        *_assignments(record),
+        doc.section("Findings", findings_table(record.findings), lead=counted(record.findings))
+        if record.findings
+        else None,
+        doc.section("Conflicts", _conflicts(record) if record.conflicts else None, lead=lead),
+        doc.section("Shared arrays", _arrays(record), lead=plural(len(record.shared), "array"), fold="closed"),
+        *doc.notes(*record.notes),
+        title=doc.words(head, strong=True),
+        mesh=record.mesh,
+    )
+
+
+def _number(number: float) -> str:
+    return f"{number:,.10g}"
+
+
+def _calls(number: float) -> str:
+    return f"{_number(number)} call{'' if number == 1 else 's'}"
+
+
+def _assignments(record: TogetherRecord) -> list[doc.Block]:
+    """Return a row for each program, with its time and memory under each assignment; then the sums of each."""
+    timed = bool(record.target)
+
+    def time(number: int):
+        def cell(name: str) -> doc.Piece:
+            cost = _cost_of(record.assignments[number], name)
+            return doc.words("no", tone="warn") if cost.why_not else doc.seconds(cost.seconds)
+
+        return cell
+
+    def needs(number: int):
+        return lambda name: doc.nbytes(_cost_of(record.assignments[number], name).needs_bytes)
+
+    columns = []
+    for number, each in enumerate(record.assignments):
+        if timed:
+            columns.append((doc.right(each.name if number else "own plan"), time(number)))
+        columns.append((doc.right("needs"), needs(number)))
+    programs = doc.table(
+        record.programs,
+        ("program", lambda name: doc.words(name, strong=True)),
+        (doc.right("calls"), lambda name: _number(record.calls[name]) if name in record.calls else "")
+        if record.calls
+        else None,
+        *columns,
+        detail=lambda name: [
+            doc.paragraph(f"{each.name}: {_cost_of(each, name).why_not}", quiet=True)
+            for each in record.assignments
+            if _cost_of(each, name).why_not
+        ],
+        folds="never",
+        name="programs",
+    )
+    sums = doc.table(
+        record.assignments,
+        (doc.wrapped("shared arrays sharded"), lambda each: doc.words(each.name, strong=True)),
+        (doc.right("all calls"), lambda each: doc.seconds(each.seconds(record.calls)))
+        if timed and record.calls
+        else None,
+        (doc.right("resharded"), lambda each: doc.nbytes(each.moved_bytes)),
+        (doc.right("in"), lambda each: doc.seconds(each.move_seconds)) if timed else None,
+        name="assignments",
+    )
+    return [programs, sums] if record.conflicts else [programs]
+
+
+def _cost_of(each: Assignment, program: str) -> ProgramCost:
+    return next(cost for cost in each.costs if cost.program == program)
+
+
+def _conflicts(record: TogetherRecord) -> doc.Table:
+    def names(each: Conflict) -> doc.Piece:
+        rest = len(each.names) - 1
+        more = f" and {rest} more" if rest else ""
+        return doc.code(each.names[0] + more, tip=", ".join(each.names[:40]))
+
+    def wishes(each: Conflict) -> str:
+        return "; ".join(f"{', '.join(wish.programs)}: {wish.spec}" for wish in each.wishes)
+
+    def detail(each: Conflict) -> Iterator[doc.Block]:
+        for cost in each.costs:
+            yield doc.paragraph(_cost(cost), quiet=True)
+        for move in each.moves:
+            timed = "" if move.seconds is None else f" in {format_seconds(move.seconds)}"
+            text = f"{move.before} → {move.after} between calls: {format_bytes(move.moved_bytes)}{timed}"
+            yield doc.paragraph(text, quiet=True)
+
+    return doc.table(
+        record.conflicts,
+        ("array", names),
+        ("type and shape", lambda each: doc.shape(each.shape, dtype=each.dtype)),
+        (doc.wrapped("each program's plan"), wishes),
+        detail=lambda each: list(detail(each)),
+        folds="never",
+        first=_FIRST,
+        most=_MOST,
+        noun="conflict",
+        name="conflicts",
+    )
+
+
+def _cost(cost: WishCost) -> str:
+    if cost.why_not:
+        return f"{cost.program} cannot take it as {cost.spec}: {cost.why_not}"
+    memory = "" if cost.needs_bytes is None else doc.signed_text(cost.needs_bytes, format_bytes)
+    time = "" if cost.seconds is None else f"{doc.signed_text(cost.seconds, format_seconds)} a call, "
+    return f"{cost.program} with {cost.spec}: {time}{memory} on a device"
+
+
+def _arrays(record: TogetherRecord) -> doc.Table:
+    """Return a row for each kind of array: those whose paths differ in numbers alone, as unrolled layers' do."""
+
+    def key(array: SharedArray) -> tuple[object, ...]:
+        members = ((m.program, m.role, _NUMBERS.sub("#", m.path), m.spec) for m in array.members)
+        return _NUMBERS.sub("#", array.name), array.shape, array.dtype, tuple(members)
+
+    def members(each: list[SharedArray]) -> str:
+        specs = grouped((m.spec or "as the compiler decides", _place(m, each[0].name)) for m in each[0].members)
+        return "; ".join(f"{spec}: {', '.join(places)}" for spec, places in specs.items())
+
+    return doc.table(
+        grouped((key(array), array) for array in record.shared).values(),
+        ("array", lambda each: doc.code(each[0].name)),
+        (doc.right("alike"), lambda each: str(len(each))),
+        ("type and shape", lambda each: doc.shape(each[0].shape, dtype=each[0].dtype)),
+        (doc.right("on a device"), lambda each: doc.nbytes(sum(_largest(array) for array in each))),
+        (doc.wrapped("as arguments and outputs (→)"), members),
+        first=_FIRST,
+        most=_MOST,
+        noun="kind of array",
+        name="shared",
+    )
+
+
+def _largest(array: SharedArray) -> float:
+    return max(member.bytes_per_device for member in array.members)
+
+
+def _place(member: SharedMember, name: str) -> str:
+    if member.role == "output":
+        return f"{member.program} → {member.path}"
+    return member.program if member.path == name else f"{member.program} {member.path}"
+
+
+@doc.document.register
+def of_search(record: TogetherSearchRecord) -> doc.Document:
+    """Return the best plans and what they are compared with, then the arguments' specs."""
+    calls = ", ".join(f"{_calls(count)} of {name}" for name, count in record.weights.items() if count)
+    rows = [record.best, *record.others]
+
+    def seconds(program: str):
+        return doc.right(program), lambda each: doc.seconds(
+            next(cost.seconds for cost in each.costs if cost.program == program)
+        )
+
+    def verdict(each: SetPlan) -> str:
+        why = next((f"{cost.program}: {cost.why_not}" for cost in each.costs if cost.why_not), "")
+        return why or ("" if each.fits is None else "fits" if each.fits else "does not fit")
+
+    plans = doc.table(
+        rows,
+        (doc.wrapped("plans"), lambda each: doc.words(each.name, strong=each is record.best)),
+        ("mesh", lambda each: "several" if each.mesh is None else str(each.mesh)),
+        *(seconds(program) for program in record.weights),
+        (doc.right("all calls"), lambda each: doc.seconds(each.seconds, strong=each is record.best)),
+        (doc.right("needs"), lambda each: doc.nbytes(each.needs_bytes)),
+        (doc.wrapped(""), verdict),
+        marked=lambda each: each is record.best,
+        name="plans",
+    )
+    specs = doc.table(
+        sorted(record.specs, key=lambda each: not each.shared),
+        ("program", lambda each: each.program),
+        ("argument", lambda each: doc.code(each.path)),
+        ("spec", lambda each: doc.code(each.spec)),
+        ("", lambda each: "shared" if each.shared else ""),
+        first=_FIRST,
+        most=_MOST,
+        noun="argument",
+        name="specs",
+    )
+    head = f"best plans together on {record.target} for {calls}: {format_seconds(record.best.seconds)}"
+    return doc.Document.of(
+        plans,
+        doc.section("Specs", specs, lead="of the best plans"),
+        *doc.notes(f"{record.tried} sets of plans were tried in {format_seconds(record.seconds)}.", *record.notes),
+        title=doc.words(head, strong=True),
+        mesh=record.best.mesh,
+    )
