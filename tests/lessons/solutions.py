@@ -140,7 +140,7 @@ def directly(x):
         ),
     ],
     "ring-all-reduce": [
-        ('def f(x):\n    return jax.lax.psum(x, "ring")[0]', r"calls `psum` \(as `pmean` does\), which this puzzle forbids"),
+        ('def f(x):\n    return jax.lax.psum(x, "ring")[0]', r"calls `psum` \(as `pmean` does\), which this"),
         (
             f"""
 def whole_rows(x):
