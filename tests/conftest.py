@@ -95,7 +95,9 @@ def pytest_collection_modifyitems(config, items):
         if place == ["benchmarks"]:
             item.add_marker(pytest.mark.flaky(reruns=2))
         elif place in (["browser"], ["hosts"], ["page"]):
-            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError", "Locator expected"]))
+            item.add_marker(
+                pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError", "Locator expected", "has not come to its end"])
+            )
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
     wanted = set(filter(None, os.environ.get("SHARDVIZ_EXTRAS", "").split(",")))

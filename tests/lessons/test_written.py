@@ -12,6 +12,12 @@ from shardviz.lessons.running import defined
 from tests.lessons.solutions import RIGHT, WRONG
 
 NAMES = sorted(RIGHT)
+QUICK = ("all-gather", "fsdp", "pipeline")
+
+
+def _marked(name, *values):
+    """A parameter; the newest Python tests all puzzles, each run of the tests a few."""
+    return pytest.param(name, *values, marks=() if name in QUICK else pytest.mark.long)
 
 
 def puzzle_of(name):
@@ -20,7 +26,7 @@ def puzzle_of(name):
     return puzzle
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", map(_marked, NAMES))
 def test_two_different_solutions_reach_par(name):
     puzzle = puzzle_of(name)
     for code in (puzzle.about["answer"], RIGHT[name]):
@@ -29,7 +35,7 @@ def test_two_different_solutions_reach_par(name):
     assert puzzle.result.score == 1 and "par" in tried.text() and tried.html()
 
 
-@pytest.mark.parametrize(("name", "code", "said"), [(n, *each) for n in NAMES for each in WRONG[n]])
+@pytest.mark.parametrize(("name", "code", "said"), [_marked(n, *each) for n in NAMES for each in WRONG[n]])
 def test_a_wrong_function_is_told_what_is_wrong(name, code, said):
     puzzle = puzzle_of(name)
     if "never ends" in said or "(deadlock)" in said:
@@ -61,7 +67,7 @@ def test_every_puzzle_has_two_right_and_five_wrong_functions():
     assert all(len(wrong) >= 5 for wrong in WRONG.values()) and len(NAMES) == 10
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", map(_marked, NAMES))
 def test_the_task_shows_what_to_complete(name):
     puzzle = puzzle_of(name)
     text = puzzle.text()
