@@ -26,7 +26,7 @@ def puzzle_of(name):
     return puzzle
 
 
-@pytest.mark.parametrize("name", map(_marked, NAMES))
+@pytest.mark.parametrize("name", [_marked(name) for name in NAMES])
 def test_two_different_solutions_reach_par(name):
     puzzle = puzzle_of(name)
     for code in (puzzle.about["answer"], RIGHT[name]):
@@ -67,7 +67,7 @@ def test_every_puzzle_has_two_right_and_five_wrong_functions():
     assert all(len(wrong) >= 5 for wrong in WRONG.values()) and len(NAMES) == 10
 
 
-@pytest.mark.parametrize("name", map(_marked, NAMES))
+@pytest.mark.parametrize("name", [_marked(name) for name in NAMES])
 def test_the_task_shows_what_to_complete(name):
     puzzle = puzzle_of(name)
     text = puzzle.text()
