@@ -5,19 +5,12 @@ Nothing in it is a JAX object. `Budget.from_json(budget.to_json())` reads it bac
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Self
 
-import msgspec
-
-from shardviz.display import Displayed
-from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.records.findings import Finding
-from shardviz.records.report import read_versioned
+from shardviz.records.versioned import Versioned
 
-BUDGET_VERSION = 1
 CACHE, WEIGHTS, OPTIMIZER, STATE = "cache", "weights", "optimizer state", "other state"
 KINDS = (WEIGHTS, OPTIMIZER, CACHE, STATE)
 """The kinds of arrays that stay on the devices between calls."""
@@ -101,7 +94,7 @@ class CacheRoom:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Budget(Displayed):
+class Budget(Versioned, kind="budget"):
     """One memory budget for programs that share arrays and do not run at once; bytes are those of one device.
 
     Attributes:
@@ -140,20 +133,3 @@ class Budget(Displayed):
         """Bytes of a device that nothing takes while the largest program runs; negative if it does not fit; None if
         the device's memory is not known."""
         return None if self.usable is None else self.usable - self.most.total
-
-    def to_json(self, indent: int | None = None) -> str:
-        """Return the record as JSON text with a schema version."""
-        return json.dumps({"shardviz_budget": BUDGET_VERSION, **msgspec.to_builtins(self)}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is no budget, of another schema version, or damaged.
-        """
-        data = read_versioned(text, "budget", BUDGET_VERSION)
-        try:
-            return msgspec.convert(data, cls)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz budget is damaged: {error}") from error

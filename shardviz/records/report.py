@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from shardviz.display import Displayed
-from shardviz.errors import ShardvizError, excerpt
+from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records.collectives import Collective, Collectives, TargetCollective
 from shardviz.records.findings import Finding
@@ -24,6 +24,7 @@ from shardviz.records.schedule import Scheduled
 from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Memory, Residual, SourceText, Value
 from shardviz.records.variants import Variant
+from shardviz.records.versioned import LARGEST_WHOLE, damaged, faults, number_text, read_versioned
 from shardviz.records.work import Product
 
 
@@ -205,12 +206,12 @@ class ReportRecord(Displayed):
             report = msgspec.convert(data, cls, str_keys=True)
         except (msgspec.ValidationError, ShardvizError) as error:
             raise ShardvizError(f"this shardviz report is damaged: {error}") from error
-        for path, _ in _faults(data, most=_LARGEST_WHOLE):  # numbers above 64 bits, which only floats may hold
+        for path, _ in faults(data, most=LARGEST_WHOLE):  # numbers above 64 bits, which only floats may hold
             field: Any = report
             for key in path:
                 field = field[key] if isinstance(field, tuple) else getattr(field, key, None)
             if isinstance(field, int):
-                raise _damaged("report", path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(field)}")
+                raise damaged("report", path, f"a number from 0 to {LARGEST_WHOLE}, not {number_text(field)}")
         return report
 
 
@@ -225,55 +226,3 @@ def host_bytes(report: ReportRecord) -> float:
         return float(report.memory.host.total)
     values = (*report.arguments, *report.outputs)
     return sum(v.bytes_per_device or 0.0 for v in values if v.on_host and not v.unused)
-
-
-def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:
-    """Read a record's fields from JSON text, with its schema version under the key `shardviz_` plus its kind. Raises
-    ShardvizError for other text, another version, or numbers that are out of range."""
-    try:
-        data = json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:  # not text or JSON, too many digits, too deep nesting
-        raise ShardvizError(f"this is not a shardviz {kind}: not JSON ({error})") from error
-    written = data.pop(f"shardviz_{kind}", None) if isinstance(data, dict) else None
-    if written != version:
-        raise ShardvizError(
-            f"this is not a shardviz {kind} of schema version {version} (its version is {excerpt(repr(written))}); "
-            "a newer shardviz may read it"
-        )
-    for path, wrong in _faults(data):
-        raise _damaged(kind, path, wrong)
-    return data
-
-
-_LARGEST = 1e30
-_LARGEST_WHOLE = 2**63 - 1
-_DEEPEST = 32
-
-
-def _faults(value: Any, path: tuple[Any, ...] = (), most: float = _LARGEST) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield the path and the expectation of each invalid number or text in a report's JSON. Numbers must be finite and
-    0 or more, integers fit in 64 bits; only compiler options may be negative. Text must be valid UTF-8."""
-    if isinstance(value, dict | list):
-        if len(path) > _DEEPEST:
-            yield path, f"lists at most {_DEEPEST} deep"
-            return
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _faults(key, path) if isinstance(value, dict) else ()
-            yield from _faults(inner, (*path, key), most)
-    elif isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            yield path, "text that is UTF-8, not half a letter (a surrogate)"
-    elif isinstance(value, int | float):
-        most = most if isinstance(value, float) else _LARGEST_WHOLE
-        least = -most if path[:2] == ("plan", "options") else 0
-        if not least <= value <= most:
-            yield path, f"a number from {least} to {most}, not {_number(value)}"
-
-
-def _damaged(kind: str, path: tuple[Any, ...], expected: str) -> ShardvizError:
-    where = "".join(f"[{key}]" if isinstance(key, int) else f".{excerpt(key, 60)}" for key in path).lstrip(".")
-    return ShardvizError(f"this shardviz {kind} is damaged: at {where or 'its top'}: expected {expected}")
-
-
-def _number(value: float) -> str:
-    return f"{value:.6g}" if isinstance(value, float) or abs(value) < 1e300 else "one with hundreds of digits"

@@ -5,19 +5,13 @@ Nothing in it is a JAX object. `TogetherRecord.from_json(together.to_json())` re
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Self
 
-import msgspec
-
-from shardviz.display import Displayed
-from shardviz.errors import ContractError, ShardvizError
+from shardviz.errors import ContractError
 from shardviz.notation import DeviceMesh
 from shardviz.records.findings import Finding
-from shardviz.records.report import read_versioned
+from shardviz.records.versioned import Versioned
 
-TOGETHER_VERSION = 1
 OWN = "each program's own plan"
 """The assignment in which the programs disagree as their plans do, and arrays are resharded between calls."""
 
@@ -160,7 +154,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TogetherRecord(Displayed):
+class TogetherRecord(Versioned, kind="together"):
     """Several programs that share arrays, at level `propagated`.
 
     Attributes:
@@ -199,26 +193,6 @@ class TogetherRecord(Displayed):
         if self.findings:
             raise ContractError("\n".join(finding.text for finding in self.findings))
 
-    def to_json(self, indent: int | None = None) -> str:
-        """Return the record as JSON text with a schema version."""
-        return json.dumps({"shardviz_together": TOGETHER_VERSION, **msgspec.to_builtins(self)}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is no such record, of another schema version, or damaged.
-        """
-        data = read_versioned(text, "together", TOGETHER_VERSION)
-        try:
-            return msgspec.convert(data, cls)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz together is damaged: {error}") from error
-
-
-SEARCH_VERSION = 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class SetPlan:
@@ -253,7 +227,7 @@ class SetSpec:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TogetherSearchRecord(Displayed):
+class TogetherSearchRecord(Versioned, kind="together_search"):
     """The result of a search for plans of several programs that share arrays, at level `propagated`.
 
     Attributes:
@@ -275,20 +249,3 @@ class TogetherSearchRecord(Displayed):
     tried: int
     seconds: float
     notes: tuple[str, ...] = ()
-
-    def to_json(self, indent: int | None = None) -> str:
-        """Return the record as JSON text with a schema version."""
-        return json.dumps({"shardviz_together_search": SEARCH_VERSION, **msgspec.to_builtins(self)}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is no such record, of another schema version, or damaged.
-        """
-        data = read_versioned(text, "together_search", SEARCH_VERSION)
-        try:
-            return msgspec.convert(data, cls)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz together_search is damaged: {error}") from error
