@@ -348,15 +348,15 @@ def _drawn(motion: Motion) -> list[int]:
         for sender, receiver in zip(step.senders.tolist(), step.receivers.tolist(), strict=True):
             partners[sender].add(receiver)
             partners[receiver].add(sender)
-    found: dict[int, None] = {}
+    chosen: dict[int, None] = {}
     for device in devices:
         reached, new = {device}, {device}
         while new := set().union(*(partners[each] for each in new)) - reached:
             reached |= new
-        if device not in found and (not found or len(found) + len(reached) <= MOST_DEVICES):
-            found |= dict.fromkeys(each for each in devices if each in reached)
+        if device not in chosen and (not chosen or len(chosen) + len(reached) <= MOST_DEVICES):
+            chosen |= dict.fromkeys(each for each in devices if each in reached)
     order = {device: n for n, device in enumerate(devices)}
-    return sorted(list(found)[:MOST_DEVICES], key=order.__getitem__)
+    return sorted(list(chosen)[:MOST_DEVICES], key=order.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -471,8 +471,8 @@ def _caption(motion: Motion, number: int, last: int) -> str:
         senders = len(np.unique(step.senders))
         sizes = np.bincount(np.unique(step.senders, return_inverse=True)[1], step.elements)
         each = f"{amount(motion, sizes.max())}{' each' if (sizes == sizes.max()).all() else ' or less'}"
-        verb = "to add up" if step.adds else ""
-        sent = f"{plural(senders, 'device')} send{'s' * (senders == 1)} {each}{' ' * bool(verb)}{verb}"
+        verb = "sends" if senders == 1 else "send"
+        sent = f"{plural(senders, 'device')} {verb} {each}{' to add up' if step.adds else ''}"
     return f"{step.kind}{over}{part}: {sent}"
 
 
