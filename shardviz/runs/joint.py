@@ -345,6 +345,8 @@ def _space(
     optimizer: set[str] = set()
     required: list[str] = []
     follows: dict[str, str] = {}
+    ins: dict[str, Spec] = {}
+    outs: dict[str, Spec] = {}
     for side in together.sides:
         of = names[side.name]
         for argument in arrays(side.program, side.plan)[0]:
@@ -352,6 +354,10 @@ def _space(
         optimizer |= {of.joint(path) for path in update_arguments(side.program)}
         required += named_axes(side.program)
         follows |= of.follows()
+        if base is not None:
+            bound = side.program.bind(base[side.name])
+            ins |= {name: spec for path, spec in bound.in_specs.items() if (name := of.joint(path)) not in ins}
+            outs |= {of.joint(path, "output"): spec for path, spec in bound.out_specs.items() if spec is not None}
     optimizer -= {array.name for array in together.shared if len(array.programs) > 1}
     return Space(
         machine=machine,
@@ -360,28 +366,10 @@ def _space(
         optimizer=frozenset(optimizer),
         required=tuple(dict.fromkeys(required)),
         follows=follows,
-        base=None if base is None else _base(together, names, base),
+        base=None if base is None else Plan(next(iter(base.values())).mesh, edits=ins, out_edits=outs),
         mesh=mesh,
-        base_specs={} if base is None else _specs(together, names, base),
+        base_specs=ins,
     )
-
-
-def _specs(together: ProgramSet, names: Mapping[str, _Names], plans: Plans) -> dict[str, Spec]:
-    specs: dict[str, Spec] = {}
-    for side in together.sides:
-        for path, spec in side.program.bind(plans[side.name]).in_specs.items():
-            specs.setdefault(names[side.name].joint(path), spec)
-    return specs
-
-
-def _base(together: ProgramSet, names: Mapping[str, _Names], plans: Plans) -> Plan:
-    outs: dict[str, Any] = {}
-    for side in together.sides:
-        for path, spec in side.program.bind(plans[side.name]).out_specs.items():
-            if spec is not None:
-                outs[names[side.name].joint(path, "output")] = spec
-    mesh = plans[together.sides[0].name].mesh
-    return Plan(mesh, edits=_specs(together, names, plans), out_edits=outs)
 
 
 def _joined(together: ProgramSet, names: Mapping[str, _Names]) -> Iterator[Dimension]:

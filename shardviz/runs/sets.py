@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -34,6 +33,7 @@ from shardviz.records import PlanRecord
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.findings import Finding
 from shardviz.records.groups import grouped
+from shardviz.records.paths import without_numbers
 from shardviz.records.resharding import Resharding
 from shardviz.records.together import (
     OWN,
@@ -52,7 +52,6 @@ from shardviz.runs.shared import Shared
 
 _MOST_PRICED = 16
 """Conflicts, most bytes first, whose cost in each program is computed."""
-_NUMBERS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +248,7 @@ class ProgramSet(Displayed):
     ) -> Iterator[Conflict]:
         def key(array: Shared) -> Any:
             specs = tuple((str(spec.canonical()), *names) for spec, names in wishes[array])
-            return _NUMBERS.sub("#", array.name), array.shape, array.dtype, specs
+            return without_numbers(array.name), array.shape, array.dtype, specs
 
         groups = list(grouped((key(array), array) for array in disputed).values())
         groups.sort(key=lambda group: -len(group) * math.prod(group[0].shape) * itemsize(group[0].dtype))

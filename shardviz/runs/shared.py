@@ -12,11 +12,12 @@ True
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shardviz.errors import ShardvizError, excerpt
+from shardviz.records.amounts import first_names
 from shardviz.records.groups import grouped
 from shardviz.records.paths import segments
 from shardviz.tracing.trace import Argument
@@ -80,14 +81,9 @@ class Arrays:
                 return rows
         have = dict.fromkeys(segments(array.name)[0] for _, array in self.places())
         raise ShardvizError(
-            f"shared: {self.program} has no array at {path!r}; its arguments and outputs are {_some(have)}; give a "
-            "tree path of one of them"
+            f"shared: {self.program} has no array at {path!r}; its arguments and outputs are "
+            f"{first_names(have, 6)}; give a tree path of one of them"
         )
-
-
-def _some(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def shared_arrays(programs: Sequence[Arrays], shared: Any = None) -> tuple[Shared, ...]:
@@ -151,7 +147,7 @@ def _at_paths(programs: Sequence[Arrays], shared: Any) -> Iterator[_Members]:
         ]
         common = [rest for rest in sides[0] if sum(rest in side for side in sides) > 1]
         if not common:
-            names = [_some(place.path for place, _ in side.values()) for side in sides]
+            names = [first_names((place.path for place, _ in side.values()), 6) for side in sides]
             raise ShardvizError(
                 f"shared={excerpt(repr(entry))}: no path below these is in two of them: {'; '.join(names)}; give the "
                 "paths of trees with equal keys"

@@ -3,12 +3,12 @@ search found, and their memory."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from shardviz.records.amounts import format_bytes, format_seconds, plural
-from shardviz.records.budget import Budget, CacheRoom, Held
+from shardviz.records.amounts import first_names, format_bytes, format_seconds, plural
+from shardviz.records.budget import Budget, CacheRoom
 from shardviz.records.groups import grouped
+from shardviz.records.paths import without_numbers
 from shardviz.records.together import (
     Assignment,
     Conflict,
@@ -24,7 +24,6 @@ from shardviz.view import document as doc
 from shardviz.view.report import counted, findings_table
 
 _FIRST, _MOST = 12, 200
-_NUMBERS = re.compile(r"\d+")
 
 
 @doc.document.register
@@ -111,9 +110,7 @@ def _cost_of(each: Assignment | SetPlan, program: str) -> ProgramCost:
 
 def _conflicts(record: TogetherRecord) -> doc.Table:
     def names(each: Conflict) -> doc.Piece:
-        rest = len(each.names) - 1
-        more = f" and {rest} more" if rest else ""
-        return doc.code(each.names[0] + more, tip=", ".join(each.names[:40]))
+        return doc.code(first_names(each.names, 1), tip=", ".join(each.names[:40]))
 
     def wishes(each: Conflict) -> str:
         return "; ".join(f"{', '.join(wish.programs)}: {wish.spec}" for wish in each.wishes)
@@ -152,8 +149,8 @@ def _arrays(record: TogetherRecord) -> doc.Table:
     """Return a row for each kind of array: those whose paths differ in numbers alone, as unrolled layers' do."""
 
     def key(array: SharedArray) -> tuple[object, ...]:
-        members = ((m.program, m.role, _NUMBERS.sub("#", m.path), m.spec) for m in array.members)
-        return _NUMBERS.sub("#", array.name), array.shape, array.dtype, tuple(members)
+        members = ((m.program, m.role, without_numbers(m.path), m.spec) for m in array.members)
+        return without_numbers(array.name), array.shape, array.dtype, tuple(members)
 
     def members(each: list[SharedArray]) -> str:
         specs = grouped((m.spec or "as the compiler decides", _place(m, each[0].name)) for m in each[0].members)
@@ -258,7 +255,7 @@ def of_budget(budget: Budget) -> doc.Document:
         (doc.right("on a device"), lambda each: doc.nbytes(each.nbytes)),
         (doc.right("arrays"), lambda each: str(len(each.names))),
         ("programs", lambda each: ", ".join(each.programs)),
-        (doc.wrapped("names"), _names),
+        (doc.wrapped("names"), lambda each: first_names(each.names, 3)),
         name="held",
     )
     total = sum(each.nbytes for each in budget.held)
@@ -277,11 +274,6 @@ def of_budget(budget: Budget) -> doc.Document:
 
 def _signed(amount: float) -> str:
     return format_bytes(amount) if amount >= 0 else f"−{format_bytes(-amount)}"
-
-
-def _names(each: Held) -> str:
-    rest = len(each.names) - 3
-    return ", ".join(each.names[:3]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _room(cache: CacheRoom) -> str:
