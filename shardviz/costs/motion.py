@@ -1,8 +1,8 @@
-"""The messages of a resharding or a collective, step by step: who sends which box of the array to whom.
+"""The messages of a resharding or a collective, step by step: sender, receiver, and box of the array.
 
 Gathers and reductions run around a ring, a shard per step; on a torus ring half of each shard goes each way, on a line
-without wraparound shards go to both ends. Other exchanges go straight from the holder to the receiver, in rounds in
-which a device sends at most one message and receives at most one.
+without wraparound shards go to both ends. Other messages go straight to the receiver, in rounds. In a round a
+device sends at most one message and receives at most one.
 
 >>> from shardviz.stablehlo.resharding import moves
 >>> gathered = motion_of_moves(moves((8, 4), ("x", None), (None, None), {"x": 4}))
@@ -189,8 +189,8 @@ def motion_of_moves(moves: Moves, dtype: Any = None, placement: Placement | None
 
 
 def motion_between(before: Layout, after: Layout, dtype: Any = None) -> Motion:
-    """Return the messages from one mesh to another, as `sv.reshard` counts them: each device takes the elements of its
-    new shard from the nearest device that has them.
+    """Return the messages from one mesh to another, as in `sv.reshard`: each device receives the elements of its new
+    shard from the nearest device that has them.
 
     Raises:
         SpecError: for different shapes, partial sums and manual axes.
@@ -335,7 +335,7 @@ def _numbered(kind: str, axes: tuple[Axis, ...] | None, rounds: Sequence[_Messag
 
 
 def _way(placement: Placement | None, groups: np.ndarray | None, ids: np.ndarray) -> str:
-    """Return how a ring runs on the machine's links; where its cost is not that of one ring or line, one way."""
+    """Return how a ring runs on the machine's links: one way, unless the links form one ring or one line."""
     if placement is None or groups is None or placement.machine.chip.kind == "gpu":
         return ONE_WAY
     over: Route = route(placement.machine, np.asarray(placement.order)[groups])
@@ -406,7 +406,7 @@ def _collective(kind: str, groups: np.ndarray | None, here: Layout, there: Layou
 
 
 def _split(starts: np.ndarray, stops: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return boxes, group x member x dimension, of which each member gets its part along the longest dimension."""
+    """Split boxes (group x member x dimension) along their longest dimension; each member gets its own part."""
     starts, stops, n = starts.copy(), stops.copy(), np.arange(parts)
     d = int(np.argmax((stops - starts).max(axis=(0, 1))))
     low, size = starts[..., d].copy(), (stops - starts)[..., d]
@@ -449,7 +449,7 @@ def _scatters(devices: np.ndarray, starts: np.ndarray, stops: np.ndarray, way: s
 
 
 def _straight(here: Layout, there: Layout, groups: np.ndarray | None) -> list[_Messages]:
-    """Return messages straight from holders to receivers, within groups where these have the elements."""
+    """Return messages straight to the receivers, from the own group if its members have the elements."""
     arrays = {"partial_ids": np.zeros_like(here.partial_ids), "unreduced": (), "manual": (), "partial_sums": 1}
     own = here.manual_ids * max(1, here.partial_sums) + here.partial_ids
     group = np.zeros(len(own), np.int64)
@@ -471,8 +471,8 @@ def _straight(here: Layout, there: Layout, groups: np.ndarray | None) -> list[_M
 def _boxes(
     before: Layout, after: Layout, senders: np.ndarray, receivers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the messages between different devices with the boxes that they carry: what the sender has and the
-    receiver needs."""
+    """Return the messages between different devices. Their boxes are the overlaps of the sender's old shard and the
+    receiver's new shard."""
     moved = senders != receivers
     senders, receivers = senders[moved], receivers[moved]
     old, new = ({int(d): n for n, d in enumerate(side.device_ids)} for side in (before, after))

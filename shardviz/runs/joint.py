@@ -1,9 +1,9 @@
 """The search for one assignment of the arrays that programs share, and the rest of each program's plan.
 
-The programs become one: its arguments are all arguments, each shared array once, and its logical dimensions are theirs,
-joined where they have a dimension of a shared array in common. `study.search` then proposes candidates as for a single
-program. A candidate's score is the weighted sum of the programs' seconds, and the memory of the largest of them beside
-the arrays of the others that stay on the devices.
+The search treats the programs as one program. Its arguments are all arguments, each shared array once. Its logical
+dimensions are all logical dimensions; two that contain the same dimension of a shared array are one. `study.search`
+then proposes candidates as for a single program. A candidate's score has the weighted sum of the programs' seconds, and
+the memory of the program that needs most, other programs' arrays included.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from shardviz.errors import ShardvizError
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
-from shardviz.propagate.dimensions import Dimension, Dimensions, Member
-from shardviz.records.groups import grouped
+from shardviz.propagate.dimensions import Dimension, Dimensions
 from shardviz.records.together import OWN, ProgramCost, SetPlan, SetSpec, TogetherSearchRecord
 from shardviz.runs.sets import ProgramSet, Side, assigned, check_calls
 from shardviz.runs.shared import Shared
@@ -37,9 +36,9 @@ from shardviz.tracing.trace import Argument
 
 TOGETHER = "together"
 _ALONE = 0.4
-"""Share of the time for the searches of single programs, whose results the joint search starts with."""
+"""Share of the time for the searches of single programs. The joint search starts with the best of their results."""
 _FINALISTS = 20
-"""Joint candidates, best first, that are tried on the programs of weight 0, until these can have one."""
+"""Joint candidates, best first, that are tried on the programs of weight 0, up to the first that they can have."""
 _LEADERS = 3
 """Programs, most seconds first, that are searched alone."""
 
@@ -50,7 +49,7 @@ Plans = dict[str, Plan]
 def joint_search(
     together: ProgramSet, weights: Mapping[str, float], seconds: float, most: int | None, mesh: Any
 ) -> tuple[Plans, TogetherSearchRecord]:
-    """Return the best plans, and the record; see `Together.search`, which says what the arguments are."""
+    """Return the best plans, and the record. Arguments and errors as `Together.search`."""
     machine, weights = _checked(together, weights, seconds, most)
     begun, only = time.monotonic(), None if mesh is None else DeviceMesh.of(mesh)
     if only is not None:
@@ -67,7 +66,7 @@ def joint_search(
         each = seconds * _ALONE / (min(len(leaders), _LEADERS) * len(leaders))
         starts[f"the best for {leader.name} alone"] = _alone(together, leader, machine, each, most, only)
     starts = {name: _whole(every, plans) for name, plans in starts.items() if plans}
-    judge = replace(scorer, sides=every.sides)  # the programs that do not count are judged at the end alone
+    judge = replace(scorer, sides=every.sides)  # also scores programs of weight 0
     rows = {name: judge.row(name, plans) for name, plans in starts.items()}
     tied = [name for name, row in rows.items() if name != OWN and row.mesh is not None and _feasible(row)]
     tied = [name for name in tied if only is None or rows[name].mesh == only]
@@ -263,7 +262,7 @@ class JointScorer:
         return score
 
     def score(self, plans: Plans) -> Score:
-        """Return the weighted sum of the programs' seconds, and the memory of the one that needs most."""
+        """Return the weighted sum of the programs' seconds, and the memory of the program that needs most."""
         scores = {side.name: self.of(side, plans[side.name]) for side in self.sides}
         total = lambda what: sum(self.weights[n] * getattr(s, what) for n, s in scores.items())  # noqa: E731
         held = {side.name: self._held(side, plans[side.name]) for side in self.sides}
@@ -271,8 +270,8 @@ class JointScorer:
         needs = []
         for name, score in scores.items():
             written = {array.name for array in self.shared if array.of(name, "output")}
-            beside = sum(size for array, size in every.items() if array not in held[name].keys() | written)
-            needs.append(replace(score.needs, parts={**score.needs.parts, "other programs' arrays": beside}))
+            others = sum(size for array, size in every.items() if array not in held[name].keys() | written)
+            needs.append(replace(score.needs, parts={**score.needs.parts, "other programs' arrays": others}))
         return Score(
             seconds=total("seconds"),
             compute=total("compute"),
@@ -340,7 +339,7 @@ class _JointSearching(Searching):
 def _space(
     together: ProgramSet, machine: Machine, names: Mapping[str, _Names], base: Plans | None, mesh: DeviceMesh | None
 ) -> Space:
-    """Return the space of joint choices; `base` are the plans to improve, `mesh` is the only mesh (None: any)."""
+    """Return the space of joint choices. `base` has the plans to improve; `mesh` is the only mesh (None: any)."""
     arguments: dict[str, Argument] = {}
     optimizer: set[str] = set()
     required: list[str] = []
@@ -378,13 +377,11 @@ def _joined(together: ProgramSet, names: Mapping[str, _Names]) -> Iterator[Dimen
     groups: list[tuple[str, Dimension]] = []  # the first program that has it
     for side in together.sides:
         for dimension in side.program.dimensions:
-            members = tuple(
-                dict.fromkeys(m._replace(path=names[side.name].joint(m.path, m.role)) for m in dimension.members)
-            )
-            new = replace(dimension, members=members, conflicts=_conflicts(members))
+            members = (m._replace(path=names[side.name].joint(m.path, m.role)) for m in dimension.members)
+            new = replace(dimension, members=tuple(dict.fromkeys(members)))
             for n, (owner, old) in enumerate(groups):
-                if _joins(old, new):
-                    groups[n] = owner, _one(old, new)
+                if (both := _merged(old, new)) is not None:
+                    groups[n] = owner, both
                     break
             else:
                 groups.append((side.name, new))
@@ -393,25 +390,14 @@ def _joined(together: ProgramSet, names: Mapping[str, _Names]) -> Iterator[Dimen
         yield dimension if counts[dimension.name] == 1 else replace(dimension, name=f"{owner} {dimension.name}")
 
 
-def _conflicts(members: Sequence[Member]) -> dict[str, tuple[int, ...]]:
-    several = grouped((m.path, m.dimension) for m in members)
-    return {path: tuple(dims) for path, dims in several.items() if len(dims) > 1}
-
-
-def _joins(old: Dimension, new: Dimension) -> bool:
+def _merged(old: Dimension, new: Dimension) -> Dimension | None:
+    """Return two dimensions as one; None if they share no argument, or an array would then have it twice."""
     if not set(old.arguments) & set(new.arguments):
-        return False
-    both = _conflicts(tuple(dict.fromkeys((*old.members, *new.members))))
-    return both.keys() <= old.conflicts.keys() | new.conflicts.keys()
-
-
-def _one(old: Dimension, new: Dimension) -> Dimension:
-    members = tuple(dict.fromkeys((*old.members, *new.members)))
-    return replace(
+        return None
+    both = replace(
         old,
         sizes=tuple(dict.fromkeys((*old.sizes, *new.sizes))),
-        members=members,
-        conflicts=_conflicts(members),
+        members=tuple(dict.fromkeys((*old.members, *new.members))),
         stacked=old.stacked or new.stacked,
         experts=old.experts or new.experts,
         window=old.window or new.window,
@@ -419,3 +405,4 @@ def _one(old: Dimension, new: Dimension) -> Dimension:
         mapped=tuple(dict.fromkeys((*old.mapped, *new.mapped))),
         taken=tuple(dict.fromkeys((*old.taken, *new.taken))),
     )
+    return both if both.conflicts.keys() <= old.conflicts.keys() | new.conflicts.keys() else None

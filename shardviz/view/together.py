@@ -28,7 +28,7 @@ _FIRST, _MOST = 12, 200
 
 @doc.document.register
 def of_together(record: TogetherRecord) -> doc.Document:
-    """Return each program's step and memory under each assignment, the conflicts, what is broken, and the arrays."""
+    """Return each program's step and memory under each assignment, the findings, the conflicts, and the arrays."""
     programs = ", ".join(record.programs)
     on = f" on {record.target}" if record.target else ""
     head = f"{plural(len(record.shared), 'array')} shared by {programs}{on}"
@@ -146,7 +146,7 @@ def _cost(cost: WishCost) -> str:
 
 
 def _arrays(record: TogetherRecord) -> doc.Table:
-    """Return a row for each kind of array: those whose paths differ in numbers alone, as unrolled layers' do."""
+    """Return a row for each kind of array. Paths of one kind differ only in numbers, as unrolled layers' do."""
 
     def key(array: SharedArray) -> tuple[object, ...]:
         members = ((m.program, m.role, without_numbers(m.path), m.spec) for m in array.members)
@@ -182,7 +182,7 @@ def _place(member: SharedMember, name: str) -> str:
 
 @doc.document.register
 def of_search(record: TogetherSearchRecord) -> doc.Document:
-    """Return the best plans and what they are compared with, then the arguments' specs."""
+    """Return the best plans and the others, then the arguments' specs."""
     calls = ", ".join(f"{_calls(count)} of {name}" for name, count in record.weights.items() if count)
     rows = [record.best, *record.others]
 
@@ -227,7 +227,7 @@ def of_search(record: TogetherSearchRecord) -> doc.Document:
 
 @doc.document.register
 def of_budget(budget: Budget) -> doc.Document:
-    """Return what is left, the arrays that are held, and a row for each program with the parts of its memory."""
+    """Return the room for the cache, a row for each program with the parts of its memory, and the shared arrays."""
     most = budget.most
     head = f"{most.program} needs most: {format_bytes(most.total)} of a device while it runs"
     if budget.usable is not None and budget.left is not None:
