@@ -7,14 +7,10 @@ It has no JAX objects, widgets or figures, so it can be stored, sent, compared a
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records.collectives import Collective, Collectives, TargetCollective
@@ -24,7 +20,7 @@ from shardviz.records.schedule import Scheduled
 from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Memory, Residual, SourceText, Value
 from shardviz.records.variants import Variant
-from shardviz.records.versioned import LARGEST_WHOLE, damaged, faults, number_text, read_versioned
+from shardviz.records.versioned import Versioned
 from shardviz.records.work import Product
 
 
@@ -110,7 +106,7 @@ ASKED = LEVELS[1:]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ReportRecord(Displayed):
+class ReportRecord(Versioned, kind="report", version=SCHEMA_VERSION):
     """All facts about Program x Plan x Target at a level.
 
     Attributes:
@@ -183,36 +179,14 @@ class ReportRecord(Displayed):
         near = [v.name for v in (*self.arguments, *self.outputs) if name.lower() in v.name.lower()][:5]
         raise ShardvizError(f"no value {name!r} in this report" + (f"; there are {', '.join(near)}" if near else ""))
 
-    def to_json(self, *, stages: bool = True, indent: int | None = None) -> str:
+    def to_json(self, indent: int | None = None, *, stages: bool = True) -> str:
         """Return the report as JSON text with a schema version.
 
         Args:
-            stages: include the stages' texts, which may be megabytes.
             indent: as `json.dumps`.
+            stages: include the stages' texts, which may be megabytes.
         """
-        data = msgspec.to_builtins(self if stages else dataclasses.replace(self, stages={}), str_keys=True)
-        return json.dumps({"shardviz_report": SCHEMA_VERSION, **data}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read a report that `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is not a report, has an unknown schema version, or has a field that is missing or
-                of the wrong type, which the message names.
-        """
-        data = read_versioned(text, "report", SCHEMA_VERSION)
-        try:
-            report = msgspec.convert(data, cls, str_keys=True)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz report is damaged: {error}") from error
-        for path, _ in faults(data, most=LARGEST_WHOLE):  # numbers above 64 bits, which only floats may hold
-            field: Any = report
-            for key in path:
-                field = field[key] if isinstance(field, tuple) else getattr(field, key, None)
-            if isinstance(field, int):
-                raise damaged("report", path, f"a number from 0 to {LARGEST_WHOLE}, not {number_text(field)}")
-        return report
+        return Versioned.to_json(self if stages else dataclasses.replace(self, stages={}), indent)
 
 
 def values_of(report: ReportRecord) -> tuple[Value, ...]:
