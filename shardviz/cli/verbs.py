@@ -285,7 +285,7 @@ verb(
     click.option("--search", is_flag=True, help="Search for the best plans together instead."),
     click.option("--seconds", type=Positive(), default=30.0, help="Time limit of --search in seconds; 30."),
     help="""
-Compute the costs of programs that share arrays, such as weights.
+Show the costs of programs that share arrays.
 
 A program is NAME=STEP: a step of pyproject.toml or of the gallery, or module:name of (program, plan) or of a function
 that returns this pair. Or --run runs a script dry, and takes its programs that share arrays.

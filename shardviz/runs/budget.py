@@ -70,7 +70,7 @@ def budget_of(
         raise ShardvizError(f"memory(batches={batches!r}): expected how many batches are on the devices, 1 or more")
     wanted = (cache,) if isinstance(cache, str) else tuple(cache)
     read = [_read(together, side, level, timeout) for side in together.sides]
-    caches = _caches(together, read, wanted)
+    caches = _caches(read, wanted)
     kinds = _kinds(read, caches)
     sizes: dict[str, float] = {}
     users: dict[str, list[str]] = {}
@@ -151,7 +151,7 @@ def _kinds_of(side: Side, report: ReportRecord, shared: Mapping[str, str]) -> di
     return kinds
 
 
-def _caches(together: ProgramSet, read: Sequence[_Read], wanted: Sequence[str]) -> set[str]:
+def _caches(read: Sequence[_Read], wanted: Sequence[str]) -> set[str]:
     """Return the names of the arrays at these tree paths and below, in any program, and add them to the held arrays."""
     caches: set[str] = set()
     for path in wanted:
