@@ -67,7 +67,7 @@ def _orders(f: Any, sizes: Mapping[str, int]) -> list[list[str]]:
     _stage("tracing")
     orders = []
     for stage in range(sizes["stages"]):
-        order = _called(f, stage, **sizes)
+        order = _called(f, stage, *sizes.values())
         if not isinstance(order, list | tuple) or not all(isinstance(work, str) for work in order):
             raise Problem(f"Stage {stage}: the function returns {_short(order)}, expected a list such as ['F0', 'B0'].")
         orders.append(list(order))
@@ -113,7 +113,8 @@ def _checked(data: bytes, puzzle: Mapping[str, Any]) -> dict[str, Any]:
     _shapes(traced.out_info, wanted)
     jaxpr = traced.jaxpr
     if forbidden := sorted(_kinds(jaxpr) & set(puzzle.get("forbidden", ()))):
-        raise Problem(f"The function calls `{forbidden[0]}`, which this puzzle forbids: build it from smaller steps.")
+        also = " (as `pmean` does)" if forbidden[0] == "psum" else ""
+        raise Problem(f"The function calls `{forbidden[0]}`{also}, which this puzzle forbids.")
     _stage(CROSSED if _crossed(jaxpr) else "running")
     try:
         results = jax.tree.leaves(
@@ -152,8 +153,19 @@ def _called(f: Any, *arguments: Any, **more: Any) -> Any:
         ]
         where = f"Line {lines[-1]} of the function" if lines else "The function"
         if "ellipsis" in str(error):
-            raise Problem(f"{where} uses `...`, which stands for what is to be written.") from error
-        raise Problem(f"{where} raises {type(error).__name__}: {_first_line(error)}") from error
+            raise Problem(f"{where} still has `...` where your code goes.") from error
+        advice = next((words for part, words in _ADVICE.items() if part in str(error)), "")
+        raise Problem(f"{where} raises {type(error).__name__}: {_first_line(error)}{advice}") from error
+    except SystemExit as error:
+        raise Problem("The function ends its process (SystemExit): let it return its result.") from error
+
+
+_ADVICE = {
+    "boolean conversion of traced": " In place of `if` use `jnp.where`, which has both cases.",
+    "Slice entries must be static": " Reshape the array, so that one index is enough.",
+    "unbound axis name": " The axes are those of the picture.",
+}
+"""Part of JAX's message → what to do about it."""
 
 
 def _traced(f: Any, shapes: Any) -> Any:
@@ -171,13 +183,16 @@ def _shapes(info: Any, wanted: list[Any]) -> None:
     results = jax.tree.leaves(info)
     if len(results) != len(wanted):
         what = "nothing" if not results else f"{len(results)} array{'s' * (len(results) > 1)}"
-        raise Problem(f"The function returns {what}, expected {len(wanted)}. Does it end with `return`?")
+        missing = "" if results else " Is the `return` missing?"
+        raise Problem(f"The function returns {what}, expected {len(wanted)}.{missing}")
     for number, (result, shards) in enumerate(zip(results, wanted, strict=True)):
+        which = "The result" if len(wanted) == 1 else f"Result {number}"
         if result.shape[1:] != shards[0].shape:
-            which = "The result" if len(wanted) == 1 else f"Result {number}"
             raise Problem(
                 f"{which} has the shape {list(result.shape[1:])} on each device, expected {list(shards[0].shape)}."
             )
+        if result.dtype != jax.dtypes.canonicalize_dtype(shards[0].dtype):
+            raise Problem(f"{which} is {result.dtype}, expected {shards[0].dtype}.")
 
 
 def _values(results: list[Any], wanted: list[Any], names: list[str]) -> None:
@@ -192,8 +207,8 @@ def _values(results: list[Any], wanted: list[Any], names: list[str]) -> None:
         at = tuple(int(i) for i in np.argwhere(apart)[0]) if apart.ndim else ()
         got, right = float(result[first][at]), float(shards[first][at])
         raise Problem(
-            f"The values of {name} are wrong on {len(wrong)} of {len(shards)} devices. Device {first} first differs at "
-            f"{list(at)}: {got:.4g}, expected {right:.4g}."
+            f'The result "{name}" has wrong values on {len(wrong)} of {len(shards)} devices. '
+            f"Device {first} first differs at {list(at)}: {got:.4g}, expected {right:.4g}."
         )
 
 

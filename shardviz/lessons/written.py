@@ -138,11 +138,12 @@ class Try(Displayed):
             return self.problem
         times = self.of_par
         verb = max(times, key=lambda verb: times[verb])
+        right = "The order is valid" if self.mine.schedule else "The values are right"
         if times[verb] <= _SAME:
-            return "The values are right, and par is reached."
+            return f"{right}, and par is reached."
         who = "it" if self.mine.schedule else "a device"
         return (
-            f"The values are right, but {who} {verb} {self.mine.words()[verb][1]}: {times[verb]:.2f} x par "
+            f"{right}, but {who} {verb} {self.mine.words()[verb][1]}: {times[verb]:.2f} x par "
             f"({self.par.words()[verb][1]})."
         )
 
@@ -288,8 +289,8 @@ def _failed(error: BaseException | None, stage: str, limit: float) -> str:
         return {
             "tracing": f"The function did not end within {limit:g} s: a Python loop in it never ends.",
             "running": f"The program did not end within {limit:g} s: a loop in it never ends.",
-            running.CROSSED: f"Deadlock: the program did not end within {limit:g} s. A branch or a loop contains a "
-            "collective, and not all devices call it: those that do wait for the others.",
+            running.CROSSED: f"The program did not end within {limit:g} s. A branch or a loop contains a collective. "
+            "Either the loop never ends, or only some devices call the collective and wait for the others (deadlock).",
         }.get(stage, f"The check did not end within {limit:g} s; the machine may be busy: try again.")
     if isinstance(error, CompileMemoryLimit):
         return f"The function used more than {format_bytes(_MEMORY)} of memory."

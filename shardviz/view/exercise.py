@@ -347,7 +347,7 @@ def try_document(tried: Try) -> doc.Document:
         blocks += [
             doc.Figure(of=doc.Listing(each.schedule.drawn), caption=title, name="written-schedule")
             for title, each in (("yours", mine), ("par", par))
-            if each.schedule is not None
+            if each.schedule is not None and (title == "yours" or tried.solved or tried.helped)
         ]
         if mine.report is not None:
             alike = grouped(((c.kind, c.axes, c.operand_bytes), c) for c in mine.report.collectives)
@@ -361,7 +361,9 @@ def try_document(tried: Try) -> doc.Document:
                 noun="collective",
                 name="written-sent",
             )
-            blocks.append(doc.section("The partitioned program", sent))
+            far = any(c.kind == "collective-permute" for c in mine.report.collectives)
+            notes = doc.notes("On the links, a permute over 3 links counts three times.") if far else ()
+            blocks.append(doc.section("The partitioned program", sent, *notes))
     blocks += [doc.Figure(of=doc.Listing(tried.printed), caption="printed")] if tried.printed else []
     if tried.solution:
         blocks.append(doc.Figure(of=doc.Listing(tried.solution.strip()), caption="A solution", name="written-solution"))

@@ -56,7 +56,7 @@ def test_a_function_written_in_a_cell(lab: Lab, page: LabPage):
     expect(page.cell_output(0)).to_contain_text("Each device must have: all rows")
     expect(page.cell_output(1)).to_contain_text("has the shape [2, 128] on each device, expected [16, 128]")
     expect(page.cell_output(1)).to_contain_text("hint")
-    expect(page.cell_output(2)).to_contain_text("Deadlock")  # and the kernel is free
+    expect(page.cell_output(2)).to_contain_text("deadlock")  # and the kernel is free
     expect(page.cell_output(3)).to_contain_text("★★★")  # with helpers that the notebook defines
     expect(page.cell_output(4)).to_contain_text("1.0")
     expect(page.cell_output(4)).to_contain_text("7. By hand")

@@ -112,17 +112,19 @@ WRONG = {
         ("def f(x):\n    return x", r"The result has the shape \[2, 128\] on each device, expected \[16, 128\]\."),
         (
             "def f(x):\n    return jnp.tile(x, (8, 1))",
-            r"wrong on 8 of 8 devices. Device 0 first differs at \[2, 0\]: .*expected",
+            r"wrong values on 8 of 8 devices. Device 0 first differs at \[2, 0\]: .*expected",
         ),
         (
             'def f(x):\n    return jax.lax.all_gather(x, "ring", tiled=True)',
             "calls `all_gather`, which this puzzle forbids",
         ),
         ("def f(x):\n    while True:\n        x = x + 1", "a Python loop in it never ends"),
+        ("def f(x):\n    return jnp.tile(x, (8, 1)).astype(jnp.bfloat16)", "The result is bfloat16, expected float32"),
+        ("def f(x):\n    raise SystemExit", "The function ends its process"),
         (
             'def f(x):\n    swap = lambda x: jax.lax.ppermute(x, "ring", [(0, 1), (1, 0)])\n'
             '    return jnp.tile(jax.lax.cond(jax.lax.axis_index("ring") == 0, swap, lambda x: x, x), (8, 1))',
-            "Deadlock: .* not all devices call it",
+            r"only some devices call the collective and wait for the others \(deadlock\)",
         ),
         (
             f"""
@@ -138,7 +140,7 @@ def directly(x):
         ),
     ],
     "ring-all-reduce": [
-        ('def f(x):\n    return jax.lax.psum(x, "ring")[0]', "calls `psum`, which this puzzle forbids"),
+        ('def f(x):\n    return jax.lax.psum(x, "ring")[0]', r"calls `psum` \(as `pmean` does\), which this"),
         (
             f"""
 def whole_rows(x):
@@ -159,7 +161,7 @@ def whole_rows(x):
             'def f(x):\n    return jax.lax.ppermute(x, "rings", [(0, 1)])[0]',
             "Line 2 of the function raises NameError: .*rings",
         ),
-        ("def f(x):\n    x[0].sum()", "The function returns nothing, expected 1. Does it end with `return`"),
+        ("def f(x):\n    x[0].sum()", "The function returns nothing, expected 1. Is the `return` missing?"),
     ],
     "reduce-scatter": [
         ('def f(x):\n    return jax.lax.psum_scatter(x[0], "ring", tiled=True)', "calls `psum_scatter`"),
@@ -185,7 +187,7 @@ def a_turn_less(x):
         total = jax.lax.ppermute(total, "ring", following) + parts[(me - 1 - t) % 8]
     return total
 """,
-            "wrong on 8 of 8 devices",
+            "wrong values on 8 of 8 devices",
         ),
         ("def f(x):\n    return x.sum(axis=0)", r"shape \[1024\] on each device, expected \[128\]"),
         ("def f(x):\n    return f(x)", "calls itself without end"),
@@ -213,7 +215,7 @@ def never_handed_on(x, w):
         y = y.at[(me - t) % 8].set(x @ w)
     return y.reshape(64, 128)
 """,
-            "wrong on 8 of 8 devices. Device 0 first differs at",
+            "wrong values on 8 of 8 devices. Device 0 first differs at",
         ),
         ("def f(x, w):\n    return x @ w", r"shape \[8, 128\] on each device, expected \[64, 128\]"),
         ("def f(x):\n    return x", "The function raises TypeError: .*takes 1 positional argument but 2 were given"),
@@ -233,9 +235,12 @@ def never_handed_on(x, w):
         (
             'def f(x, w):\n    whole = jax.lax.all_gather(w, "data", tiled=True)\n    y = x @ whole\n'
             '    return y, (x.T @ y).reshape(8, 16, 256)[jax.lax.axis_index("data")]',
-            "The values of the gradient are wrong on 8 of 8 devices",
+            'The result "the gradient" has wrong values on 8 of 8 devices',
         ),
-        ("def f(x, w):\n    whole = ...\n    return x @ whole, w", "Line 3 of the function uses `...`"),
+        (
+            "def f(x, w):\n    whole = ...\n    return x @ whole, w",
+            "Line 3 of the function still has `...` where your code goes",
+        ),
         (
             'def f(x, w):\n    whole = jax.lax.all_gather(w, "data", tiled=True)\n    y = x @ whole\n'
             '    whole = jax.lax.all_gather(w + 0, "data", tiled=True) * 1\n'
@@ -245,10 +250,10 @@ def never_handed_on(x, w):
         ),
     ],
     "tensor-parallel": [
-        ("def f(x, w1, w2):\n    return jax.nn.relu(x @ w1) @ w2", "wrong on 8 of 8 devices"),
+        ("def f(x, w1, w2):\n    return jax.nn.relu(x @ w1) @ w2", "wrong values on 8 of 8 devices"),
         (
             'def f(x, w1, w2):\n    return jax.nn.relu(jax.lax.psum(x @ w1, "model")) @ w2',
-            "The values of y are wrong on 8 of 8 devices",
+            'The result "y" has wrong values on 8 of 8 devices',
         ),
         (
             'def f(x, w1, w2):\n    hidden = jax.lax.all_gather(jax.nn.relu(x @ w1), "model", axis=1, tiled=True)\n'
@@ -279,9 +284,12 @@ def never_handed_on(x, w):
             'def f(logits, labels):\n    total = jax.lax.psum(jnp.exp(logits).sum(axis=1), "vocab")\n'
             '    here = labels[:, None] == jnp.arange(64) + 64 * jax.lax.axis_index("vocab")\n'
             '    return jnp.log(total) - jax.lax.psum(jnp.where(here, logits, 0).sum(axis=1), "vocab")',
-            "wrong on 8 of 8 devices. Device 0 first differs at .*: inf, expected",
+            "wrong values on 8 of 8 devices. Device 0 first differs at .*: inf, expected",
         ),
-        ("def f(logits, labels):\n    return jax.nn.logsumexp(logits, axis=1)", "The values of losses are wrong on"),
+        (
+            "def f(logits, labels):\n    return jax.nn.logsumexp(logits, axis=1)",
+            'The result "losses" has wrong values on',
+        ),
         (
             "def f(logits, labels):\n    if logits.max() > 0:\n        return labels\n    return labels",
             "Line 2 of the function raises TracerBoolConversionError",
@@ -293,7 +301,7 @@ def never_handed_on(x, w):
             "    return jax.nn.softmax(q @ k.T, axis=1) @ v",
             "calls `all_gather`",
         ),
-        ("def f(q, k, v):\n    return jax.nn.softmax(q @ k.T, axis=1) @ v", "wrong on 8 of 8 devices"),
+        ("def f(q, k, v):\n    return jax.nn.softmax(q @ k.T, axis=1) @ v", "wrong values on 8 of 8 devices"),
         (
             """
 def each_turn_alone(q, k, v):
@@ -304,7 +312,7 @@ def each_turn_alone(q, k, v):
         k, v = jax.lax.ppermute((k, v), "seq", following)
     return result
 """,
-            "The values of the result are wrong on 8 of 8 devices",
+            'The result "the result" has wrong values on 8 of 8 devices',
         ),
         (
             """
@@ -317,7 +325,7 @@ def values_stay(q, k, v):
         k = jax.lax.ppermute(k, "seq", following)
     return above / below
 """,
-            "wrong on 8 of 8 devices",
+            "wrong values on 8 of 8 devices",
         ),
         (
             """
@@ -359,10 +367,10 @@ def kept(q, k, v):
             "    return (x.reshape(8, 2, 32) @ w).reshape(16, 32)",
             "calls `all_gather`, which this puzzle forbids",
         ),
-        ("def f(x, w):\n    return x @ w[0]", r"wrong on \d of 8 devices"),
+        ("def f(x, w):\n    return x @ w[0]", r"wrong values on \d of 8 devices"),
         (
             'def f(x, w):\n    return jax.lax.all_to_all(x, "expert", 0, 0, tiled=True) @ w[0]',
-            "The values of the tokens are wrong on 8 of 8 devices",
+            'The result "the tokens" has wrong values on 8 of 8 devices',
         ),
         (
             'def f(x, w):\n    x = jax.lax.all_to_all(x.reshape(8, 2, 32), "expert", 0, 0) @ w\n'
