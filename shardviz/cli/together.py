@@ -41,18 +41,18 @@ def together(
         return Answer(together.memory(cache, dimension, level=level))
     if search:
         progress(f"searching for {seconds:g} s")
-        found = together.search(counts if run else None, seconds=seconds)
-        return Answer(found, record=found.record)
+        result = together.search(counts if run else None, seconds=seconds)
+        return Answer(result, record=result.record)
     return Answer(together, record=together.record)
 
 
 def _of_steps(programs: Sequence[str], target: str | None, shared: Any, counts: dict[str, float]) -> Together:
-    given: dict[str, Any] = {}
+    subjects: dict[str, Any] = {}
     for name, step in _pairs("NAME=STEP", programs):
         loaded = load(step, target=target)
-        given[name] = loaded.program, loaded.plan
+        subjects[name] = loaded.program, loaded.plan
         target = target or (None if loaded.target == "cpu" else loaded.target)
-    return together_of(given, shared=shared, target=target, calls=counts)
+    return together_of(subjects, shared=shared, target=target, calls=counts)
 
 
 def _of_run(run: str, target: str | None) -> Together:
@@ -87,7 +87,7 @@ def _number(option: str, name: str, text: str) -> float:
 
 
 def _shared(texts: Sequence[str]) -> Any:
-    """Return paths that are the same everywhere as a list, or path in the first program → path in the second."""
+    """Return a list of paths that all programs have, or path in the first program → path in the second."""
     if not texts:
         return None
     pairs = [text.rpartition("=") for text in texts]

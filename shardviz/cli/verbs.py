@@ -278,17 +278,17 @@ verb(
     click.option("--target", metavar="MACHINE", help='Such as "tpu v5p:4x4x4".'),
     click.option("--shared", multiple=True, metavar="PATH[=PATH]", help="The same arrays: params, or params=weights."),
     click.option("--calls", multiple=True, metavar="NAME=NUMBER", help="How often a program is called in an hour."),
-    click.option("--memory", is_flag=True, help="Say what is left of the memory instead."),
+    click.option("--memory", is_flag=True, help="Show one memory budget instead."),
     click.option("--cache", multiple=True, metavar="PATH", help="The KV cache, for --memory: how large it can be."),
     click.option("--dimension", type=int, default=0, help="The cache's dimension that counts sequences or pages; 0."),
     click.option("--level", type=click.Choice(["propagated", "compiled"]), default="propagated", help="For --memory."),
     click.option("--search", is_flag=True, help="Search for the best plans together instead."),
     click.option("--seconds", type=Positive(), default=30.0, help="Time limit of --search in seconds; 30."),
     help="""
-Say what programs cost that share arrays, such as weights.
+Show the costs of programs that share arrays.
 
 A program is NAME=STEP: a step of pyproject.toml or of the gallery, or module:name of (program, plan) or of a function
-that returns that. Or --run runs a script dry, and the programs are those into which the same arrays go.
+that returns this pair. Or --run runs a script dry, and takes its programs that share arrays.
 """,
     examples="""
 shardviz together train=train decode=decode --target "tpu v5p:4x4x4"

@@ -1,8 +1,8 @@
-"""The messages of a resharding or a collective, step by step: who sends which box of the array to whom.
+"""The messages of a resharding or a collective, step by step: sender, receiver, and box of the array.
 
 Gathers and reductions run around a ring, a shard per step; on a torus ring half of each shard goes each way, on a line
-without wraparound shards go to both ends. Other exchanges go straight from the holder to the receiver, in rounds in
-which a device sends at most one message and receives at most one.
+without wraparound shards go to both ends. Other messages go straight to the receiver, in rounds. In a round a
+device sends at most one message and receives at most one.
 
 >>> from shardviz.stablehlo.resharding import moves
 >>> gathered = motion_of_moves(moves((8, 4), ("x", None), (None, None), {"x": 4}))
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,9 +27,9 @@ from shardviz.costs.collective import whole_bytes
 from shardviz.costs.placement import Placement, groups_along
 from shardviz.costs.routes import Route, link_loads, route
 from shardviz.errors import MeshError, ShardvizError
-from shardviz.layouts import Layout, Moves, itemsize
+from shardviz.layouts import Layout, Moves, itemsize, layout
 from shardviz.layouts.transfers import transfers
-from shardviz.notation import Axis, DeviceMesh
+from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.records import Collective
 
@@ -39,10 +39,10 @@ ONE_WAY, BOTH_WAYS, LINE = "one way around the ring", "both ways around the ring
 
 
 class Held(NamedTuple):
-    """What devices hold: a box of the array for each row; a device without a row holds nothing.
+    """The boxes of the array that devices hold, one per row. A device without a row holds nothing.
 
-    `devices` are device ids; `starts` and `stops` are integers, row x dimension. With `sums` above 1 each device holds
-    one of so many partial sums of its box.
+    `devices` are device ids; `starts` and `stops` are integers, row x dimension. `sums` is the number of partial sums
+    of each box, of which a device holds one; 1 if there is nothing to add.
     """
 
     devices: np.ndarray
@@ -62,7 +62,7 @@ class MotionStep:
         senders, receivers: device ids: integers, one per message.
         starts, stops: the box of the array that each message carries: integers, message x dimension.
         adds: whether the receiver adds the message to the partial sum that it holds.
-        keeps: what devices hold afterwards, all else is dropped; None if they keep everything.
+        keeps: the boxes that devices hold afterwards; they drop all others. None if they keep everything.
     """
 
     kind: str
@@ -89,7 +89,7 @@ class Motion:
     Attributes:
         title: the resharding or the collective in words.
         shape: the shape of the array; of a collective, the array that one group of devices gathers or reduces.
-        mesh: the mesh before.
+        mesh, after: the mesh before, and the one after; None if that is the same.
         start: what devices hold at first.
         steps: the steps, in order.
         bytes_per_element: bytes of an element; None if unknown. It may be a fraction.
@@ -109,13 +109,13 @@ class Motion:
     way: str = ONE_WAY
     level: str = "notation"
     notes: tuple[str, ...] = ()
-    after: DeviceMesh | None = field(default=None)
+    after: DeviceMesh | None = None
 
     @property
     def devices(self) -> list[int]:
         """The ids of all devices, those of the mesh before first, each in mesh order."""
-        ids = self.mesh.ids().tolist()
-        return [*dict.fromkeys([*ids, *(self.after.ids().tolist() if self.after is not None else ())])]
+        meshes = (self.mesh, self.after or self.mesh)
+        return [*dict.fromkeys(device for mesh in meshes for device in mesh.ids().tolist())]
 
     def sent(self) -> np.ndarray:
         """Return the elements that each device sends in all steps, in the order of `devices`: integers."""
@@ -169,20 +169,19 @@ def motion_of_moves(moves: Moves, dtype: Any = None, placement: Placement | None
         there = moves.after if step is moves.steps[-1] or step.layout is None else step.layout
         groups = _groups(step.kind, step.axes, here, there, moves)
         way = _way(placement, groups, before.device_ids)
-        found = _collective(step.kind, groups, here, there, way)
-        ways |= {way} if found is not None else set()
-        steps += _numbered(step.kind, step.axes, found or _straight(here, there, groups), _held(there))
+        around = _collective(step.kind, groups, here, there, way)
+        ways |= set() if around is None else {way}
+        steps += _numbered(step.kind, step.axes, around or _straight(here, there, groups), _held(there))
         here = there
     if here is not moves.after and not moves.steps and not moves.free:
         steps = _numbered("exchange", None, _straight(here, moves.after, None), _held(moves.after))
-    size = None if dtype is None else itemsize(dtype)
     return Motion(
         title=f"{_spec(before)} → {_spec(moves.after)}",
         shape=before.shape,
         mesh=before.mesh,
         start=_held(before),
         steps=tuple(steps),
-        bytes_per_element=size,
+        bytes_per_element=None if dtype is None else itemsize(dtype),
         placement=placement,
         way=ways.pop() if len(ways) == 1 else ONE_WAY,
         level="propagated" if moves.steps else "notation",
@@ -190,8 +189,8 @@ def motion_of_moves(moves: Moves, dtype: Any = None, placement: Placement | None
 
 
 def motion_between(before: Layout, after: Layout, dtype: Any = None) -> Motion:
-    """Return the messages from one mesh to another, as `sv.reshard` counts them: each device takes the elements of its
-    new shard from the nearest device that has them.
+    """Return the messages from one mesh to another, as in `sv.reshard`: each device receives the elements of its new
+    shard from the nearest device that has them.
 
     Raises:
         SpecError: for different shapes, partial sums and manual axes.
@@ -217,8 +216,8 @@ def motion_of_collective(
 ) -> Motion:
     """Return the messages of one run of a report's collective, for all of its groups at once.
 
-    Each group has its own array, of which only the bytes are known: a row of one chunk per device, or for an all-to-all
-    a square of chunks.
+    Each group has its own array. A report has only its bytes, so the array is drawn as a row with one chunk per device,
+    or as a square of chunks for an all-to-all.
 
     Raises:
         ShardvizError: if neither mesh axes nor replica groups say which devices take part, and for more than 512
@@ -229,12 +228,10 @@ def motion_of_collective(
     groups, pairs = _members(collective, mesh)
     count = groups.shape[1]
     way = _way(placement, groups, mesh.ids())
-    if kind in ("all-to-all", "ragged-all-to-all"):
-        shape, start, found, end = _transposed(mesh.ids()[groups])
-    elif kind == "collective-permute":
-        shape, start, found, end = _permuted(mesh.ids()[groups], mesh.ids()[pairs])
+    if kind == "collective-permute":
+        shape, start, messages, end = _permuted(mesh.ids()[groups], mesh.ids()[pairs])
     else:
-        shape, start, found, end = _around(kind, mesh.ids()[groups], way)
+        shape, start, messages, end = _in_groups(kind, mesh.ids()[groups], way)
     nbytes = collective.operand_bytes * count if kind == "collective-permute" else whole_bytes(collective, count)
     over = f" over {', '.join(map(axis_text, collective.axes))}" if collective.axes else ""
     notes = ("A ragged all-to-all sends at most this: as if all rows were sent.",) if kind.startswith("ragged") else ()
@@ -243,7 +240,7 @@ def motion_of_collective(
         shape=shape,
         mesh=mesh,
         start=start,
-        steps=tuple(_numbered(kind, collective.axes, found, end)),
+        steps=tuple(_numbered(kind, collective.axes, messages, end)),
         bytes_per_element=None if nbytes is None else nbytes / math.prod(shape),
         placement=placement,
         way=way,
@@ -272,44 +269,35 @@ _Played = tuple[tuple[int, ...], Held, "list[_Messages]", Held]
 """The shape of a group's array, what its devices hold at first, the steps, and what they hold in the end."""
 
 
-def _transposed(devices: np.ndarray) -> _Played:
-    """Return an all-to-all: of a square of chunks each member has a row, and gets a column."""
-    count, one = devices.shape[1], np.arange(devices.shape[1])
-    low = np.tile(np.stack([one, 0 * one], axis=1), (len(devices), 1))
-    high = np.tile(np.stack([one + 1, 0 * one + count], axis=1), (len(devices), 1))
-    i, j = np.nonzero(~np.eye(count, dtype=bool))
-    box, apart = np.tile(np.stack([i, j], axis=1), (len(devices), 1)), np.tile((j - i) % count, len(devices))
-    found = _rounds(devices[:, i].ravel(), devices[:, j].ravel(), box, box + 1, apart)
-    ends = Held(devices.ravel(), low, high), Held(devices.ravel(), low[:, ::-1], high[:, ::-1])
-    return (count, count), ends[0], found, ends[1]
-
-
 def _permuted(devices: np.ndarray, pairs: np.ndarray) -> _Played:
     """Return a permute: each member has a chunk, which goes to the receiver of its pair."""
     place = {int(device): n % devices.shape[1] for n, device in enumerate(devices.ravel())}
     own = np.array([place[int(device)] for device in devices.ravel()])[:, None]
     sent = np.array([place[int(device)] for device in pairs[:, 0]], np.int64).reshape(-1, 1)
-    apart = pairs[:, 0] != pairs[:, 1]
-    found = [(pairs[apart, 0], pairs[apart, 1], sent[apart], sent[apart] + 1, False)]
-    return (devices.shape[1],), Held(devices.ravel(), own, own + 1), found, Held(pairs[:, 1], sent, sent + 1)
+    moved = pairs[:, 0] != pairs[:, 1]
+    messages = [(*pairs[moved].T, sent[moved], sent[moved] + 1, False)]
+    return (devices.shape[1],), Held(devices.ravel(), own, own + 1), messages, Held(pairs[:, 1], sent, sent + 1)
 
 
-def _around(kind: str, devices: np.ndarray, way: str) -> _Played:
-    """Return a gather, a reduction or a broadcast around the rings of groups, whose array is a row of chunks."""
-    count, one = devices.shape[1], 2 * np.arange(devices.shape[1])  # a chunk has two elements, so that it has halves
-    low = np.broadcast_to(one[:, None], (*devices.shape, 1))
-    first, last = np.zeros((devices.size, 1), np.int64), np.full((devices.size, 1), 2 * count)
-    parts, whole = Held(devices.ravel(), low.reshape(-1, 1), low.reshape(-1, 1) + 2), Held(devices.ravel(), first, last)
-    if kind == "all-gather":
-        return (2 * count,), parts, list(_gathers(devices, low, low + 2, way)), whole
+def _in_groups(kind: str, devices: np.ndarray, way: str) -> _Played:
+    """Return a collective within each group, as a resharding of an array that the group has for itself."""
+    count = devices.shape[1]
+    mesh = DeviceMesh(("group", "member"), devices.shape, (), tuple(devices.ravel().tolist()))
+    replicated, sharded, partial = Spec(((),)), Spec((("member",),)), Spec(((),), unreduced=("member",))
+    shape: tuple[int, ...] = (2 * count,)  # a chunk has two elements, so that it has halves
+    if kind in ("all-to-all", "ragged-all-to-all"):
+        shape, before, after = (count, count), Spec((("member",), ())), Spec(((), ("member",)))
+    elif kind in ("all-gather", "collective-broadcast"):
+        before, after = sharded, replicated
+    else:
+        before, after = partial, sharded if kind == "reduce-scatter" else replicated
+    here, there = layout(shape, before, mesh), layout(shape, after, mesh)
+    rows = np.arange(devices.size).reshape(devices.shape)
     if kind == "collective-broadcast":
-        n = len(devices)
-        passed = [(devices[:, m], devices[:, m + 1], first[:n], last[:n], False) for m in range(count - 1)]
-        return (2 * count,), Held(devices[:, 0], first[:n], last[:n]), passed, whole
-    found, summed = list(_scatters(devices, low, low + 2, way)), whole._replace(sums=count)
-    if kind == "reduce-scatter":
-        return (2 * count,), summed, found, parts
-    return (2 * count,), summed, [*found, *_gathers(devices, low, low + 2, way)], whole
+        starts, stops = there.starts[: len(devices)], there.stops[: len(devices)]
+        messages = [(devices[:, n], devices[:, n + 1], starts, stops, False) for n in range(count - 1)]
+        return shape, Held(devices[:, 0], starts, stops), messages, _held(there)
+    return shape, _held(here), _collective(kind, rows, here, there, way) or _straight(here, there, rows), _held(there)
 
 
 def _spec(layout: Layout) -> str:
@@ -332,30 +320,22 @@ _Messages = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]
 """Senders, receivers, starts and stops of messages, and whether receivers add them."""
 
 
-def _numbered(kind: str, axes: tuple[Axis, ...] | None, found: Sequence[_Messages], keeps: Held) -> list[MotionStep]:
-    """Return the steps of one collective; with the last, devices drop what they no longer need."""
-    nothing = np.zeros(0, np.int64)
-    box = np.zeros((0, keeps.starts.shape[1]), np.int64)
-    found = [messages for messages in found if len(messages[0])] or [(nothing, nothing, box, box, False)]
-    return [
+def _numbered(kind: str, axes: tuple[Axis, ...] | None, rounds: Sequence[_Messages], keeps: Held) -> list[MotionStep]:
+    """Return the steps of one collective. After the last, devices drop what they no longer need."""
+    nothing, box = np.zeros(0, np.int64), np.zeros((0, keeps.starts.shape[1]), np.int64)
+    rounds = [messages for messages in rounds if len(messages[0])] or [(nothing, nothing, box, box, False)]
+    steps = [
         MotionStep(
-            kind=kind,
-            axes=axes,
-            number=n,
-            count=len(found),
-            senders=senders,
-            receivers=receivers,
-            starts=starts,
-            stops=stops,
-            adds=adds,
-            keeps=keeps if n == len(found) else None,
+            kind=kind, axes=axes, number=n, count=len(rounds),
+            senders=senders, receivers=receivers, starts=starts, stops=stops, adds=adds,
         )
-        for n, (senders, receivers, starts, stops, adds) in enumerate(found, 1)
-    ]
+        for n, (senders, receivers, starts, stops, adds) in enumerate(rounds, 1)
+    ]  # fmt: skip
+    return [*steps[:-1], replace(steps[-1], keeps=keeps)]
 
 
 def _way(placement: Placement | None, groups: np.ndarray | None, ids: np.ndarray) -> str:
-    """Return how a ring runs on the machine's links; where its cost is not that of one ring or line, one way."""
+    """Return how a ring runs on the machine's links: one way, unless the links form one ring or one line."""
     if placement is None or groups is None or placement.machine.chip.kind == "gpu":
         return ONE_WAY
     over: Route = route(placement.machine, np.asarray(placement.order)[groups])
@@ -421,12 +401,12 @@ def _collective(kind: str, groups: np.ndarray | None, here: Layout, there: Layou
     if not rank:  # a scalar goes around as an array of one element
         starts, stops = np.zeros((*groups.shape, 1), np.int64), np.ones((*groups.shape, 1), np.int64)
     chunks = _split(starts, stops, groups.shape[1])
-    found = [*_scatters(devices, *chunks, way), *_gathers(devices, *chunks, way)]
-    return [(senders, receivers, low[:, :rank], high[:, :rank], adds) for senders, receivers, low, high, adds in found]
+    steps = [*_scatters(devices, *chunks, way), *_gathers(devices, *chunks, way)]
+    return [(senders, receivers, low[:, :rank], high[:, :rank], adds) for senders, receivers, low, high, adds in steps]
 
 
 def _split(starts: np.ndarray, stops: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return boxes, group x member x dimension, of which each member gets its part along the longest dimension."""
+    """Split boxes (group x member x dimension) along their longest dimension; each member gets its own part."""
     starts, stops, n = starts.copy(), stops.copy(), np.arange(parts)
     d = int(np.argmax((stops - starts).max(axis=(0, 1))))
     low, size = starts[..., d].copy(), (stops - starts)[..., d]
@@ -469,7 +449,7 @@ def _scatters(devices: np.ndarray, starts: np.ndarray, stops: np.ndarray, way: s
 
 
 def _straight(here: Layout, there: Layout, groups: np.ndarray | None) -> list[_Messages]:
-    """Return messages straight from holders to receivers, within groups where these have the elements."""
+    """Return messages straight to the receivers, from the own group if its members have the elements."""
     arrays = {"partial_ids": np.zeros_like(here.partial_ids), "unreduced": (), "manual": (), "partial_sums": 1}
     own = here.manual_ids * max(1, here.partial_sums) + here.partial_ids
     group = np.zeros(len(own), np.int64)
@@ -491,8 +471,8 @@ def _straight(here: Layout, there: Layout, groups: np.ndarray | None) -> list[_M
 def _boxes(
     before: Layout, after: Layout, senders: np.ndarray, receivers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the messages between different devices with the boxes that they carry: what the sender has and the
-    receiver needs."""
+    """Return the messages between different devices. Their boxes are the overlaps of the sender's old shard and the
+    receiver's new shard."""
     moved = senders != receivers
     senders, receivers = senders[moved], receivers[moved]
     old, new = ({int(d): n for n, d in enumerate(side.device_ids)} for side in (before, after))
@@ -502,14 +482,18 @@ def _boxes(
 
 
 def _rounds(
-    senders: np.ndarray, receivers: np.ndarray, starts: np.ndarray, stops: np.ndarray, apart: np.ndarray | None = None
+    senders: np.ndarray,
+    receivers: np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    distance: np.ndarray | None = None,
 ) -> list[_Messages]:
-    """Return messages in rounds in which a device sends at most one and receives at most one. Messages between members
-    that are `apart` places apart in their group come together: of an all-to-all over N devices, N - 1 rounds."""
+    """Return messages in rounds in which a device sends at most one and receives at most one. Messages over an equal
+    `distance` between the members of a group are in one round: an all-to-all over N devices has N - 1 rounds."""
     busy: set[tuple[int, int, bool]] = set()
     rounds = np.zeros(len(senders), np.int64)
-    apart = receivers - senders if apart is None else apart
-    for n in np.lexsort((senders, apart)).tolist():
+    distance = receivers - senders if distance is None else distance
+    for n in np.lexsort((senders, distance)).tolist():
         at, out, into = 0, int(senders[n]), int(receivers[n])
         while (at, out, True) in busy or (at, into, False) in busy:
             at += 1

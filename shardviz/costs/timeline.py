@@ -22,9 +22,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
-
-import msgspec
+from typing import Any, ClassVar
 
 from shardviz.caching import cached_property
 from shardviz.compiler import parse, schedule_of
@@ -34,16 +32,17 @@ from shardviz.costs.placement import Placement, placed
 from shardviz.costs.timing import HOST, SLICES, Timing
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
-from shardviz.display import Displayed, paint
+from shardviz.display import paint
 from shardviz.errors import ShardvizError
 from shardviz.files import write_whole
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops
 from shardviz.records.groups import summed
-from shardviz.records.report import ReportRecord, read_versioned
+from shardviz.records.report import ReportRecord
 from shardviz.records.schedule import Schedule
 from shardviz.records.values import SourceText, donated_bytes, on_device
+from shardviz.records.versioned import Versioned
 
 SCHEMA_VERSION = 1
 _MOST_LINES = 12
@@ -157,7 +156,7 @@ class HeldMemory:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Timeline(Displayed):
+class Timeline(Versioned, kind="timeline", version=SCHEMA_VERSION):
     """A step over time on one device. It displays itself: `print(timeline)`, `timeline.html()`,
     `timeline.save("step.svg")`; a file that ends in `.trace.json` is for Perfetto and Chrome.
 
@@ -221,25 +220,6 @@ class Timeline(Displayed):
         if os.fspath(path).endswith(".trace.json"):
             return write_whole(path, json.dumps(trace_of(self)))
         return super().save(path, dark=dark)
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Return it as JSON text with a schema version."""
-        data = msgspec.to_builtins(self, str_keys=True)
-        return json.dumps({"shardviz_timeline": SCHEMA_VERSION, **data}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read a timeline that `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is no timeline, has an unknown schema version, or has a field that is missing or
-                of the wrong type, which the message names.
-        """
-        data = read_versioned(text, "timeline", SCHEMA_VERSION)
-        try:
-            return msgspec.convert(data, cls, str_keys=True)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz timeline is damaged: {error}") from error
 
 
 def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Timeline:

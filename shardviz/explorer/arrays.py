@@ -26,7 +26,7 @@ from itertools import accumulate, combinations
 from typing import TYPE_CHECKING, Any
 
 from shardviz.errors import SpecError
-from shardviz.records.paths import label, segments
+from shardviz.records.paths import label, segments, without_numbers
 
 if TYPE_CHECKING:
     from shardviz.judge.report import Report
@@ -85,7 +85,6 @@ def tree(names: tuple[str, ...]) -> tuple[Branch, ...]:
 _SHARE = 0.3  # of the largest argument's arrays: parameters and two moments are almost a third each
 _BLOCK = 3  # a key with a number is a layer if it has at least this many arrays, unlike `w1` and `w2`
 _INDEX = re.compile(r"\[\d+\]|\['\d+'\]|\.\d+")
-_NUMBERS = re.compile(r"\d+")
 
 Role = tuple[str, str]
 """`argument` or `output`, and the tree path."""
@@ -194,9 +193,9 @@ def layers_of(arrays: Arrays, deepest: int = 1) -> Mapping[_Path, int]:
     alike: dict[Any, list[_Path]] = defaultdict(list)
     for branch, places in inside.items():
         block = len(places) >= _BLOCK or _INDEX.fullmatch(branch[-1])
-        if len(branch) > deepest and block and _NUMBERS.search(branch[-1]):
+        if len(branch) > deepest and block and without_numbers(branch[-1]) != branch[-1]:
             below = tuple((paths[i][len(branch) :], arrays[i][1]) for i in places)
-            alike[branch[:-1], _NUMBERS.sub("#", branch[-1]), below].append(branch)
+            alike[branch[:-1], without_numbers(branch[-1]), below].append(branch)
     several = [branches for branches in alike.values() if len(branches) > 1]
     return {branch: number for number, branches in enumerate(several) for branch in branches}
 
@@ -206,7 +205,7 @@ def _layered(arrays: Arrays, deepest: int) -> Iterator[_Path]:
     layers = layers_of(arrays, deepest)
     for name, _ in arrays:
         path = segments(name)
-        yield tuple(_NUMBERS.sub("#", part) if path[: depth + 1] in layers else part for depth, part in enumerate(path))
+        yield tuple(without_numbers(part) if path[: depth + 1] in layers else part for depth, part in enumerate(path))
 
 
 _Leaves = dict[tuple[_Path, tuple[int, ...]], int]

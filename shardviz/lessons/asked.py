@@ -1,4 +1,4 @@
-"""What exercises, puzzles and written functions have in common: tries, hints, the answer, and scores.
+"""The common parts of exercises, puzzles and written functions: tries, hints, the answer, and scores.
 
 A wrong try gets a hint. The answer is shown after the third wrong try, or on request; afterwards nothing is scored.
 """
@@ -43,11 +43,11 @@ class Asked(Displayed):
         return shown
 
     def then(self, result: Any) -> Any:
-        """Return a result that answers the question; for a person who did not answer yet, a note that it is locked."""
+        """Return a result that contains the answer. Before a person's first try, return a note that it is locked."""
         return result if self.tries or not is_watched() else Locked(getattr(self, "title", ""))
 
     def give(self, solved: bool, give_up: bool) -> None:
-        """Note that the answer is shown. Raises ShardvizError if it is too early, and `give_up` is False."""
+        """Record that the answer is shown. Raises ShardvizError if tries are left, and `give_up` is False."""
         if not (solved or self.helped or give_up):
             raise ShardvizError(
                 f"reveal: {self.wrong} of {FREE} wrong tries so far; try again, or ask once more with "
@@ -90,12 +90,12 @@ def scores(*exercises: Any, lesson: str = "") -> Scores:
         >>> sv.lessons.scores(exercise).score
         0.0
     """
-    found = Scores(exercises)
+    result = Scores(exercises)
     if lesson and is_watched() and any(each.tries for each in exercises):
         kept = progress().lessons
         with contextlib.suppress(ShardvizError):  # a folder that cannot be written to
-            write_whole(KEPT, json.dumps({**kept, lesson: max(found.score, kept.get(lesson, 0.0))}, indent=1))
-    return found
+            write_whole(KEPT, json.dumps({**kept, lesson: max(result.score, kept.get(lesson, 0.0))}, indent=1))
+    return result
 
 
 @dataclass(frozen=True, repr=False)

@@ -25,8 +25,11 @@ class Problem(Exception):
 
 
 def run(data: bytes, *, puzzle: Mapping[str, Any]) -> bytes:
-    """Run a pickled function as a puzzle asks, and return JSON: `problem`, a sentence, or `mine` and `par`, each with
-    the bytes of a `jax.export` file and of the largest array that a device holds."""
+    """Run a pickled function as a puzzle asks, and return JSON.
+
+    The JSON has `problem`, one sentence; or, for a schedule, `orders`; or `mine` and `par`. Each of these two has a
+    `jax.export` file as text, and the bytes of the largest array on a device.
+    """
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what the function prints, in order with the stages
             if puzzle.get("schedule"):
@@ -80,7 +83,10 @@ def _checked(data: bytes, puzzle: Mapping[str, Any]) -> dict[str, Any]:
     jax.config.update("jax_num_cpu_devices", 8)
     names, sizes = tuple(puzzle["mesh"]), tuple(puzzle["mesh"].values())
     mesh = jax.make_mesh(sizes, names, axis_types=(jax.sharding.AxisType.Auto,) * len(sizes))
-    specs = tuple(PartitionSpec(*(axis or None for axis in each["spec"])) for each in puzzle["arguments"])
+    specs, results_specs = (
+        tuple(PartitionSpec(*(axis or None for axis in each["spec"])) for each in puzzle[side])
+        for side in ("arguments", "results")
+    )
     random = np.random.default_rng(0)
     inputs = [_input(random, each) for each in puzzle["arguments"]]
     learners, by_reference = _learners(data), defined(puzzle["answer"])
@@ -93,10 +99,9 @@ def _checked(data: bytes, puzzle: Mapping[str, Any]) -> dict[str, Any]:
     expected = defined(puzzle["goal"])(*inputs)
     expected = list(map(np.asarray, expected if isinstance(expected, tuple) else (expected,)))
     wanted = []
-    for whole, spec in zip(expected, puzzle["results"], strict=True):
-        sharding = NamedSharding(mesh, PartitionSpec(*(axis or None for axis in spec["spec"])))
-        places = sharding.devices_indices_map(whole.shape)
-        wanted.append([whole[places[device]] for device in mesh.devices.flat])
+    for array, spec in zip(expected, results_specs, strict=True):
+        places = NamedSharding(mesh, spec).devices_indices_map(array.shape)
+        wanted.append([array[places[device]] for device in mesh.devices.flat])
 
     _stage("tracing")
     mine = sharded(lambda *shards: _called(learners, *shards))
@@ -107,9 +112,9 @@ def _checked(data: bytes, puzzle: Mapping[str, Any]) -> dict[str, Any]:
     traced = _traced(mine, shapes)
     _shapes(traced.out_info, wanted)
     jaxpr = traced.jaxpr
-    if found := sorted(_kinds(jaxpr) & set(puzzle.get("forbidden", ()))):
-        also = " (as `pmean` does)" if found[0] == "psum" else ""
-        raise Problem(f"The function calls `{found[0]}`{also}, which this puzzle forbids.")
+    if forbidden := sorted(_kinds(jaxpr) & set(puzzle.get("forbidden", ()))):
+        also = " (as `pmean` does)" if forbidden[0] == "psum" else ""
+        raise Problem(f"The function calls `{forbidden[0]}`{also}, which this puzzle forbids.")
     _stage(CROSSED if _crossed(jaxpr) else "running")
     try:
         results = jax.tree.leaves(
@@ -263,7 +268,7 @@ def _kinds(jaxpr: Any) -> set[str]:
 
 
 def _crossed(jaxpr: Any) -> bool:
-    """Whether a branch, or a loop of which nobody knows the length, contains a collective."""
+    """Whether a branch, or a loop of unknown length, contains a collective."""
     return any(_kinds(inner) for e in _equations(jaxpr) if e.primitive.name in ("cond", "while") for inner in _inner(e))
 
 

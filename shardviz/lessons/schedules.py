@@ -7,6 +7,7 @@ stage 1  .  F0 F1 B0 B1 .
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -82,8 +83,4 @@ def _inputs(stage: int, work: str, stages: int) -> set[tuple[int, str]]:
 
 
 def _kept(order: Sequence[str]) -> int:
-    kept = most = 0
-    for work in order:
-        kept += 1 if work[0] == "F" else -1
-        most = max(most, kept)
-    return most
+    return max(itertools.accumulate((1 if work[0] == "F" else -1 for work in order), initial=0))

@@ -46,9 +46,15 @@ _MEMORY = 6e9
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A program's costs: `sent`, bytes that a device puts on the links (times hops, for a permute), `steps`, rounds of
-    transfers one after the other, and `largest`, bytes of the largest array on a device. Of a schedule: `steps` are
-    turns, `largest` is a count of microbatches, and `schedule` has the turns."""
+    """A program's costs, or a schedule's.
+
+    Attributes:
+        sent: bytes that a device puts on the links; a permute's bytes count once per hop.
+        steps: rounds of transfers, one after the other; a schedule's turns.
+        largest: bytes of the largest array on a device; for a schedule, microbatches.
+        report: the partitioned program.
+        schedule: the schedule.
+    """
 
     sent: float
     steps: float
@@ -57,7 +63,7 @@ class Measured:
     schedule: Schedule | None = None
 
     def words(self) -> dict[str, tuple[float, str]]:
-        """Return sentences' verbs → the amount and its text."""
+        """Return a verb for each cost → the amount and its text, such as `sends` → (8.0, "8 B")."""
         if self.schedule is not None:
             held = f"{format_number(self.largest)} microbatches at once on a stage"
             return {"takes": (self.steps, f"{format_number(self.steps)} turns"), "keeps": (self.largest, held)}
@@ -219,16 +225,14 @@ class Written(Asked):
         return Schedule.of([start(stage, **sizes) for stage in range(sizes["stages"])], **sizes).drawn
 
     def _tried(self, problem: str, mine: Measured | None, par: Measured | None, printed: str) -> Try:
-        found = Try(puzzle=self, problem=problem, mine=mine, par=par, helped=self.helped, printed=printed)
-        shown, hints = self.count(found.solved), self.about["hints"]
-        found = replace(found, tries=self.tries, left=FREE - self.wrong)
-        if not found.solved:
-            found = replace(
-                found, hint=hints[min(self.wrong, len(hints)) - 1], solution=self.about["answer"] if shown else ""
-            )
-        rank = lambda each: (each.stars, -each.times_par)  # noqa: E731
-        self.result = found if self.result is None else max(self.result, found, key=rank)
-        return found
+        attempt = Try(puzzle=self, problem=problem, mine=mine, par=par, helped=self.helped, printed=printed)
+        shown, hints = self.count(attempt.solved), self.about["hints"]
+        attempt = replace(attempt, tries=self.tries, left=FREE - self.wrong)
+        if not attempt.solved:
+            hint = hints[min(self.wrong, len(hints)) - 1]
+            attempt = replace(attempt, hint=hint, solution=self.about["answer"] if shown else "")
+        self.result = max(filter(None, (self.result, attempt)), key=lambda each: (each.stars, -each.times_par))
+        return attempt
 
     def reveal(self, *, give_up: bool = False) -> str:
         """Return the code of a solution.
@@ -243,9 +247,7 @@ class Written(Asked):
         return self.about["answer"]
 
     def _scheduled(self, orders: list[list[str]]) -> tuple[str, Measured | None, Measured | None]:
-        sizes = self.about["schedule"]
-        both = []
-        right = running.defined(self.about["answer"])
+        sizes, right, both = self.about["schedule"], running.defined(self.about["answer"]), []
         for order in (orders, [right(stage, **sizes) for stage in range(sizes["stages"])]):
             schedule = Schedule.of(order, **sizes)
             if schedule.problem:
@@ -280,7 +282,7 @@ def _transfers(c: Collective, mesh: DeviceMesh) -> tuple[float, float]:
 
 
 def _failed(error: BaseException | None, stage: str, limit: float) -> str:
-    """Return the sentence for a process that did not end, or ended without an answer; empty if it did."""
+    """Return the sentence for a process that ended without an answer, or was stopped; empty without an error."""
     if error is None:
         return ""
     if isinstance(error, CompileTimeout):

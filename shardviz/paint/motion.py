@@ -1,9 +1,9 @@
 """An animation as HTML that plays without scripts, and as a filmstrip where styles are taken away.
 
-One CSS number, `--now`, is the step. It runs by a CSS animation, or stands where a radio button says; all that is held
-or flies is placed by arithmetic with it. All texts are in a list, with a frame in characters for each step:
-sanitizers that drop styles and inputs leave this list, which is the filmstrip. It is also shown to readers who prefer
-reduced motion, and on paper. A sanitizer that drops a tag keeps its text, so the controls have their words from CSS.
+The CSS number `--now` is the step. A CSS animation or a radio button sets it; CSS arithmetic places the boxes by it.
+All texts are in a list, with a frame in characters for each step. Sanitizers that drop styles and inputs keep this
+list, which is the filmstrip. It is also shown on paper, and to readers who prefer reduced motion. A sanitizer that
+drops a tag keeps its text, so CSS writes the words of the controls.
 
 >>> from shardviz.view.motion import animate
 >>> html = motion_html(animate((8, 4), ("x",), (), {"x": 2}).stage)
@@ -22,7 +22,7 @@ from shardviz.view.picture import Rect, Role, Stage
 
 _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
 _OWN_KEYS = {"data_lm_suppress_shortcuts": "true"}
-"""JupyterLab would take arrow keys for going from cell to cell, unless the element with the focus says so."""
+"""Without this attribute on the element with the focus, JupyterLab uses arrow keys to go from cell to cell."""
 _LANDS = 0.22
 """The share of a step before its end at which messages have arrived."""
 _SPEEDS = ((0.5, "half speed"), (1, "speed 1"), (2, "double speed"))
@@ -122,7 +122,7 @@ def _node(tag: str, look: str, *inside: Node | str, **attributes: str) -> Node:
 
 
 def _html(node: Node | str) -> Iterator[str]:
-    """Yield the texts of an element; all that is not ours is escaped."""
+    """Yield the HTML of an element. Texts and attributes are escaped."""
     if isinstance(node, str):
         yield escape(shown(node))
         return

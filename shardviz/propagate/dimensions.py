@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from shardviz import _jax
+from shardviz.caching import cached_property
 from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.propagate.lower import Lowered
@@ -43,8 +44,6 @@ class Dimension:
     # the members', the most frequent first; several where a program slices, joins or repeats along it (heads)
     sizes: tuple[int, ...]
     members: tuple[Member, ...]  # which dimensions of which arguments and outputs
-    # tree path → its dimensions that are members, of an array that has several: one axis can shard only one
-    conflicts: Mapping[str, tuple[int, ...]]
     stacked: bool = False  # its arrays are stacked along it, and a scan runs over them
     # weights are experts along it: each slice multiplies rows of its own; see `propagate/seeding.py`
     experts: bool = False
@@ -52,6 +51,12 @@ class Dimension:
     of: str = ""  # `batch` or `sequence` where it is the first or second dimension of data; else empty
     mapped: tuple[str, ...] = ()  # the mesh axes that a `shard_map` or `pmap` inside shards it by into single elements
     taken: tuple[str, ...] = ()  # the mesh axes by which a `shard_map` inside takes most arrays that have it
+
+    @cached_property
+    def conflicts(self) -> dict[str, tuple[int, ...]]:
+        """Tree path → its dimensions that are members, for arrays that have several: one axis can shard only one."""
+        several = grouped((m.path, m.dimension) for m in self.members)
+        return {path: tuple(dims) for path, dims in several.items() if len(dims) > 1}
 
     @property
     def undivided(self) -> bool:
@@ -248,12 +253,10 @@ def _named(groups: Sequence[Group], sizes: Mapping[Member, int], arrays: _Arrays
         proposed = itertools.chain(_roles(group), _own_names(members, arrays))
         name = next(name for name in proposed if name not in taken)
         taken.add(name)
-        several = grouped((m.path, m.dimension) for m in members)
         yield Dimension(
             name=name,
             sizes=tuple(size for size, _ in Counter(sizes[m] for m in members).most_common()),
             members=tuple(members),
-            conflicts={path: tuple(dims) for path, dims in several.items() if len(dims) > 1},
             stacked=group.stacked,
             experts=group.experts,
             window=group.window,

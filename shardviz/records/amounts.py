@@ -16,7 +16,7 @@ are decimal (SI): 1 kB is 1000 bytes, 1 MB is 1000 kB.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 NOT_KNOWN = "not known"
 COUNT_NOT_KNOWN = "count not known"
@@ -80,6 +80,16 @@ def format_shape(shape: Sequence[int] | None) -> str:
 def plural(count: int, noun: str) -> str:
     """Format a count with its noun: `1 device`, `8 devices`, `2 processes`, with thousands separators."""
     return f"{count:,} {noun}" + ("" if count == 1 else "es" if noun.endswith(("s", "x")) else "s")
+
+
+def first_names(names: Iterable[str], most: int) -> str:
+    """Join names, at most the first `most`.
+
+    >>> first_names(["a", "b", "c", "d"], 2)
+    'a, b and 2 more'
+    """
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _scaled(number: float, unit: str) -> str:

@@ -1,23 +1,16 @@
-"""The data of one memory budget for several programs: what is held, what each adds, and what is left for a cache.
+"""The data of one memory budget for several programs: the shared arrays, each program's own memory, and the cache.
 
 Nothing in it is a JAX object. `Budget.from_json(budget.to_json())` reads it back.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Self
 
-import msgspec
-
-from shardviz.display import Displayed
-from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.records.findings import Finding
-from shardviz.records.report import read_versioned
+from shardviz.records.versioned import Versioned
 
-BUDGET_VERSION = 1
 CACHE, WEIGHTS, OPTIMIZER, STATE = "cache", "weights", "optimizer state", "other state"
 KINDS = (WEIGHTS, OPTIMIZER, CACHE, STATE)
 """The kinds of arrays that stay on the devices between calls."""
@@ -25,7 +18,7 @@ KINDS = (WEIGHTS, OPTIMIZER, CACHE, STATE)
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """Arrays of one kind that stay on the devices between calls, and that the same programs take.
+    """Arrays of one kind that stay on the devices between calls, and that the same programs use.
 
     Attributes:
         kind: one of `KINDS`.
@@ -49,12 +42,12 @@ class ProgramMemory:
         level: `compiled` if the target's compiler planned the memory, else `propagated`: an estimate.
         held: its arguments that stay on the devices between calls.
         batch: its other arguments: the batch of one call.
-        padding: what the compiler's layouts add to the arguments (negative if they take less).
+        padding: bytes that the compiler's layouts add to the arguments (negative if they save bytes).
         outputs: results that reuse no argument's memory.
         temporaries: its temporaries; in an estimate, results included.
-        constants: constants, and what else the compiler states, such as code; 0 in an estimate.
+        constants: constants, code and the compiler's other parts; 0 in an estimate.
         more_batches: batches of further calls that wait on the devices.
-        beside: arrays of other programs that are held while it runs, and their constants.
+        beside: other programs' arrays on the devices while it runs, and these programs' constants.
     """
 
     program: str
@@ -70,12 +63,12 @@ class ProgramMemory:
 
     @property
     def own(self) -> float:
-        """Bytes of the program alone: what the compiler's plan, or the estimate, says."""
+        """Bytes of the program alone, by the compiler's plan or the estimate."""
         return self.held + self.batch + self.padding + self.outputs + self.temporaries + self.constants
 
     @property
     def total(self) -> float:
-        """Bytes on a device while it runs, with everything that is held beside it."""
+        """Bytes on a device while it runs, other programs' arrays included."""
         return self.own + self.more_batches + self.beside
 
 
@@ -84,12 +77,12 @@ class CacheRoom:
     """How large a cache can be.
 
     Attributes:
-        names: its arrays that have as many of them as the largest; others keep their size.
-        unit: what its dimension counts, `sequence` or `page`.
-        count: how many it has now.
-        devices: over how many devices the dimension is sharded; the count is a multiple of it.
-        unit_bytes: bytes on a device of `devices` more of them, at their most in any program.
-        most: how many fit beside everything else; None if the device's memory is not known.
+        names: the arrays that grow: those with as many units as the largest. Others keep their size.
+        unit: the noun for a unit of its dimension, `sequence` or `page`.
+        count: the number of units now.
+        devices: the number of devices over which the dimension is sharded; the count is a multiple of it.
+        unit_bytes: bytes per device of `devices` more units, in the program that needs most for them.
+        most: the largest number of units that fits; None if the device's memory is not known.
     """
 
     names: tuple[str, ...]
@@ -101,7 +94,7 @@ class CacheRoom:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Budget(Displayed):
+class Budget(Versioned, kind="budget"):
     """One memory budget for programs that share arrays and do not run at once; bytes are those of one device.
 
     Attributes:
@@ -114,7 +107,7 @@ class Budget(Displayed):
         programs: each program's own parts, the one that needs most first.
         batches: how many batches each program has on the devices.
         cache: how large the cache can be; None if no cache was named.
-        findings: what makes the budget larger than it needs to be.
+        findings: causes of memory that the programs do not need.
         notes: facts that the numbers rest on.
     """
 
@@ -132,28 +125,11 @@ class Budget(Displayed):
 
     @property
     def most(self) -> ProgramMemory:
-        """The program during which a device holds most."""
+        """The program that needs most memory."""
         return self.programs[0]
 
     @property
     def left(self) -> float | None:
-        """Bytes of a device that nothing takes while the largest program runs; negative if it does not fit; None if
-        the device's memory is not known."""
+        """Free bytes of a device while the largest program runs. Negative if it does not fit; None if the device's
+        memory is not known."""
         return None if self.usable is None else self.usable - self.most.total
-
-    def to_json(self, indent: int | None = None) -> str:
-        """Return the record as JSON text with a schema version."""
-        return json.dumps({"shardviz_budget": BUDGET_VERSION, **msgspec.to_builtins(self)}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is no budget, of another schema version, or damaged.
-        """
-        data = read_versioned(text, "budget", BUDGET_VERSION)
-        try:
-            return msgspec.convert(data, cls)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz budget is damaged: {error}") from error

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shardviz.records.report import ReportRecord
 
 _SEGMENT = re.compile(r"""\['(?:[^'\\]|\\.)*'\]|\["(?:[^"\\]|\\.)*"\]|\[[^\]]*+(?:\]|\Z)|\.?[^.\[]+|.""", re.DOTALL)
+_NUMBER = re.compile(r"\d+")
 _KEPT = 16  # the number of traced programs whose families are cached
 
 
@@ -35,6 +36,15 @@ def common_path(names: Sequence[str]) -> str:
     """
     levels = zip(*map(segments, names), strict=False)
     return "".join(level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, levels)) or "the step"
+
+
+def without_numbers(path: str) -> str:
+    """Return a path with `#` for each number, which is equal for the same array of several layers.
+
+    >>> without_numbers("params['layers'][12]['wq']")
+    "params['layers'][#]['wq']"
+    """
+    return _NUMBER.sub("#", path)
 
 
 @lru_cache(maxsize=4096)

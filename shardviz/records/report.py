@@ -7,15 +7,11 @@ It has no JAX objects, widgets or figures, so it can be stored, sent, compared a
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from shardviz.display import Displayed
-from shardviz.errors import ShardvizError, excerpt
+from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.records.collectives import Collective, Collectives, TargetCollective
 from shardviz.records.findings import Finding
@@ -24,6 +20,7 @@ from shardviz.records.schedule import Scheduled
 from shardviz.records.sums import Cost
 from shardviz.records.values import Frame, Memory, Residual, SourceText, Value
 from shardviz.records.variants import Variant
+from shardviz.records.versioned import Versioned
 from shardviz.records.work import Product
 
 
@@ -109,7 +106,7 @@ ASKED = LEVELS[1:]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ReportRecord(Displayed):
+class ReportRecord(Versioned, kind="report", version=SCHEMA_VERSION):
     """All facts about Program x Plan x Target at a level.
 
     Attributes:
@@ -182,36 +179,14 @@ class ReportRecord(Displayed):
         near = [v.name for v in (*self.arguments, *self.outputs) if name.lower() in v.name.lower()][:5]
         raise ShardvizError(f"no value {name!r} in this report" + (f"; there are {', '.join(near)}" if near else ""))
 
-    def to_json(self, *, stages: bool = True, indent: int | None = None) -> str:
+    def to_json(self, indent: int | None = None, *, stages: bool = True) -> str:
         """Return the report as JSON text with a schema version.
 
         Args:
-            stages: include the stages' texts, which may be megabytes.
             indent: as `json.dumps`.
+            stages: include the stages' texts, which may be megabytes.
         """
-        data = msgspec.to_builtins(self if stages else dataclasses.replace(self, stages={}), str_keys=True)
-        return json.dumps({"shardviz_report": SCHEMA_VERSION, **data}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read a report that `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is not a report, has an unknown schema version, or has a field that is missing or
-                of the wrong type, which the message names.
-        """
-        data = read_versioned(text, "report", SCHEMA_VERSION)
-        try:
-            report = msgspec.convert(data, cls, str_keys=True)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz report is damaged: {error}") from error
-        for path, _ in _faults(data, most=_LARGEST_WHOLE):  # numbers above 64 bits, which only floats may hold
-            field: Any = report
-            for key in path:
-                field = field[key] if isinstance(field, tuple) else getattr(field, key, None)
-            if isinstance(field, int):
-                raise _damaged("report", path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(field)}")
-        return report
+        return Versioned.to_json(self if stages else dataclasses.replace(self, stages={}), indent)
 
 
 def values_of(report: ReportRecord) -> tuple[Value, ...]:
@@ -225,55 +200,3 @@ def host_bytes(report: ReportRecord) -> float:
         return float(report.memory.host.total)
     values = (*report.arguments, *report.outputs)
     return sum(v.bytes_per_device or 0.0 for v in values if v.on_host and not v.unused)
-
-
-def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:
-    """Read a record's fields from JSON text, with its schema version under the key `shardviz_` plus its kind. Raises
-    ShardvizError for other text, another version, or numbers that are out of range."""
-    try:
-        data = json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:  # not text or JSON, too many digits, too deep nesting
-        raise ShardvizError(f"this is not a shardviz {kind}: not JSON ({error})") from error
-    written = data.pop(f"shardviz_{kind}", None) if isinstance(data, dict) else None
-    if written != version:
-        raise ShardvizError(
-            f"this is not a shardviz {kind} of schema version {version} (its version is {excerpt(repr(written))}); "
-            "a newer shardviz may read it"
-        )
-    for path, wrong in _faults(data):
-        raise _damaged(kind, path, wrong)
-    return data
-
-
-_LARGEST = 1e30
-_LARGEST_WHOLE = 2**63 - 1
-_DEEPEST = 32
-
-
-def _faults(value: Any, path: tuple[Any, ...] = (), most: float = _LARGEST) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield the path and the expectation of each invalid number or text in a report's JSON. Numbers must be finite and
-    0 or more, integers fit in 64 bits; only compiler options may be negative. Text must be valid UTF-8."""
-    if isinstance(value, dict | list):
-        if len(path) > _DEEPEST:
-            yield path, f"lists at most {_DEEPEST} deep"
-            return
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _faults(key, path) if isinstance(value, dict) else ()
-            yield from _faults(inner, (*path, key), most)
-    elif isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            yield path, "text that is UTF-8, not half a letter (a surrogate)"
-    elif isinstance(value, int | float):
-        most = most if isinstance(value, float) else _LARGEST_WHOLE
-        least = -most if path[:2] == ("plan", "options") else 0
-        if not least <= value <= most:
-            yield path, f"a number from {least} to {most}, not {_number(value)}"
-
-
-def _damaged(kind: str, path: tuple[Any, ...], expected: str) -> ShardvizError:
-    where = "".join(f"[{key}]" if isinstance(key, int) else f".{excerpt(key, 60)}" for key in path).lstrip(".")
-    return ShardvizError(f"this shardviz {kind} is damaged: at {where or 'its top'}: expected {expected}")
-
-
-def _number(value: float) -> str:
-    return f"{value:.6g}" if isinstance(value, float) or abs(value) < 1e300 else "one with hundreds of digits"

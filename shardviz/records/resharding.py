@@ -5,18 +5,12 @@ Nothing in it is a JAX object. `Resharding.from_json(moved.to_json())` reads it 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Self
 
-import msgspec
-
-from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
-from shardviz.records.report import read_versioned
+from shardviz.records.versioned import Versioned
 
-RESHARDING_VERSION = 1
 PUT, JIT, HOST, PIECES = "jax.device_put", "jax.jit", "through the host", "piece by piece"
 SPREAD = "one copy, then gathered"
 """The ways of moving an array. The last moves one copy piece by piece, sharded over all axes, and gathers it there."""
@@ -98,7 +92,7 @@ class ReshardWay:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Resharding(Displayed):
+class Resharding(Versioned, kind="resharding"):
     """A tree of arrays on its way from one mesh to another.
 
     Attributes:
@@ -204,23 +198,6 @@ class Resharding(Displayed):
             else "    return new  # by path",
         ]
         return "\n".join([*lines, ""])
-
-    def to_json(self, indent: int | None = None) -> str:
-        """Return the record as JSON text with a schema version."""
-        return json.dumps({"shardviz_resharding": RESHARDING_VERSION, **msgspec.to_builtins(self)}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is no resharding, of another schema version, or damaged.
-        """
-        data = read_versioned(text, "resharding", RESHARDING_VERSION)
-        try:
-            return msgspec.convert(data, cls)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz resharding is damaged: {error}") from error
 
 
 _MOVE = {

@@ -5,18 +5,12 @@ It has no JAX objects. `RunRecord.from_json(run.to_json())` reads it back.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Self
 
-import msgspec
-
-from shardviz.display import Displayed
-from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.records.findings import Finding
-from shardviz.records.report import read_versioned
 from shardviz.records.values import Frame
+from shardviz.records.versioned import Versioned
 
 RUN_VERSION = 1
 
@@ -145,7 +139,7 @@ class RunNote:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RunRecord(Displayed):
+class RunRecord(Versioned, kind="run", version=RUN_VERSION):
     """Everything that a dry run recorded.
 
     Attributes:
@@ -185,20 +179,3 @@ class RunRecord(Displayed):
     def peak(self) -> RunCall | None:
         """The call during which a device needs most bytes; None if nothing was recorded."""
         return max(self.calls, key=self.needs_at, default=None)
-
-    def to_json(self, indent: int | None = None) -> str:
-        """Return the record as JSON text with a schema version."""
-        return json.dumps({"shardviz_run": RUN_VERSION, **msgspec.to_builtins(self)}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read a run that `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is no run, has another schema version, or is damaged.
-        """
-        data = read_versioned(text, "run", RUN_VERSION)
-        try:
-            return msgspec.convert(data, cls)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz run is damaged: {error}") from error

@@ -5,21 +5,15 @@ Nothing in it is a JAX object. `TogetherRecord.from_json(together.to_json())` re
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Self
 
-import msgspec
-
-from shardviz.display import Displayed
-from shardviz.errors import ContractError, ShardvizError
+from shardviz.errors import ContractError
 from shardviz.notation import DeviceMesh
 from shardviz.records.findings import Finding
-from shardviz.records.report import read_versioned
+from shardviz.records.versioned import Versioned
 
-TOGETHER_VERSION = 1
 OWN = "each program's own plan"
-"""The assignment in which the programs disagree as their plans do, and arrays are resharded between calls."""
+"""The assignment in which each program keeps its own plan, and arrays are resharded between calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +60,7 @@ class ProgramCost:
         program: its name.
         seconds: seconds of one call on the target, at level `propagated`; None if not known.
         needs_bytes: bytes of a device while it runs, its arguments included, estimated at that level.
-        why_not: why it cannot have the assignment; else empty.
+        why_not: the reason why the program cannot have the assignment; else empty.
     """
 
     program: str
@@ -82,8 +76,8 @@ class Assignment:
     Attributes:
         name: `each program's own plan`, or `as train has them`.
         costs: each program under it.
-        moved_bytes: bytes that pass between devices if every array goes once from each sharding to each other one.
-        move_seconds: seconds of that; None if not known.
+        moved_bytes: bytes between devices to reshard every array once from each of its shardings to each other one.
+        move_seconds: seconds of this resharding; None if not known.
     """
 
     name: str
@@ -92,7 +86,7 @@ class Assignment:
     move_seconds: float | None = None
 
     def seconds(self, calls: dict[str, float]) -> float | None:
-        """Return the seconds of so many calls of each program, without resharding; None if any is not known."""
+        """Return the seconds of all calls (program → number), without resharding; None if a program's are not known."""
         total = 0.0
         for cost in self.costs:
             if calls.get(cost.program, 0.0):
@@ -112,13 +106,13 @@ class Wish:
 
 @dataclass(frozen=True, kw_only=True)
 class WishCost:
-    """A program if it takes arrays as another program's plan shards them.
+    """The costs that a program adds if it takes arrays with another program's spec.
 
     Attributes:
         program, spec: the program, and the spec in the other program's plan.
         seconds: seconds of a call that this adds; None if not known.
         needs_bytes: bytes of a device that this adds while the program runs.
-        why_not: why the program cannot take it so; else empty.
+        why_not: the reason why the program cannot take arrays with this spec; else empty.
     """
 
     program: str
@@ -130,8 +124,8 @@ class WishCost:
 
 @dataclass(frozen=True, kw_only=True)
 class WishMove:
-    """Arrays resharded between two calls: the specs, the bytes that pass between devices, and seconds by the slowest
-    kind of link; None if no machine is known."""
+    """The resharding of arrays between two calls: the specs, the bytes between devices, and the seconds by the slowest
+    kind of link (None without a machine)."""
 
     before: str
     after: str
@@ -148,7 +142,7 @@ class Conflict:
         shape, dtype: of each of them.
         wishes: the different shardings.
         costs: each program under each wish that it does not have.
-        moves: what resharding all of them between calls costs, for each pair of wishes.
+        moves: the resharding of all these arrays between calls, for each pair of wishes.
     """
 
     names: tuple[str, ...]
@@ -160,7 +154,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TogetherRecord(Displayed):
+class TogetherRecord(Versioned, kind="together"):
     """Several programs that share arrays, at level `propagated`.
 
     Attributes:
@@ -171,7 +165,7 @@ class TogetherRecord(Displayed):
         shared: the shared arrays.
         assignments: `each program's own plan`, then one for each program whose plan differs.
         conflicts: the arrays that the plans shard differently, most bytes first.
-        findings: the contracts that are broken: arrays that one program writes and another reads otherwise.
+        findings: the broken contracts: arrays that one program writes and another reads with different shardings.
         notes: facts that the numbers rest on.
     """
 
@@ -191,7 +185,7 @@ class TogetherRecord(Displayed):
         return tuple(cost.program for cost in self.assignments[0].costs)
 
     def require(self) -> None:
-        """Raise ContractError if a program reads an array otherwise than another one writes it.
+        """Raise ContractError if one program writes an array and another reads it with a different sharding.
 
         Raises:
             ContractError: it is an AssertionError too; the message has the paths and both shardings.
@@ -199,37 +193,17 @@ class TogetherRecord(Displayed):
         if self.findings:
             raise ContractError("\n".join(finding.text for finding in self.findings))
 
-    def to_json(self, indent: int | None = None) -> str:
-        """Return the record as JSON text with a schema version."""
-        return json.dumps({"shardviz_together": TOGETHER_VERSION, **msgspec.to_builtins(self)}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is no such record, of another schema version, or damaged.
-        """
-        data = read_versioned(text, "together", TOGETHER_VERSION)
-        try:
-            return msgspec.convert(data, cls)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz together is damaged: {error}") from error
-
-
-SEARCH_VERSION = 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class SetPlan:
     """A plan for every program of a set.
 
     Attributes:
-        name: how it was found: `each program's own plan`, `as train has them`, `the best for train alone`, `together`.
+        name: its origin: `each program's own plan`, `as train has them`, `the best for train alone`, `together`.
         mesh: the mesh of all programs; None if their meshes differ.
         costs: each program under it.
         seconds: seconds of all calls, by the weights; None if a program cannot have it.
-        needs_bytes: bytes of a device while the largest program runs, with the other programs' arrays that stay.
+        needs_bytes: bytes of a device while the largest program runs, with the other programs' arrays on the device.
         fits: whether the estimate is within the device's memory; None if that is not known.
     """
 
@@ -253,14 +227,14 @@ class SetSpec:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TogetherSearchRecord(Displayed):
+class TogetherSearchRecord(Versioned, kind="together_search"):
     """The result of a search for plans of several programs that share arrays, at level `propagated`.
 
     Attributes:
         target: the machine.
         weights: program → calls, by which seconds are added up.
-        best: the best plans in which all programs have the shared arrays alike.
-        others: what they are compared with, the best first.
+        best: the best plans with one sharding of each shared array.
+        others: the other sets of plans, the best first.
         specs: the arguments' specs in the best plans.
         tried: how many sets of plans were scored.
         seconds: duration of the search in seconds.
@@ -275,20 +249,3 @@ class TogetherSearchRecord(Displayed):
     tried: int
     seconds: float
     notes: tuple[str, ...] = ()
-
-    def to_json(self, indent: int | None = None) -> str:
-        """Return the record as JSON text with a schema version."""
-        return json.dumps({"shardviz_together_search": SEARCH_VERSION, **msgspec.to_builtins(self)}, indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ShardvizError: if the text is no such record, of another schema version, or damaged.
-        """
-        data = read_versioned(text, "together_search", SEARCH_VERSION)
-        try:
-            return msgspec.convert(data, cls)
-        except (msgspec.ValidationError, ShardvizError) as error:
-            raise ShardvizError(f"this shardviz together_search is damaged: {error}") from error

@@ -1,4 +1,4 @@
-"""One memory budget for programs that share arrays: the arrays once, the largest program's own memory, the rest.
+"""One memory budget for programs that share arrays: each array once, the program that needs most, and what is left.
 
 held = weights + optimizer state + cache            (every shared array once)
 total of a program = its own memory plan + held arrays that it does not take + other programs' constants
@@ -7,7 +7,7 @@ left = usable - the largest total                   (programs do not run at once
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
@@ -27,12 +27,12 @@ from shardviz.records.values import Value, on_device
 from shardviz.runs.sets import ProgramSet, Side
 
 _SMALL = 0.02
-"""Share of a program's arguments up to which its batch is not looked into."""
+"""Arguments with at most this share of a program's argument bytes are taken as its batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """A program with its report, and its arguments that stay on the devices between calls, each with its key."""
+    """A program with its report, and its arguments that stay on the devices between calls."""
 
     side: Side
     report: ReportRecord
@@ -44,19 +44,33 @@ class _Read:
     def arguments(self) -> tuple[Value, ...]:
         return on_device(self.report.arguments)
 
+    def copied(self, caches: set[str]) -> list[Value]:
+        """Return the arguments that are caches, not donated, and also returned: a device holds them twice."""
+        returned = {(output.shape, output.dtype) for output in self.report.outputs}
+        return [
+            v
+            for v in self.arguments
+            if self.held.get(v.name) in caches and not v.donated and (v.shape, v.dtype) in returned
+        ]
+
+
+def _nbytes(values: Iterable[Value]) -> float:
+    """Return the bytes of arrays on one device."""
+    return sum(value.bytes_per_device or 0.0 for value in values)
+
 
 def budget_of(
     together: ProgramSet, cache: str | Sequence[str] = (), dimension: int = 0, unit: str = "sequence",
     level: str = "propagated", batches: int = 1, timeout: float | None = None,
 ) -> Budget:  # fmt: skip
-    """Return the budget; see `Together.memory`, which says what the arguments are and what is raised."""
+    """Return the budget. Arguments and errors as `Together.memory`."""
     if level not in ("propagated", "compiled"):
         raise ShardvizError(f"memory(level={level!r}): the level is 'propagated' or 'compiled'")
     if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
         raise ShardvizError(f"memory(batches={batches!r}): expected how many batches are on the devices, 1 or more")
     wanted = (cache,) if isinstance(cache, str) else tuple(cache)
     read = [_read(together, side, level, timeout) for side in together.sides]
-    caches = _caches(together, read, wanted)
+    caches = _caches(read, wanted)
     kinds = _kinds(read, caches)
     sizes: dict[str, float] = {}
     users: dict[str, list[str]] = {}
@@ -66,29 +80,33 @@ def budget_of(
                 key = each.held[value.name]
                 sizes[key] = max(sizes.get(key, 0.0), value.bytes_per_device or 0.0)
                 users.setdefault(key, []).append(each.side.name)
-    written = {each.side.name: _written(together, each.side.name) & sizes.keys() for each in read}
+    written = {
+        name: {array.name for array in together.shared if array.of(name, "output")} & sizes.keys()
+        for name in (each.side.name for each in read)
+    }
     for name, keys in written.items():
-        for key in keys - {key for key, names in users.items() if name in names}:
-            users[key].append(name)
+        for key in keys:
+            if name not in users[key]:
+                users[key].append(name)
     programs = [_program(each, batches) for each in read]
     constants = sum(each.constants for each in programs)
     for number, (each, own) in enumerate(zip(read, programs, strict=True)):
         here = {each.held[v.name] for v in each.arguments if v.name in each.held} | written[each.side.name]
-        beside = sum(size for key, size in sizes.items() if key not in here)
-        programs[number] = replace(own, beside=beside + constants - own.constants)
+        others = sum(size for key, size in sizes.items() if key not in here)
+        programs[number] = replace(own, beside=others + constants - own.constants)
     programs.sort(key=lambda each: -each.total)
     groups = grouped(((kinds[key], tuple(users[key])), key) for key in sizes)
     held = [
         Held(kind=kind, names=tuple(keys), programs=names, nbytes=sum(sizes[key] for key in keys))
         for (kind, names), keys in groups.items()
     ]
-    usable, source = _usable(read)
+    needs = read[0].needs
     budget = Budget(
         mesh=together.sides[0].plan.mesh,
         target="cpu" if together.machine is None else together.machine.text,
         level=level,
-        usable=usable,
-        usable_from=source,
+        usable=None if needs is None else needs.usable,
+        usable_from="" if needs is None else needs.source,
         held=tuple(sorted(held, key=lambda each: (KINDS.index(each.kind), -each.nbytes))),
         programs=tuple(programs),
         batches=batches,
@@ -114,45 +132,44 @@ def _read(together: ProgramSet, side: Side, level: str, timeout: float | None) -
 
 
 def _kinds_of(side: Side, report: ReportRecord, shared: Mapping[str, str]) -> dict[str, str]:
-    """Return the kinds of a program's arguments that stay on the devices between calls: those that are shared or come
-    out again, and parameters. Which of the others are parameters is only asked where they are large: to find out the
-    logical dimensions takes seconds."""
+    """Return the kinds of a program's arguments that stay on the devices between calls: shared arrays, donated
+    arguments with a new value, and parameters. Parameters are looked up only among large arguments, because that needs
+    the logical dimensions, which takes seconds."""
     optimizer = update_arguments(side.program)
-    again = {(output.shape, output.dtype) for output in report.outputs}
+    returned = {(output.shape, output.dtype) for output in report.outputs}
     kinds: dict[str, str] = {}
     for value in report.arguments:
-        renewed = value.donated and (value.shape, value.dtype) in again
+        renewed = value.donated and (value.shape, value.dtype) in returned
         if value.name in optimizer:
             kinds[value.name] = OPTIMIZER
         elif value.shape and (value.name in shared or renewed):
             is_weight = not (renewed and not optimizer) and not value.dtype.startswith(("int32", "uint", "bool"))
             kinds[value.name] = WEIGHTS if is_weight else STATE
-    size = lambda values: sum(v.bytes_per_device or 0.0 for v in values)  # noqa: E731
-    if size(v for v in report.arguments if v.name not in kinds) > _SMALL * size(report.arguments):
+    if _nbytes(v for v in report.arguments if v.name not in kinds) > _SMALL * _nbytes(report.arguments):
         state = Parts(arguments=side.program.arguments, dimensions=side.program.dimensions).state
         kinds = {array.name: WEIGHTS for array in state} | kinds
     return kinds
 
 
-def _caches(together: ProgramSet, read: Sequence[_Read], wanted: Sequence[str]) -> set[str]:
-    """Return the names of the arrays at these tree paths, and below them, in any program; and have them held."""
-    found: set[str] = set()
+def _caches(read: Sequence[_Read], wanted: Sequence[str]) -> set[str]:
+    """Return the names of the arrays at these tree paths and below, in any program, and add them to the held arrays."""
+    caches: set[str] = set()
     for path in wanted:
-        head, before = segments(path), len(found)
+        head, before = segments(path), len(caches)
         for each in read:
             for value in each.report.arguments:
                 if value.shape and segments(value.name)[: len(head)] == head:
-                    found.add(each.held.setdefault(value.name, f"{each.side.name}: {value.name}"))
-        if len(found) == before:
+                    caches.add(each.held.setdefault(value.name, f"{each.side.name}: {value.name}"))
+        if len(caches) == before:
             have = dict.fromkeys(segments(v.name)[0] for each in read for v in each.report.arguments)
             raise ShardvizError(
                 f"memory(cache={path!r}): no program has an argument at this path; the arguments are {', '.join(have)}"
             )
-    return found
+    return caches
 
 
 def _kinds(read: Sequence[_Read], caches: set[str]) -> dict[str, str]:
-    """Return the kind of each array; of several programs' kinds, the first of `KINDS`."""
+    """Return the kind of each array; if programs have different kinds for it, the first of these in `KINDS`."""
     kinds: dict[str, str] = {}
     for each in read:
         for name, key in each.held.items():
@@ -161,13 +178,9 @@ def _kinds(read: Sequence[_Read], caches: set[str]) -> dict[str, str]:
     return kinds
 
 
-def _written(together: ProgramSet, name: str) -> set[str]:
-    return {array.name for array in together.shared if array.of(name, "output")}
-
-
 def _program(each: _Read, batches: int) -> ProgramMemory:
-    held = sum(v.bytes_per_device or 0.0 for v in each.arguments if v.name in each.held)
-    batch = sum(v.bytes_per_device or 0.0 for v in each.arguments if v.name not in each.held)
+    held = _nbytes(v for v in each.arguments if v.name in each.held)
+    batch = _nbytes(v for v in each.arguments if v.name not in each.held)
     plan = each.report.memory
     if plan is not None:
         arguments, outputs = float(plan.arguments), float(plan.outputs - plan.aliased)
@@ -190,13 +203,8 @@ def _program(each: _Read, batches: int) -> ProgramMemory:
     )
 
 
-def _usable(read: Sequence[_Read]) -> tuple[float | None, str]:
-    needs = read[0].needs
-    return (None, "") if needs is None else (needs.usable, needs.source)
-
-
 def _room(budget: Budget, read: Sequence[_Read], caches: set[str], dimension: int, unit: str) -> CacheRoom:
-    """Return how large the cache can be: in each program it counts as often as the program holds it."""
+    """Return how large the cache can be. In a program that returns a copy of it, the cache counts twice."""
     one: dict[str, tuple[Value, int]] = {}
     for each in read:
         for value in each.report.arguments:
@@ -216,14 +224,10 @@ def _room(budget: Budget, read: Sequence[_Read], caches: set[str], dimension: in
     count = largest.shape[dimension]
     caches = {key for key, (value, _) in one.items() if value.shape[dimension] == count}  # others keep their size
     one = {key: one[key] for key in caches}
-    held = sum((value.bytes_per_device or 0.0) for value, _ in one.values())
+    held = _nbytes(value for value, _ in one.values())
     step = held / (count / devices)
     for each in read:
-        copies = 1 + sum(
-            (v.bytes_per_device or 0.0)
-            for v in each.arguments
-            if each.held.get(v.name) in caches and not v.donated and _returns(each, v)
-        ) / max(held, 1.0)
+        copies = 1 + _nbytes(each.copied(caches)) / max(held, 1.0)
         per_unit = max(per_unit, step * copies)
         if budget.usable is not None:
             without = memory[each.side.name].total - held * copies
@@ -233,25 +237,19 @@ def _room(budget: Budget, read: Sequence[_Read], caches: set[str], dimension: in
     return CacheRoom(names=names, unit=unit, count=count, devices=devices, unit_bytes=per_unit, most=most)
 
 
-def _returns(each: _Read, value: Value) -> bool:
-    """Whether a program returns an array of an argument's shape and type."""
-    return any((o.shape, o.dtype) == (value.shape, value.dtype) for o in each.report.outputs)
-
-
 def _findings(read: Sequence[_Read], caches: set[str]) -> Iterator[Finding]:
     for each in read:
-        for value in each.arguments:
-            if each.held.get(value.name) in caches and not value.donated and _returns(each, value):
-                size = value.bytes_per_device or 0.0
-                yield Finding(
-                    f"cache-not-donated:{each.side.name}:{value.name}",
-                    "warning",
-                    f"{each.side.name} returns {value.name} without donating it: a device holds {format_bytes(size)} "
-                    "twice while it runs; donate the argument",
-                    value=value.name,
-                    numbers={"bytes": size},
-                    suggestions=(Suggestion(kind="donate", target=value.name),),
-                )
+        for value in each.copied(caches):
+            size = value.bytes_per_device or 0.0
+            yield Finding(
+                f"cache-not-donated:{each.side.name}:{value.name}",
+                "warning",
+                f"{each.side.name} returns {value.name} without donating it: a device holds {format_bytes(size)} "
+                "twice while it runs; donate the argument",
+                value=value.name,
+                numbers={"bytes": size},
+                suggestions=(Suggestion(kind="donate", target=value.name),),
+            )
 
 
 def _notes(level: str, sizes: dict[str, float], read: Sequence[_Read], caches: set[str]) -> Iterator[str]:
@@ -265,6 +263,6 @@ def _notes(level: str, sizes: dict[str, float], read: Sequence[_Read], caches: s
         if v.name in each.held and (v.bytes_per_device or 0.0) < sizes[each.held[v.name]]
     ]
     if unlike:
-        yield f"Arrays that programs shard differently, such as {unlike[0]}, count where they take most."
+        yield f"Arrays that programs shard differently, such as {unlike[0]}, count with their largest shard."
     if caches:
-        yield "Temporaries are those of the batch that was traced; a larger cache may need more."
+        yield "Temporaries are those of the traced batch; a larger cache may need more."

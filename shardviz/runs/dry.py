@@ -33,11 +33,11 @@ from shardviz.records.runs import RunArray, RunCall, RunNote, RunProgram, RunRec
 from shardviz.records.source import innermost, is_own
 from shardviz.records.values import Frame
 from shardviz.runs.checkpoints import orbax_patches
-from shardviz.runs.identities import Identities
 from shardviz.runs.imports import patched_imports
 from shardviz.runs.recorded import ONE_DEVICE, argument_shardings, bytes_of, call_of, deciding_shardings, mesh_of, taken
 from shardviz.runs.rules import RulesSeen
 from shardviz.runs.run import Run, RunStep
+from shardviz.runs.shared import Identities
 
 SMALL = 16 << 20
 """Bytes of a program's arrays up to which it really runs, if it is on one device."""

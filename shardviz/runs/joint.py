@@ -1,15 +1,16 @@
 """The search for one assignment of the arrays that programs share, and the rest of each program's plan.
 
-The programs become one: its arguments are all arguments, each shared array once, and its logical dimensions are theirs,
-joined where they have a dimension of a shared array in common. `study.search` then proposes candidates as for a single
-program. A candidate's score is the weighted sum of the programs' seconds, and the memory of the largest of them beside
-the arrays of the others that stay on the devices.
+The search treats the programs as one program. Its arguments are all arguments, each shared array once. Its logical
+dimensions are all logical dimensions; two that contain the same dimension of a shared array are one. `study.search`
+then proposes candidates as for a single program. A candidate's score has the weighted sum of the programs' seconds, and
+the memory of the program that needs most, other programs' arrays included.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,10 +23,9 @@ from shardviz.errors import ShardvizError
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
-from shardviz.propagate.dimensions import Dimension, Dimensions, Member
-from shardviz.records.groups import grouped
+from shardviz.propagate.dimensions import Dimension, Dimensions
 from shardviz.records.together import OWN, ProgramCost, SetPlan, SetSpec, TogetherSearchRecord
-from shardviz.runs.sets import ProgramSet, Side, assigned
+from shardviz.runs.sets import ProgramSet, Side, assigned, check_calls
 from shardviz.runs.shared import Shared
 from shardviz.study import search
 from shardviz.study.candidates import Space
@@ -36,9 +36,9 @@ from shardviz.tracing.trace import Argument
 
 TOGETHER = "together"
 _ALONE = 0.4
-"""Share of the time for the searches of single programs, whose results the joint search starts with."""
+"""Share of the time for the searches of single programs. The joint search starts with the best of their results."""
 _FINALISTS = 20
-"""Joint candidates, best first, that are tried on the programs of weight 0, until these can have one."""
+"""Joint candidates, best first, that are tried on the programs of weight 0, up to the first that they can have."""
 _LEADERS = 3
 """Programs, most seconds first, that are searched alone."""
 
@@ -49,7 +49,7 @@ Plans = dict[str, Plan]
 def joint_search(
     together: ProgramSet, weights: Mapping[str, float], seconds: float, most: int | None, mesh: Any
 ) -> tuple[Plans, TogetherSearchRecord]:
-    """Return the best plans, and the record; see `Together.search`, which says what the arguments are."""
+    """Return the best plans, and the record. Arguments and errors as `Together.search`."""
     machine, weights = _checked(together, weights, seconds, most)
     begun, only = time.monotonic(), None if mesh is None else DeviceMesh.of(mesh)
     if only is not None:
@@ -58,25 +58,25 @@ def joint_search(
     together = replace(every, sides=tuple(side for side in every.sides if weights[side.name]))
     names = {side.name: _Names(side, every.shared) for side in every.sides}
     scorer = JointScorer(machine, together.sides, every.shared, weights, names)
-    found: dict[str, Plans] = {OWN: {side.name: side.plan for side in every.sides}}
+    starts: dict[str, Plans] = {OWN: {side.name: side.plan for side in every.sides}}
     for name in every.leaders() or [every.sides[0].name]:
-        found[f"as {name} has them"] = _taken_over(every, name)
+        starts[f"as {name} has them"] = _taken_over(every, name)
     leaders = sorted(together.sides, key=lambda s: -weights[s.name] * (together.cost(s, s.plan).seconds or 0.0))
     for leader in leaders[:_LEADERS]:
         each = seconds * _ALONE / (min(len(leaders), _LEADERS) * len(leaders))
-        found[f"the best for {leader.name} alone"] = _alone(together, leader, machine, each, most, only)
-    found = {name: _whole(every, plans) for name, plans in found.items() if plans}
-    judge = replace(scorer, sides=every.sides)  # the programs that do not count are judged at the end alone
-    rows = {name: judge.row(name, plans) for name, plans in found.items()}
+        starts[f"the best for {leader.name} alone"] = _alone(together, leader, machine, each, most, only)
+    starts = {name: _whole(every, plans) for name, plans in starts.items() if plans}
+    judge = replace(scorer, sides=every.sides)  # also scores programs of weight 0
+    rows = {name: judge.row(name, plans) for name, plans in starts.items()}
     tied = [name for name, row in rows.items() if name != OWN and row.mesh is not None and _feasible(row)]
     tied = [name for name in tied if only is None or rows[name].mesh == only]
-    base = min(tied, key=lambda name: scorer.score(found[name]).rank, default=None)
-    space = _space(together, machine, names, None if base is None else found[base], only)
+    base = min(tied, key=lambda name: scorer.score(starts[name]).rank, default=None)
+    space = _space(together, machine, names, None if base is None else starts[base], only)
     left = seconds - (time.monotonic() - begun)
     joint = _JointSearching(together.sides[0].program, machine, space, scorer, left, most)
     for _ in joint:
         pass
-    candidates = {name: found[name] for name in tied}
+    candidates = {name: starts[name] for name in tied}
     ranked = sorted(joint.tried.values(), key=lambda tried: tried.score.rank)
     for tried in ranked[:_FINALISTS]:
         plans = _whole(every, scorer.plans(tried.plan))
@@ -108,17 +108,21 @@ def joint_search(
 
 
 def _whole(together: ProgramSet, plans: Plans) -> Plans:
-    """Return the plans, and for every other program its own plan with the shared arrays as these have them."""
-    specs: dict[Shared, Spec] = {}
-    for side in together.sides:
-        if side.name in plans:
-            bound = side.program.bind(plans[side.name])
-            for array in together.shared:
-                for path in array.of(side.name, "argument")[:1]:
-                    specs.setdefault(array, bound.in_specs[path])
-    mesh = next(iter(plans.values())).mesh
+    """Return the plans, and for every other program its own plan with these plans' specs of the shared arrays."""
+    specs, mesh = _shared_specs(together, plans), next(iter(plans.values())).mesh
     rest = (replace(side, plan=side.plan.with_mesh(mesh)) for side in together.sides if side.name not in plans)
     return {**plans, **{side.name: assigned(side, specs) for side in rest}}
+
+
+def _shared_specs(together: ProgramSet, plans: Plans) -> dict[Shared, Spec]:
+    """Return each shared array's spec in the first of these plans whose program takes it."""
+    specs: dict[Shared, Spec] = {}
+    for name, plan in plans.items():
+        bound = together[name].program.bind(plan)
+        for array in together.shared:
+            for path in array.of(name, "argument")[:1]:
+                specs.setdefault(array, bound.in_specs[path])
+    return specs
 
 
 def _notes(leaders: Sequence[Side], joint: _JointSearching) -> Iterator[str]:
@@ -139,18 +143,12 @@ def _checked(
     for name, value in (("seconds", seconds), ("most", 1 if most is None else most)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ShardvizError(f"together.search({name}={value!r}): expected a number above 0")
-    for name, weight in weights.items():
-        if name not in names or isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
-            raise ShardvizError(
-                f"weights={{{name!r}: {weight!r}}}: expected calls, 0 or more, of {', '.join(map(repr, names))}"
-            )
-    known = {side.name: side.calls for side in together.sides if side.calls is not None}
-    whole = {
-        name: float(weights.get(name, 0.0) if weights else known.get(name, 0.0 if known else 1.0)) for name in names
-    }
-    if not any(whole.values()):
+    check_calls("weights", weights, names)
+    weights = weights or {side.name: side.calls for side in together.sides if side.calls is not None}
+    every = {name: float(weights.get(name, 0.0 if weights else 1.0)) for name in names}
+    if not any(every.values()):
         raise ShardvizError(f"weights={dict(weights)}: all are 0; give the calls an hour of a program")
-    return together.machine, whole
+    return together.machine, every
 
 
 def _feasible(row: SetPlan) -> bool:
@@ -158,8 +156,8 @@ def _feasible(row: SetPlan) -> bool:
 
 
 def _taken_over(together: ProgramSet, name: str) -> Plans:
-    """Return each program's own plan with the shared arrays as one program has them; empty if one cannot, or if their
-    meshes differ."""
+    """Return each program's own plan with the shared arrays sharded as in one program. Empty if a mesh has no axes for
+    that, or if the plans' meshes differ."""
     try:
         plans = {side.name: together.plan_as(side, name) for side in together.sides}
     except ShardvizError:
@@ -170,34 +168,30 @@ def _taken_over(together: ProgramSet, name: str) -> Plans:
 def _alone(
     together: ProgramSet, leader: Side, machine: Machine, seconds: float, most: int | None, mesh: DeviceMesh | None
 ) -> Plans:
-    """Return the best plan of one program by itself, and of each other program with the shared arrays as that has
-    them; empty if nothing was found."""
+    """Return the best plan of one program alone, then of each other program with the shared arrays' specs fixed by the
+    plans before; empty if a search fails."""
     plan = leader.plan if leader.plan.mesh.size == machine.size and mesh in (None, leader.plan.mesh) else None
     best = _searched(leader.program, machine, seconds, most, plan=plan, mesh=mesh)
     if best is None:
         return {}
     plans = {leader.name: best}
-    specs: dict[Shared, Spec] = {}
-    for side in (leader, *(side for side in together.sides if side is not leader)):
-        if side is not leader:
-            pins = {p: specs[array] for array in specs for p in array.of(side.name, "argument")}
-            other = _searched(side.program, machine, seconds, most, mesh=best.mesh, pins=pins)
-            if other is None:
-                return {}
-            plans[side.name] = other
-        bound = side.program.bind(plans[side.name])
-        for array in together.shared:
-            for path in array.of(side.name, "argument")[:1]:
-                specs.setdefault(array, bound.in_specs[path])
+    for side in (side for side in together.sides if side is not leader):
+        specs = _shared_specs(together, plans)
+        pins = {path: spec for array, spec in specs.items() for path in array.of(side.name, "argument")}
+        other = _searched(side.program, machine, seconds, most, mesh=best.mesh, pins=pins)
+        if other is None:
+            return {}
+        plans[side.name] = other
+    specs = _shared_specs(together, plans)
     return {side.name: assigned(replace(side, plan=plans[side.name]), specs) for side in together.sides}
 
 
 def _searched(program: Program, machine: Machine, seconds: float, most: int | None, **options: Any) -> Plan | None:
     try:
-        found = search(program, machine, seconds=seconds, level="propagated", most=most, finalists=1, **options)
+        best = search(program, machine, seconds=seconds, level="propagated", most=most, finalists=1, **options).best
     except ShardvizError:
         return None
-    return None if found.best is None else found.best.plan
+    return None if best is None else best.plan
 
 
 class _Names:
@@ -246,12 +240,10 @@ class JointScorer:
         plans: Plans = {}
         for side in self.sides:
             names = self.names[side.name]
-            base = side.plan.with_mesh(plan.mesh)
             arguments, outputs = arrays(side.program, side.plan)
-            own = {a.name: ins[names.joint(a.name)] for a in arguments if names.joint(a.name) in ins}
-            new = {o.name: outs.get(names.joint(o.name, "output"), ...) for o in outputs}
-            base = base.with_spec(own)
-            new = {path: spec for path, spec in new.items() if spec is not ...}
+            own = {a.name: ins[name] for a in arguments if (name := names.joint(a.name)) in ins}
+            new = {o.name: outs[name] for o in outputs if (name := names.joint(o.name, "output")) in outs}
+            base = side.plan.with_mesh(plan.mesh).with_spec(own)
             plans[side.name] = base.with_spec(new, output=True) if new else base
         return plans
 
@@ -270,7 +262,7 @@ class JointScorer:
         return score
 
     def score(self, plans: Plans) -> Score:
-        """Return the weighted sum of the programs' seconds, and the memory of the one that needs most."""
+        """Return the weighted sum of the programs' seconds, and the memory of the program that needs most."""
         scores = {side.name: self.of(side, plans[side.name]) for side in self.sides}
         total = lambda what: sum(self.weights[n] * getattr(s, what) for n, s in scores.items())  # noqa: E731
         held = {side.name: self._held(side, plans[side.name]) for side in self.sides}
@@ -278,8 +270,8 @@ class JointScorer:
         needs = []
         for name, score in scores.items():
             written = {array.name for array in self.shared if array.of(name, "output")}
-            beside = sum(size for array, size in every.items() if array not in held[name].keys() | written)
-            needs.append(replace(score.needs, parts={**score.needs.parts, "other programs' arrays": beside}))
+            others = sum(size for array, size in every.items() if array not in held[name].keys() | written)
+            needs.append(replace(score.needs, parts={**score.needs.parts, "other programs' arrays": others}))
         return Score(
             seconds=total("seconds"),
             compute=total("compute"),
@@ -347,11 +339,13 @@ class _JointSearching(Searching):
 def _space(
     together: ProgramSet, machine: Machine, names: Mapping[str, _Names], base: Plans | None, mesh: DeviceMesh | None
 ) -> Space:
-    """Return the space of joint choices; `base` are the plans to improve, `mesh` is the only mesh (None: any)."""
+    """Return the space of joint choices. `base` has the plans to improve; `mesh` is the only mesh (None: any)."""
     arguments: dict[str, Argument] = {}
     optimizer: set[str] = set()
     required: list[str] = []
     follows: dict[str, str] = {}
+    ins: dict[str, Spec] = {}
+    outs: dict[str, Spec] = {}
     for side in together.sides:
         of = names[side.name]
         for argument in arrays(side.program, side.plan)[0]:
@@ -359,6 +353,10 @@ def _space(
         optimizer |= {of.joint(path) for path in update_arguments(side.program)}
         required += named_axes(side.program)
         follows |= of.follows()
+        if base is not None:
+            bound = side.program.bind(base[side.name])
+            ins |= {name: spec for path, spec in bound.in_specs.items() if (name := of.joint(path)) not in ins}
+            outs |= {of.joint(path, "output"): spec for path, spec in bound.out_specs.items() if spec is not None}
     optimizer -= {array.name for array in together.shared if len(array.programs) > 1}
     return Space(
         machine=machine,
@@ -367,71 +365,39 @@ def _space(
         optimizer=frozenset(optimizer),
         required=tuple(dict.fromkeys(required)),
         follows=follows,
-        base=None if base is None else _base(together, names, base),
+        base=None if base is None else Plan(next(iter(base.values())).mesh, edits=ins, out_edits=outs),
         mesh=mesh,
-        base_specs={} if base is None else _specs(together, names, base),
+        base_specs=ins,
     )
 
 
-def _specs(together: ProgramSet, names: Mapping[str, _Names], plans: Plans) -> dict[str, Spec]:
-    specs: dict[str, Spec] = {}
-    for side in together.sides:
-        for path, spec in side.program.bind(plans[side.name]).in_specs.items():
-            specs.setdefault(names[side.name].joint(path), spec)
-    return specs
-
-
-def _base(together: ProgramSet, names: Mapping[str, _Names], plans: Plans) -> Plan:
-    outs: dict[str, Any] = {}
-    for side in together.sides:
-        for path, spec in side.program.bind(plans[side.name]).out_specs.items():
-            if spec is not None:
-                outs[names[side.name].joint(path, "output")] = spec
-    mesh = plans[together.sides[0].name].mesh
-    return Plan(mesh, edits=_specs(together, names, plans), out_edits=outs)
-
-
 def _joined(together: ProgramSet, names: Mapping[str, _Names]) -> Iterator[Dimension]:
-    """Yield the programs' logical dimensions with joint names; those that have a dimension of a shared array in common
-    are one, unless an array would then have it twice."""
-    groups: list[tuple[list[str], Dimension]] = []
+    """Yield the programs' logical dimensions with joint names. Two that contain the same dimension of a shared array
+    become one, unless an array would then have it twice."""
+    groups: list[tuple[str, Dimension]] = []  # the first program that has it
     for side in together.sides:
         for dimension in side.program.dimensions:
-            members = tuple(
-                dict.fromkeys(m._replace(path=names[side.name].joint(m.path, m.role)) for m in dimension.members)
-            )
-            new = replace(dimension, members=members, conflicts=_conflicts(members))
-            found = next((n for n, (_, old) in enumerate(groups) if _joins(old, new)), None)
-            if found is None:
-                groups.append(([side.name], new))
+            members = (m._replace(path=names[side.name].joint(m.path, m.role)) for m in dimension.members)
+            new = replace(dimension, members=tuple(dict.fromkeys(members)))
+            for n, (owner, old) in enumerate(groups):
+                if (both := _merged(old, new)) is not None:
+                    groups[n] = owner, both
+                    break
             else:
-                owners, old = groups[found]
-                groups[found] = [*owners, side.name], _one(old, new)
-    counted = grouped((dimension.name, None) for _, dimension in groups)
-    for owners, dimension in groups:
-        name = dimension.name if len(counted[dimension.name]) == 1 else f"{owners[0]} {dimension.name}"
-        yield replace(dimension, name=name)
+                groups.append((side.name, new))
+    counts = Counter(dimension.name for _, dimension in groups)
+    for owner, dimension in groups:
+        yield dimension if counts[dimension.name] == 1 else replace(dimension, name=f"{owner} {dimension.name}")
 
 
-def _conflicts(members: Sequence[Member]) -> dict[str, tuple[int, ...]]:
-    several = grouped((m.path, m.dimension) for m in members)
-    return {path: tuple(dims) for path, dims in several.items() if len(dims) > 1}
-
-
-def _joins(old: Dimension, new: Dimension) -> bool:
+def _merged(old: Dimension, new: Dimension) -> Dimension | None:
+    """Return two dimensions as one; None if they share no argument, or an array would then have it twice."""
     if not set(old.arguments) & set(new.arguments):
-        return False
-    both = _conflicts(tuple(dict.fromkeys((*old.members, *new.members))))
-    return both.keys() <= old.conflicts.keys() | new.conflicts.keys()
-
-
-def _one(old: Dimension, new: Dimension) -> Dimension:
-    members = tuple(dict.fromkeys((*old.members, *new.members)))
-    return replace(
+        return None
+    both = replace(
         old,
         sizes=tuple(dict.fromkeys((*old.sizes, *new.sizes))),
-        members=members,
-        conflicts=_conflicts(members),
+        members=tuple(dict.fromkeys((*old.members, *new.members))),
         stacked=old.stacked or new.stacked,
         experts=old.experts or new.experts,
         window=old.window or new.window,
@@ -439,3 +405,4 @@ def _one(old: Dimension, new: Dimension) -> Dimension:
         mapped=tuple(dict.fromkeys((*old.mapped, *new.mapped))),
         taken=tuple(dict.fromkeys((*old.taken, *new.taken))),
     )
+    return both if both.conflicts.keys() <= old.conflicts.keys() | new.conflicts.keys() else None

@@ -23,6 +23,7 @@ from shardviz.layouts import Layout, itemsize, layout
 from shardviz.layouts.layout import dtype_name, is_plain, is_spec_entry
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
+from shardviz.records.amounts import first_names
 from shardviz.records.resharding import ReshardedLeaf, Resharding
 from shardviz.runs.ways import BothSides, Load, MovedArray, Ways, exchanged, load_of, one_copy
 from shardviz.tracing.prefixes import spread
@@ -109,8 +110,7 @@ def reshard(
 
 
 def _some(paths: Iterable[str]) -> str:
-    names = list(paths)
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") or "no arrays"
+    return first_names(paths, 4) or "no arrays"
 
 
 class _Given(NamedTuple):

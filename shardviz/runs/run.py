@@ -19,9 +19,8 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
 from shardviz.propagate.lower import CPU, LowerFor
 from shardviz.records.runs import RunCall, RunNote, RunProgram, RunRecord, Transfer
-from shardviz.runs.identities import Seen
 from shardviz.runs.sets import Side
-from shardviz.runs.shared import Place, Shared
+from shardviz.runs.shared import Place, Seen, Shared
 from shardviz.runs.together import Together, together_of
 from shardviz.tracing.call import Call
 from shardviz.tracing.trace import Argument
@@ -123,8 +122,8 @@ class Run(Displayed):
     Attributes:
         recorded: all that is plain data, see `RunRecord`, without what is estimated.
         steps: the programs in the order of their first calls.
-        same: the places in which the same arrays were seen, as (program, `argument` or `output`, place among the flat
-            arguments or outputs).
+        same: for each shared array, its places: (program, `argument` or `output`, place among the flat arguments or
+            outputs).
 
     Examples:
         >>> import jax, jax.numpy as jnp, shardviz as sv
@@ -199,11 +198,11 @@ class Run(Displayed):
         return self.recorded.notes
 
     def together(self, *names: str | int) -> Together:
-        """Return the programs that share arrays: those into which the same arrays went, or the results of others.
+        """Return the programs that share arrays: they took the same arrays, or one took another's results.
 
         Args:
-            names: programs, as for `run[name]`; if none is given, all functions on most devices that share an
-                array of one dimension or more.
+            names: programs, as for `run[name]`. Without names: of the programs on the largest number of devices, all
+                that share an array with at least one dimension; single operations are left out.
 
         Returns:
             A `Together`. Programs of one name are numbered (`decode`, `decode 2`), and each counts the run's calls.
@@ -220,8 +219,8 @@ class Run(Displayed):
         paths = {number: _paths(step) for number, step in steps.items()}
         groups: list[dict[Seen, Argument]] = []
         for seen in self.same:
-            known = (each for each in seen if each[1:] in paths.get(each[0], {}))
-            here = {e: paths[e[0]][e[1:]] for e in sorted(known, key=lambda e: (e[1], e[0], e[2]))}  # arguments first
+            places = (each for each in seen if each[1:] in paths.get(each[0], {}))
+            here = {e: paths[e[0]][e[1:]] for e in sorted(places, key=lambda e: (e[1], e[0], e[2]))}  # arguments first
             if len({number for number, _, _ in here}) > 1:
                 groups.append(here)
         used = [number for number in steps if any(each[0] == number for group in groups for each in group)]
@@ -237,16 +236,12 @@ class Run(Displayed):
             counted[name] += 1
             called[number] = name if counted[name] == 1 else f"{name} {counted[name]}"
         sides = [Side(called[n], *steps[n].made, float(steps[n].recorded.calls)) for n in used]
-        shared = tuple(
-            Shared(
-                next(iter(group.values())).name,
-                next(iter(group.values())).shape,
-                next(iter(group.values())).dtype,
-                tuple(Place(called[number], role, array.name) for (number, role, _), array in group.items()),
-            )
-            for group in groups
-        )
-        return together_of(sides, shared, self.recorded.target or None)
+        shared = []
+        for group in groups:
+            first = next(iter(group.values()))
+            places = tuple(Place(called[number], role, array.name) for (number, role, _), array in group.items())
+            shared.append(Shared(first.name, first.shape, first.dtype, places))
+        return together_of(sides, tuple(shared), self.recorded.target or None)
 
     def to_json(self, indent: int | None = None) -> str:
         """Return the record as JSON; `RunRecord.from_json` reads it."""

@@ -1,13 +1,14 @@
-"""A set of programs that share arrays: the plans that each gets for an assignment of these arrays, and what it costs.
+"""A set of programs that share arrays: each program's plan and cost under an assignment of specs to these arrays.
 
-Each program has its own plan. A program's wish is how its plan shards a shared array. An assignment edits the plans:
-the specs of the arguments that are shared, and of the outputs that are their new values.
+Each program has its own plan. Its spec for a shared array is the program's wish. An assignment edits the plans: the
+specs of the arguments that are shared, and of the outputs that are their new values.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -17,6 +18,7 @@ import jax
 from shardviz.ask import Program
 from shardviz.ask.program import arrays, result_specs, sketch
 from shardviz.ask.targeting import resolve_target
+from shardviz.caching import Memo, cached_property
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import cost_of, memory_parts
 from shardviz.display import Displayed
@@ -31,6 +33,7 @@ from shardviz.records import PlanRecord
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.findings import Finding
 from shardviz.records.groups import grouped
+from shardviz.records.paths import without_numbers
 from shardviz.records.resharding import Resharding
 from shardviz.records.together import (
     OWN,
@@ -49,7 +52,6 @@ from shardviz.runs.shared import Shared
 
 _MOST_PRICED = 16
 """Conflicts, most bytes first, whose cost in each program is computed."""
-_NUMBERS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +77,7 @@ class ProgramSet(Displayed):
     sides: tuple[Side, ...]
     shared: tuple[Shared, ...]
     machine: Machine | None = None
-    _costs: dict[Any, ProgramCost] = field(default_factory=dict)
-    _bounds: dict[Any, PlanRecord] = field(default_factory=dict)
-    _outputs: dict[Any, Mapping[str, Spec]] = field(default_factory=dict)
-    _records: list[TogetherRecord] = field(default_factory=list)
+    _memo: Memo = field(default_factory=Memo)  # shared by sets of the same programs under other plans
 
     def __getitem__(self, name: str) -> Side:
         """Return a program by its name. Raises ShardvizError if there is none."""
@@ -88,15 +87,43 @@ class ProgramSet(Displayed):
         names = ", ".join(side.name for side in self.sides)
         raise ShardvizError(f"there is no program {name!r}; the programs are {names}")
 
-    @property
+    @cached_property
     def record(self) -> TogetherRecord:
         """All answers as plain data; computed when this is first read."""
-        if not self._records:
-            self._records.append(self._record())
-        return self._records[0]
+        wishes = {array: self._wishes(array) for array in self.shared}
+        disputed = [array for array, each in wishes.items() if len(each) > 1]
+        pairs = dict.fromkeys(
+            (names[0], other[0])
+            for array in disputed
+            for (_, names), (_, other) in itertools.permutations(wishes[array], 2)
+        )
+        moves = [self._moved(disputed, *pair) for pair in pairs]
+        timed = self.machine is not None
+        assignments = [
+            Assignment(
+                name=OWN,
+                costs=tuple(self.cost(side, side.plan) for side in self.sides),
+                moved_bytes=sum(move.moved_bytes for move in moves),
+                move_seconds=sum(move.seconds or 0.0 for move in moves) if timed else None,
+            )
+        ]
+        for name in self.leaders(wishes):
+            costs = tuple(self._cost_as(side, name) for side in self.sides)
+            assignments.append(Assignment(name=f"as {name} has them", costs=costs, move_seconds=0.0 if timed else None))
+        return TogetherRecord(
+            mesh=self.sides[0].plan.mesh,
+            target="" if self.machine is None else self.machine.text,
+            calls={side.name: side.calls for side in self.sides if side.calls is not None},
+            usable=None if self.machine is None else _usable(self.machine),
+            shared=tuple(self._shared(array) for array in self.shared),
+            assignments=tuple(assignments),
+            conflicts=tuple(self._conflicts(disputed, wishes)),
+            findings=tuple(self._findings()),
+            notes=("Seconds and bytes are of one device, at level propagated.",),
+        )
 
     def require(self) -> None:
-        """Raise ContractError if a program reads an array otherwise than another one writes it."""
+        """Raise ContractError if a program reads an array with another sharding than a program writes it."""
         self.record.require()
 
     def to_json(self, indent: int | None = None) -> str:
@@ -111,28 +138,24 @@ class ProgramSet(Displayed):
         """
         self[name]
         plans = {side.name: self.plan_as(side, name) for side in self.sides}
-        sides = tuple(replace(side, plan=plans[side.name]) for side in self.sides)
-        return replace(self, sides=sides, _records=[])
+        return replace(self, sides=tuple(replace(side, plan=plans[side.name]) for side in self.sides))
 
     # --- Shardings --------------------------------------------------------------------------------------------------
 
     def wish(self, array: Shared, name: str) -> Spec | None:
-        """Return how a program's own plan shards an array that it takes, or asks for one that it only writes; None if
-        it says nothing."""
+        """Return the spec that a program's own plan has for an array: as an argument, else as an output. None if the
+        plan has none."""
         bound = self._bound(self[name])
         for path in array.of(name, "argument"):
             return bound.in_specs[path]
         return next((bound.out_specs[path] for path in array.of(name, "output")), None)
 
     def _bound(self, side: Side) -> PlanRecord:
-        key = side.name, side.plan
-        if key not in self._bounds:
-            self._bounds[key] = side.program.bind(side.plan)
-        return self._bounds[key]
+        return self._memo.once(("bound", side.name, side.plan), lambda: side.program.bind(side.plan))
 
     def plan_as(self, side: Side, name: str, only: tuple[Shared, ...] | None = None) -> Plan:
-        """Return a program's plan with shared arrays (`only` these, or all) as program `name` has them; those of which
-        its plan says nothing as the first program has them that takes them.
+        """Return a program's plan with shared arrays (`only` these, or all) sharded as in program `name`. An array for
+        which that plan has no spec is sharded as in the first program whose plan has one.
 
         Raises:
             ShardvizError: if no axes of the program's mesh express such a sharding.
@@ -152,10 +175,7 @@ class ProgramSet(Displayed):
 
     def cost(self, side: Side, plan: Plan) -> ProgramCost:
         """Return a program's seconds and memory under a plan."""
-        key = side.name, plan
-        if key not in self._costs:
-            self._costs[key] = self._cost(side, plan)
-        return self._costs[key]
+        return self._memo.once(("cost", side.name, plan), lambda: self._cost(side, plan))
 
     def _cost(self, side: Side, plan: Plan) -> ProgramCost:
         try:
@@ -177,37 +197,8 @@ class ProgramSet(Displayed):
         except ShardvizError as error:  # the other mesh has no axes for it
             return ProgramCost(program=side.name, why_not=str(error))
 
-    def _record(self) -> TogetherRecord:
-        wishes = {array: self._wishes(array) for array in self.shared}
-        disputed = [array for array, each in wishes.items() if len(each) > 1]
-        leaders = self.leaders(wishes)
-        moves = [self._moved(disputed, names[0], other[0]) for names, other in _pairs(wishes, disputed)]
-        assignments = [
-            Assignment(
-                name=OWN,
-                costs=tuple(self.cost(side, side.plan) for side in self.sides),
-                moved_bytes=sum(move.moved_bytes for move in moves),
-                move_seconds=None if self.machine is None else sum(move.seconds or 0.0 for move in moves),
-            )
-        ]
-        still = None if self.machine is None else 0.0
-        for name in leaders:
-            costs = tuple(self._cost_as(side, name) for side in self.sides)
-            assignments.append(Assignment(name=f"as {name} has them", costs=costs, move_seconds=still))
-        return TogetherRecord(
-            mesh=self.sides[0].plan.mesh,
-            target="" if self.machine is None else self.machine.text,
-            calls={side.name: side.calls for side in self.sides if side.calls is not None},
-            usable=None if self.machine is None else _usable(self.machine),
-            shared=tuple(self._shared(array) for array in self.shared),
-            assignments=tuple(assignments),
-            conflicts=tuple(self._conflicts(disputed, wishes)),
-            findings=tuple(self._findings()),
-            notes=("Seconds and bytes are of one device, at level propagated.",),
-        )
-
     def leaders(self, wishes: Mapping[Shared, Sequence[tuple[Spec, list[str]]]] | None = None) -> list[str]:
-        """Return the programs whose plans shard a shared array otherwise than another's; of those that agree, one."""
+        """Return the programs whose plans shard a shared array differently; of programs that agree, the first."""
         wishes = {array: self._wishes(array) for array in self.shared} if wishes is None else wishes
         return list(dict.fromkeys(names[0] for each in wishes.values() if len(each) > 1 for _, names in each))
 
@@ -227,15 +218,15 @@ class ProgramSet(Displayed):
         return self._written(side).get(path)
 
     def _written(self, side: Side) -> Mapping[str, Spec]:
-        """Return output → its spec: what the plan asks for, or what Shardy makes of it."""
-        key = side.name, side.plan
-        if key not in self._outputs:
-            self._outputs[key] = {}
-            with contextlib.suppress(ShardvizError):  # Shardy may not survive the program
-                specs = result_specs(side.program, side.plan, self.lowered_for(side))
-                outputs = arrays(side.program, side.plan)[1]
-                self._outputs[key] = dict(zip((o.name for o in outputs), specs, strict=True))
-        return self._outputs[key]
+        """Return output → its spec: the plan's, or Shardy's. Empty if Shardy fails on the program."""
+
+        def specs() -> dict[str, Spec]:
+            with contextlib.suppress(ShardvizError):
+                results = result_specs(side.program, side.plan, self.lowered_for(side))
+                return dict(zip((o.name for o in arrays(side.program, side.plan)[1]), results, strict=True))
+            return {}
+
+        return self._memo.once(("written", side.name, side.plan), specs)
 
     def _wishes(self, array: Shared) -> list[tuple[Spec, list[str]]]:
         """Return the different shardings that programs' plans give an array, each with the programs."""
@@ -257,10 +248,10 @@ class ProgramSet(Displayed):
     ) -> Iterator[Conflict]:
         def key(array: Shared) -> Any:
             specs = tuple((str(spec.canonical()), *names) for spec, names in wishes[array])
-            return _NUMBERS.sub("#", array.name), array.shape, array.dtype, specs
+            return without_numbers(array.name), array.shape, array.dtype, specs
 
         groups = list(grouped((key(array), array) for array in disputed).values())
-        groups.sort(key=lambda group: -len(group) * _nbytes(group[0]))
+        groups.sort(key=lambda group: -len(group) * math.prod(group[0].shape) * itemsize(group[0].dtype))
         for number, group in enumerate(groups):
             each = [(str(spec.canonical()), names) for spec, names in wishes[group[0]]]
             conflict = Conflict(
@@ -270,7 +261,7 @@ class ProgramSet(Displayed):
                 wishes=tuple(Wish(spec=spec, programs=tuple(names)) for spec, names in each),
             )
             if number < _MOST_PRICED:
-                pairs = [(one, other) for one in each for other in each if one is not other]
+                pairs = list(itertools.permutations(each, 2))
                 costs = (self._added(self[p], tuple(group), *w) for w, other in pairs for p in other[1])
                 moves = (self._moved(group, w[1][0], other[1][0]) for w, other in pairs)
                 conflict = replace(conflict, costs=tuple(costs), moves=tuple(moves))
@@ -287,29 +278,27 @@ class ProgramSet(Displayed):
             why_not=new.why_not,
         )
 
-    def _moved(self, group: list[Shared], name: str, other: str) -> WishMove:
-        """Return what moving arrays from one program's sharding to another's takes."""
-        both = [array for array in group if name in array.programs and other in array.programs]
-        both = [array for array in both if None not in (self.wish(array, name), self.wish(array, other))]
-        moved = self._reshard(both, name, other)
-        first, last = (self.wish(group[0], each) for each in (name, other))
-        return WishMove(
-            before="" if first is None else str(first.canonical()),
-            after="" if last is None else str(last.canonical()),
-            moved_bytes=0.0 if moved is None else moved.moved_bytes,
-            seconds=0.0 if moved is None else moved.seconds,
-        )
+    def _moved(self, group: Sequence[Shared], name: str, other: str) -> WishMove:
+        """Return the cost of resharding arrays from one program's sharding to another's."""
+        pairs = {array.name: (self.wish(array, name), self.wish(array, other)) for array in group}
+        wished = [array for array in group if None not in pairs[array.name]]
+        moved = self._reshard(wished, pairs, name, other) if wished else None
+        before, after = ("" if spec is None else str(spec.canonical()) for spec in pairs[group[0].name])
+        if moved is None:
+            return WishMove(before=before, after=after, moved_bytes=0.0, seconds=0.0)
+        return WishMove(before=before, after=after, moved_bytes=moved.moved_bytes, seconds=moved.seconds)
 
-    def _reshard(self, group: list[Shared], name: str, other: str) -> Resharding | None:
-        if not group:
-            return None
+    def _reshard(
+        self, group: Sequence[Shared], specs: Mapping[str, Sequence[Any]], name: str, other: str
+    ) -> Resharding:
+        """Return the resharding of arrays from their first to their second specs, on the meshes of two programs."""
         tree = {array.name: jax.ShapeDtypeStruct(array.shape, array.dtype) for array in group}
-        before, after = ({a.name: self.wish(a, side) for a in group} for side in (name, other))
+        before, after = ({path: specs[path][side] for path in tree} for side in (0, 1))
         meshes = self[name].plan.mesh, self[other].plan.mesh
         return reshard(tree, before, after, mesh=meshes[0], to_mesh=meshes[1], target=self.machine)
 
     def _findings(self) -> Iterator[Finding]:
-        """Yield an error for each array that a program reads otherwise than another one writes it."""
+        """Yield an error for each array that one program writes with one sharding, and another reads with another."""
         for array in self.shared:
             for writer, role, path in array.members:
                 if role != "output":
@@ -325,13 +314,8 @@ class ProgramSet(Displayed):
 
     def _broken(self, array: Shared, written: tuple[str, str, Spec], read: tuple[str, str, Spec]) -> Finding:
         (writer, path, before), (reader, argument, after) = written, read
-        tree = {argument: jax.ShapeDtypeStruct(array.shape, array.dtype)}
-        meshes = self[writer].plan.mesh, self[reader].plan.mesh
-        moved = reshard(
-            tree, {argument: before}, {argument: after}, mesh=meshes[0], to_mesh=meshes[1], target=self.machine
-        )
-        numbers = {"bytes": moved.received_bytes}
-        timed = ""
+        moved = self._reshard([array], {array.name: (before, after)}, writer, reader)
+        numbers, timed = {"bytes": moved.received_bytes}, ""
         if moved.seconds is not None:
             numbers["seconds"], timed = moved.seconds, f" in {format_seconds(moved.seconds)}"
         return Finding(
@@ -345,8 +329,21 @@ class ProgramSet(Displayed):
         )
 
 
+def check_calls(option: str, calls: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Check numbers of calls by program.
+
+    Raises:
+        ShardvizError: for the name of no program, or a number that is not 0 or more.
+    """
+    for name, count in calls.items():
+        if name not in names or isinstance(count, bool) or not isinstance(count, int | float) or not count >= 0:
+            raise ShardvizError(
+                f"{option}={{{name!r}: {count!r}}}: expected calls an hour, 0 or more, of {', '.join(map(repr, names))}"
+            )
+
+
 def assigned(side: Side, specs: Mapping[Shared, Spec]) -> Plan:
-    """Return a program's plan with shared arrays so sharded: its arguments, and its outputs that are these arrays."""
+    """Return a program's plan with these specs of shared arrays, for its arguments and outputs that are such arrays."""
     ins = {path: spec for array, spec in specs.items() for path in array.of(side.name, "argument")}
     outs = {path: spec for array, spec in specs.items() for path in array.of(side.name, "output")}
     plan = side.plan.with_spec(ins) if ins else side.plan
@@ -371,24 +368,6 @@ def same(spec: Spec, mesh: DeviceMesh, other: Spec, other_mesh: DeviceMesh, shap
     sides = [layout(shape, s, m) for s, m in ((spec, mesh), (other, other_mesh))]
     one, two = ({d: side.index(d) for d in side.device_ids.tolist()} for side in sides)
     return one == two
-
-
-def _pairs(wishes: Mapping[Shared, list[tuple[Spec, list[str]]]], disputed: list[Shared]) -> list[Any]:
-    """Return the pairs of programs between whose calls arrays are resharded, both ways."""
-    found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
-    for array in disputed:
-        for _, names in wishes[array]:
-            for _, other in wishes[array]:
-                if names is not other:
-                    found.setdefault((names[0], other[0]), (names, other))
-    return list(found.values())
-
-
-def _nbytes(array: Shared) -> float:
-    count = 1.0
-    for size in array.shape:
-        count *= size
-    return count * itemsize(array.dtype)
 
 
 def _usable(machine: Machine) -> float | None:

@@ -1,4 +1,4 @@
-"""The arrays that several programs share: by the tree paths that a person gives, or by paths, shapes and types.
+"""The arrays that several programs share: by tree paths, by paths, shapes and types, or by identity in a run.
 
 >>> from shardviz.tracing.trace import Argument
 >>> train = Arrays("train", [Argument("params['w']", (4, 8), "float32"), Argument("x", (2, 4), "float32")], [])
@@ -11,11 +11,13 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shardviz.errors import ShardvizError, excerpt
+from shardviz.records.amounts import first_names
 from shardviz.records.groups import grouped
 from shardviz.records.paths import segments
 from shardviz.tracing.trace import Argument
@@ -70,23 +72,18 @@ class Arrays:
         """
         head = segments(path)
         for role in ("argument", "output"):
-            found = {
+            rows = {
                 segments(array.name)[len(head) :]: (place, array)
                 for place, array in self.places()
                 if place.role == role and segments(array.name)[: len(head)] == head
             }
-            if found:
-                return found
+            if rows:
+                return rows
         have = dict.fromkeys(segments(array.name)[0] for _, array in self.places())
         raise ShardvizError(
-            f"shared: {self.program} has no array at {path!r}; its arguments and outputs are {_some(have)}; give a "
-            "tree path of one of them"
+            f"shared: {self.program} has no array at {path!r}; its arguments and outputs are "
+            f"{first_names(have, 6)}; give a tree path of one of them"
         )
-
-
-def _some(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def shared_arrays(programs: Sequence[Arrays], shared: Any = None) -> tuple[Shared, ...]:
@@ -100,7 +97,7 @@ def shared_arrays(programs: Sequence[Arrays], shared: Any = None) -> tuple[Share
         ShardvizError: for a path that a program does not have, arrays of different shapes or types, an array in two
             entries, or if nothing is shared.
     """
-    rows = _found(programs) if shared is None else _given(programs, shared)
+    rows = _matching(programs) if shared is None else _at_paths(programs, shared)
     taken: dict[Place, str] = {}
     arrays: list[Shared] = []
     for members in rows:
@@ -140,7 +137,7 @@ def _type(array: Argument) -> str:
 _Members = list[tuple[Place, Argument]]
 
 
-def _given(programs: Sequence[Arrays], shared: Any) -> Iterator[_Members]:
+def _at_paths(programs: Sequence[Arrays], shared: Any) -> Iterator[_Members]:
     by_name = {each.program: each for each in programs}
     for entry in _entries(by_name, shared):
         sides = [
@@ -150,7 +147,7 @@ def _given(programs: Sequence[Arrays], shared: Any) -> Iterator[_Members]:
         ]
         common = [rest for rest in sides[0] if sum(rest in side for side in sides) > 1]
         if not common:
-            names = [_some(place.path for place, _ in side.values()) for side in sides]
+            names = [first_names((place.path for place, _ in side.values()), 6) for side in sides]
             raise ShardvizError(
                 f"shared={excerpt(repr(entry))}: no path below these is in two of them: {'; '.join(names)}; give the "
                 "paths of trees with equal keys"
@@ -188,7 +185,7 @@ def _entries(programs: Mapping[str, Arrays], shared: Any) -> Iterator[Mapping[st
             yield having
             continue
         if not isinstance(entry, Mapping) or (len(entry) < 2 and all(isinstance(p, str) for p in entry.values())):
-            raise ShardvizError(f"shared: {excerpt(repr(entry))} is no {{program: path}} of two programs or more")
+            raise ShardvizError(f"shared: {excerpt(repr(entry))}: expected {{program: path}} for two programs or more")
         for name in entry:
             if name not in programs:
                 raise ShardvizError(f"shared: there is no program {name!r}; the programs are {', '.join(names)}")
@@ -200,9 +197,9 @@ def _has(arrays: Arrays, path: str) -> bool:
     return any(segments(array.name)[: len(head)] == head for array in arrays.arguments)
 
 
-def _found(programs: Sequence[Arrays]) -> Iterator[_Members]:
-    """Yield the arguments in trees that have one path, shape and type; then those alone of their keys, shape and type
-    in each of several programs, outputs included: a cache that one program returns and another takes."""
+def _matching(programs: Sequence[Arrays]) -> Iterator[_Members]:
+    """Yield the arguments in trees with equal paths, shapes and types. Then yield arguments and outputs with equal last
+    keys, shapes and types, once in each of several programs: a cache that one returns and another takes."""
     placed: set[Place] = set()
     arguments = [(p, a) for each in programs for p, a in each.places() if p.role == "argument"]
     in_trees = (((a.name, a.shape, a.dtype), (p, a)) for p, a in arguments if len(segments(a.name)) > 1 and a.shape)
@@ -213,8 +210,8 @@ def _found(programs: Sequence[Arrays]) -> Iterator[_Members]:
     by_tail: dict[Any, _Members] = {}
     for place, array in left:
         keys = segments(array.name)
-        lengths = range(1, len(keys)) if place.role == "output" else (1,) if len(keys) > 1 else ()
-        for start in lengths:  # an output has its place in the result before its keys
+        starts = range(1, len(keys) if place.role == "output" else min(2, len(keys)))
+        for start in starts:  # an output's path has its place in the result before its keys
             by_tail.setdefault((keys[start:], array.shape, array.dtype), []).append((place, array))
     for members in by_tail.values():
         owners = [place.program for place, _ in members]
@@ -223,3 +220,56 @@ def _found(programs: Sequence[Arrays]) -> Iterator[_Members]:
             placed.update(place for place, _ in members)
             rows.append(sorted(members, key=lambda member: member[0].role))
     yield from rows
+
+
+Seen = tuple[int, str, int]
+"""A program's number, `argument` or `output`, and the place among its flat arguments or outputs."""
+
+
+class Identities:
+    """The groups of places in which a run had the same arrays.
+
+    Two arguments of one program are never in one group, nor are two outputs: an array that is passed twice, such as
+    zeros for two caches, becomes two arrays.
+
+    >>> import numpy as np
+    >>> identities = Identities()
+    >>> weights, cache, new = (np.zeros(2) for _ in range(3))
+    >>> identities.called(0, [weights], [cache])          # prefill
+    >>> identities.called(1, [weights, cache], [new])     # decode
+    >>> identities.called(1, [weights, new], [])
+    >>> sorted(sorted(group) for group in identities.groups())  # (program, role, place)
+    [[(0, 'argument', 0), (1, 'argument', 0)], [(0, 'output', 0), (1, 'argument', 1), (1, 'output', 0)]]
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[int, tuple[Any, Seen]] = {}  # id → a weak reference, and its first place
+        self._group: dict[Seen, dict[tuple[int, str], int]] = {}
+
+    def called(self, program: int, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        """Add a call of a program."""
+        for role, arrays in (("argument", arguments), ("output", results)):
+            for place, array in enumerate(arrays):
+                here = program, role, place
+                self._group.setdefault(here, {(program, role): place})
+                reference, first = self._arrays.get(id(array), (None, here))
+                if reference is None or reference() is not array:
+                    try:
+                        self._arrays[id(array)] = weakref.ref(array), here
+                    except TypeError:  # a Python number
+                        continue
+                else:
+                    self._join(first, here)
+
+    def _join(self, one: Seen, other: Seen) -> None:
+        group, more = self._group[one], self._group[other]
+        if group is more or any(more.get(of, place) != place for of, place in group.items()):
+            return
+        group.update(more)
+        for (program, role), place in more.items():
+            self._group[program, role, place] = group
+
+    def groups(self) -> tuple[tuple[Seen, ...], ...]:
+        """Return the groups of several places."""
+        distinct = {id(group): group for group in self._group.values()}.values()
+        return tuple(tuple((*of, place) for of, place in group.items()) for group in distinct if len(group) > 1)

@@ -25,7 +25,7 @@ from shardviz.records.budget import Budget
 from shardviz.records.together import TogetherSearchRecord
 from shardviz.runs.budget import budget_of
 from shardviz.runs.joint import joint_search
-from shardviz.runs.sets import ProgramSet, Side
+from shardviz.runs.sets import ProgramSet, Side, check_calls
 from shardviz.runs.shared import Arrays, Shared, shared_arrays
 
 
@@ -38,18 +38,18 @@ def together(
     calls: Mapping[str, float] | None = None,
     **named: Any,
 ) -> Together:
-    """Say what several programs cost that share arrays, such as a train step and a decode step with the same weights.
+    """Compute the costs of several programs that share arrays, such as a train and a decode step with the same weights.
 
     Nothing is compiled: every number is at level `propagated`, but for `.memory(level="compiled")`.
 
     Args:
         programs, named: name → a program and its plan, each as `sv.explore` takes it: `(program, plan)`, a `Program`,
             an example of the gallery, or `(function, arguments, keywords)`.
-        shared: the arrays that are the same, by tree path; a path stands for all arrays below it. `{"params":
-            "weights"}` for two programs (path in the first → path in the second), a list of `{program: path}`, or of
-            paths that are the same everywhere. A path may be an output's (`result[1]`), which another program then
-            reads. If None: arguments in trees whose paths, shapes and types are equal; then those whose keys, shapes
-            and types are found once in each program, outputs included.
+        shared: the shared arrays by tree path; a path stands for all arrays below it. For two programs: `{"params":
+            "weights"}`, path in the first → path in the second. For any number: a list of `{program: path}`, or of
+            paths that all programs have. A path may be an output's (`result[1]`) that another program reads. If None:
+            arguments in trees with equal paths, shapes and types. Then arguments and outputs whose last keys, shape
+            and type are equal, and occur once in each program.
         target: the machine, such as `tpu v5p:4x4x4`, for seconds and whether it fits.
         calls: program → how often it is called in an hour.
 
@@ -58,7 +58,7 @@ def together(
 
     Raises:
         ShardvizError: for fewer than two programs, paths that do not exist, shapes that differ, or if nothing is
-            shared; the message has both sides.
+            shared.
         MeshError: if the programs' meshes have different devices.
         SpecError, TraceError, TargetError: as `Program.propagate` and `sv.cost`.
 
@@ -73,29 +73,21 @@ def together(
         >>> [(each.names, [wish.spec for wish in each.wishes]) for each in both.record.conflicts]
         [(("params['w']",), ["P('data')", "P(None, 'data')"])]
     """
-    given = {**(programs or {}), **named}
-    if len(given) < 2:
+    subjects, calls = {**(programs or {}), **named}, calls or {}
+    if len(subjects) < 2:
         raise ShardvizError(
-            f"together: {plural(len(given), 'program')}; give two or more by name, train=(program, plan), "
+            f"together: {plural(len(subjects), 'program')}; give two or more by name, train=(program, plan), "
             "decode=(program, plan)"
         )
+    check_calls("calls", calls, list(subjects))
     sides = []
-    for name, subject in given.items():
+    for name, subject in subjects.items():
         try:
             program, plan = program_and_plan(subject, target=None if target is None else str(target))
         except ShardvizError as error:
             raise type(error)(f"together({name}=...): {error}") from error
-        sides.append(Side(name, program, plan, _calls(calls or {}, name, list(given))))
+        sides.append(Side(name, program, plan, calls.get(name)))
     return together_of(sides, shared, target)
-
-
-def _calls(calls: Mapping[str, float], name: str, names: list[str]) -> float | None:
-    for known, count in calls.items():
-        if known not in names or isinstance(count, bool) or not isinstance(count, int | float) or not count >= 0:
-            raise ShardvizError(
-                f"calls={{{known!r}: {count!r}}}: expected calls an hour, 0 or more, of {', '.join(map(repr, names))}"
-            )
-    return calls.get(name)
 
 
 def together_of(sides: list[Side], shared: Any = None, target: str | Machine | None = None) -> Together:
@@ -146,9 +138,9 @@ class Together(ProgramSet):
         Args:
             cache: the tree path of the KV cache in the programs, or several; a path stands for all arrays below it.
             dimension: the dimension of the cache's arrays that counts sequences, or pages.
-            unit: what it counts, `sequence` or `page`.
+            unit: the noun for one of them, `sequence` or `page`.
             level: `propagated`, an estimate, or `compiled`: each program's memory plan by the target's compiler.
-            batches: how many batches of a program are on the devices: 2 if the next one is loaded meanwhile.
+            batches: the number of a program's batches on the devices: 2 if the next one is loaded during a call.
             timeout: seconds that each compile may take.
 
         Returns:
@@ -189,7 +181,7 @@ class Together(ProgramSet):
         """
         plans, record = joint_search(self, weights or {}, seconds, most, mesh)
         sides = tuple(replace(side, plan=plans[side.name], calls=record.weights[side.name]) for side in self.sides)
-        return TogetherSearch(replace(self, sides=sides, _records=[]), record)
+        return TogetherSearch(replace(self, sides=sides), record)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

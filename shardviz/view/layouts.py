@@ -21,7 +21,7 @@ import numpy as np
 from shardviz.layouts import Layout, Local, Moves, TreeBytes, TreeLeaf, fallback, indivisible, itemsize, uneven
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
-from shardviz.records.amounts import format_bytes, format_number, format_shape, plural
+from shardviz.records.amounts import first_names, format_bytes, format_number, format_shape, plural
 from shardviz.view import document as doc
 from shardviz.view.values import LONGEST_NAME
 
@@ -150,8 +150,7 @@ def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
     if any(leaf.dtype is None for leaf in tree.leaves):
         text += "; arrays whose type is not known are not counted"
     if left_out:
-        text += f"; left out, having no sharding: {', '.join(left_out[:3])}"
-        text += f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
+        text += f"; left out, having no sharding: {first_names(left_out, 3)}"
     return text
 
 

@@ -1,7 +1,7 @@
-"""Animations of reshardings and collectives: devices as tiles, each with a map of the array, and boxes that travel.
+"""Animations of reshardings and collectives. A device is a tile with a map of the array; messages are boxes that move.
 
-A `Stage` is the geometry of all steps: what each device holds from which step until which, and what flies when. Each
-step also has a sentence and a frame in characters, which say the same.
+A `Stage` is the geometry of all steps: the boxes on each device with their first and last step, and the messages of
+each step. Each step also has a sentence, and a frame in characters.
 
 >>> print(animate((8, 4), ("x",), (None, None), {"x": 2}, dtype="float32").text())
 animation: P('x', None) → P(None, None), 128 B between devices
@@ -257,7 +257,7 @@ class _Director:
                 yield Flight(rects=self._at(sender, box), step=at, way=(to_x - x, to_y - y), role=role)
 
     def _added(self, device: int) -> dict[Box, None]:
-        """Return the boxes of the first reduction's messages from or to a device: its partial sums are drawn so."""
+        """Return the boxes of the first reduction's messages from or to a device, which divide its partial sums."""
         boxes: dict[Box, None] = {}
         for step in self.motion.steps:
             if step.adds:
@@ -339,7 +339,7 @@ def _role(step: MotionStep, mesh: DeviceMesh) -> int | str:
 
 
 def _drawn(motion: Motion) -> list[int]:
-    """Return the devices to draw: all, or those that exchange messages with the first ones, as many as have room."""
+    """Return the devices to draw: all, or the first ones with the devices that they exchange messages with."""
     devices = motion.devices
     if len(devices) <= MOST_DEVICES:
         return devices
@@ -348,15 +348,15 @@ def _drawn(motion: Motion) -> list[int]:
         for sender, receiver in zip(step.senders.tolist(), step.receivers.tolist(), strict=True):
             partners[sender].add(receiver)
             partners[receiver].add(sender)
-    found: dict[int, None] = {}
+    chosen: dict[int, None] = {}
     for device in devices:
         reached, new = {device}, {device}
         while new := set().union(*(partners[each] for each in new)) - reached:
             reached |= new
-        if device not in found and (not found or len(found) + len(reached) <= MOST_DEVICES):
-            found |= dict.fromkeys(each for each in devices if each in reached)
+        if device not in chosen and (not chosen or len(chosen) + len(reached) <= MOST_DEVICES):
+            chosen |= dict.fromkeys(each for each in devices if each in reached)
     order = {device: n for n, device in enumerate(devices)}
-    return sorted(list(found)[:MOST_DEVICES], key=order.__getitem__)
+    return sorted(list(chosen)[:MOST_DEVICES], key=order.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -437,7 +437,7 @@ class _Map:
         return len(self._lines[0]) - 1, len(self._lines[1]) - 1
 
     def mark(self, canvas: np.ndarray, box: Box, mark: str, only: np.ndarray | None = None) -> None:
-        """Write a character into the cells of a box; `▄` into cells of which it has a part."""
+        """Write a character into the cells of a box, and `▄` into cells that the box covers in part."""
         for x, y, wide, high in self.places(box):
             shares = [
                 np.array([max(0.0, min(b, at + size) - max(a, at)) / (b - a) for a, b in itertools.pairwise(lines)])
@@ -471,8 +471,8 @@ def _caption(motion: Motion, number: int, last: int) -> str:
         senders = len(np.unique(step.senders))
         sizes = np.bincount(np.unique(step.senders, return_inverse=True)[1], step.elements)
         each = f"{amount(motion, sizes.max())}{' each' if (sizes == sizes.max()).all() else ' or less'}"
-        verb = "to add up" if step.adds else ""
-        sent = f"{plural(senders, 'device')} send{'s' * (senders == 1)} {each}{' ' * bool(verb)}{verb}"
+        verb = "sends" if senders == 1 else "send"
+        sent = f"{plural(senders, 'device')} {verb} {each}{' to add up' if step.adds else ''}"
     return f"{step.kind}{over}{part}: {sent}"
 
 
@@ -487,7 +487,7 @@ LEGEND = f"{HELD} held  {RECEIVED} received in this step  {PARTIAL} partial sum 
 
 
 def facts(animation: Animation) -> list[str]:
-    """Return sentences: devices, how rings run, the machine, the level, and what is left out."""
+    """Return sentences on the devices, the rings, the machine, the level, and the parts that are not drawn."""
     motion, stage = animation.motion, animation.stage
     ring = any(step.kind in ("all-gather", "all-reduce", "reduce-scatter") and step.count > 1 for step in motion.steps)
     parts = [

@@ -380,7 +380,7 @@ class Patch:
 
 @dataclass(frozen=True, kw_only=True)
 class Flight:
-    """A message of a step: its rectangles at the sender, and the way to the receiver in pixels."""
+    """A message of a step: its rectangles at the sender, and its way to the receiver in pixels."""
 
     rects: tuple[Rect, ...]
     step: int
@@ -397,7 +397,7 @@ class Stage:
         axes: mesh axes that messages travel over: position → name.
         width, height: the size in pixels.
         tiles: device id → the rectangle of its map of the array.
-        patches: what devices hold, the later over the earlier.
+        patches: the boxes on the devices; later ones are drawn over earlier ones.
         flights: the messages.
         captions: a sentence for each step; the first is the start.
         counts: the bytes that have travelled after each step.

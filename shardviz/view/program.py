@@ -20,7 +20,7 @@ from shardviz.notation import Spec
 from shardviz.plan.bind import RuleRow as Rule
 from shardviz.plan.bind import RulesTable
 from shardviz.propagate.dimensions import Dimension, Dimensions
-from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.amounts import first_names, format_bytes, plural
 from shardviz.runs.run import Run
 from shardviz.runs.together import Together, TogetherSearch
 from shardviz.tracing.exports import ExportedArray, ExportRecord
@@ -40,7 +40,7 @@ def of_dimensions(dimensions: Dimensions) -> doc.Document:
     def members(each: Dimension) -> doc.Piece:
         """Return the first members, arguments first, each leaf once."""
         names = list(map(str, each.members))
-        text = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+        text = first_names(names, 3)
         return doc.words(f"{text} (stacked, a scan runs over it)" if each.stacked else text, tip=", ".join(names))
 
     rows = doc.table(
@@ -63,10 +63,8 @@ def of_dimensions(dimensions: Dimensions) -> doc.Document:
 def _conflicts(of: Dimension) -> str:
     if not of.conflicts:
         return ""
-    first = list(of.conflicts.items())[:4]
-    arrays = ", ".join(f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in first)
-    more = f" and {len(of.conflicts) - 4} more" if len(of.conflicts) > 4 else ""
-    return f"an axis can shard an array only once, so one of these takes it: {arrays}{more}"
+    arrays = (f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in of.conflicts.items())
+    return f"an axis can shard an array only once, so one of these takes it: {first_names(arrays, 4)}"
 
 
 @doc.document.register

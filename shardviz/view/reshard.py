@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.amounts import first_names, format_bytes, format_seconds, plural
 from shardviz.records.resharding import ReshardedLeaf, Resharding, ReshardWay
 from shardviz.view.document import (
     Block,
@@ -68,8 +68,7 @@ def _lost(moved: Resharding) -> Iterator[Block]:
         (moved.unfed, "come from nowhere: no array becomes them"),
     ):
         if names:
-            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            yield paragraph(words(plural(len(names), "array"), tone="warn"), f"{what}: {', '.join(names[:4])}{more}")
+            yield paragraph(words(plural(len(names), "array"), tone="warn"), f"{what}: {first_names(names, 4)}")
 
 
 def _ways(moved: Resharding) -> Block:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from shardviz.view import (  # noqa: F401
-    budget,
     comparison,
     layouts,
     motion,

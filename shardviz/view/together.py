@@ -1,12 +1,14 @@
-"""Words on several programs that share arrays: their cost under each assignment, and the arrays that they dispute."""
+"""Words on several programs that share arrays: their cost under each assignment, their conflicts, the best plans that a
+search found, and their memory."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.amounts import first_names, format_bytes, format_seconds, plural
+from shardviz.records.budget import Budget, CacheRoom
 from shardviz.records.groups import grouped
+from shardviz.records.paths import without_numbers
 from shardviz.records.together import (
     Assignment,
     Conflict,
@@ -22,12 +24,11 @@ from shardviz.view import document as doc
 from shardviz.view.report import counted, findings_table
 
 _FIRST, _MOST = 12, 200
-_NUMBERS = re.compile(r"\d+")
 
 
 @doc.document.register
 def of_together(record: TogetherRecord) -> doc.Document:
-    """Return each program's step and memory under each assignment, the conflicts, what is broken, and the arrays."""
+    """Return each program's step and memory under each assignment, the findings, the conflicts, and the arrays."""
     programs = ", ".join(record.programs)
     on = f" on {record.target}" if record.target else ""
     head = f"{plural(len(record.shared), 'array')} shared by {programs}{on}"
@@ -103,15 +104,13 @@ def _assignments(record: TogetherRecord) -> list[doc.Block]:
     return [programs, sums] if record.conflicts else [programs]
 
 
-def _cost_of(each: Assignment, program: str) -> ProgramCost:
+def _cost_of(each: Assignment | SetPlan, program: str) -> ProgramCost:
     return next(cost for cost in each.costs if cost.program == program)
 
 
 def _conflicts(record: TogetherRecord) -> doc.Table:
     def names(each: Conflict) -> doc.Piece:
-        rest = len(each.names) - 1
-        more = f" and {rest} more" if rest else ""
-        return doc.code(each.names[0] + more, tip=", ".join(each.names[:40]))
+        return doc.code(first_names(each.names, 1), tip=", ".join(each.names[:40]))
 
     def wishes(each: Conflict) -> str:
         return "; ".join(f"{', '.join(wish.programs)}: {wish.spec}" for wish in each.wishes)
@@ -147,11 +146,11 @@ def _cost(cost: WishCost) -> str:
 
 
 def _arrays(record: TogetherRecord) -> doc.Table:
-    """Return a row for each kind of array: those whose paths differ in numbers alone, as unrolled layers' do."""
+    """Return a row for each kind of array. Paths of one kind differ only in numbers, as unrolled layers' do."""
 
     def key(array: SharedArray) -> tuple[object, ...]:
-        members = ((m.program, m.role, _NUMBERS.sub("#", m.path), m.spec) for m in array.members)
-        return _NUMBERS.sub("#", array.name), array.shape, array.dtype, tuple(members)
+        members = ((m.program, m.role, without_numbers(m.path), m.spec) for m in array.members)
+        return without_numbers(array.name), array.shape, array.dtype, tuple(members)
 
     def members(each: list[SharedArray]) -> str:
         specs = grouped((m.spec or "as the compiler decides", _place(m, each[0].name)) for m in each[0].members)
@@ -183,14 +182,12 @@ def _place(member: SharedMember, name: str) -> str:
 
 @doc.document.register
 def of_search(record: TogetherSearchRecord) -> doc.Document:
-    """Return the best plans and what they are compared with, then the arguments' specs."""
+    """Return the best plans and the others, then the arguments' specs."""
     calls = ", ".join(f"{_calls(count)} of {name}" for name, count in record.weights.items() if count)
     rows = [record.best, *record.others]
 
     def seconds(program: str):
-        return doc.right(program), lambda each: doc.seconds(
-            next(cost.seconds for cost in each.costs if cost.program == program)
-        )
+        return doc.right(program), lambda each: doc.seconds(_cost_of(each, program).seconds)
 
     def verdict(each: SetPlan) -> str:
         why = next((f"{cost.program}: {cost.why_not}" for cost in each.costs if cost.why_not), "")
@@ -226,3 +223,60 @@ def of_search(record: TogetherSearchRecord) -> doc.Document:
         title=doc.words(head, strong=True),
         mesh=record.best.mesh,
     )
+
+
+@doc.document.register
+def of_budget(budget: Budget) -> doc.Document:
+    """Return the room for the cache, a row for each program with the parts of its memory, and the shared arrays."""
+    most = budget.most
+    head = f"{most.program} needs most: {format_bytes(most.total)} of a device while it runs"
+    if budget.usable is not None and budget.left is not None:
+        fits = f"{format_bytes(budget.left)} are left" if budget.left >= 0 else f"{format_bytes(-budget.left)} too much"
+        head += f", of {format_bytes(budget.usable)} of {budget.target}: {fits}"
+    more = budget.batches > 1
+    programs = doc.table(
+        budget.programs,
+        ("program", lambda each: doc.words(each.program, strong=True)),
+        (doc.right("arrays held"), lambda each: doc.nbytes(each.held)),
+        (doc.right("batch"), lambda each: doc.nbytes(each.batch)),
+        (doc.right("padding"), lambda each: _signed(each.padding)),
+        (doc.right("outputs"), lambda each: doc.nbytes(each.outputs)),
+        (doc.right("temporaries"), lambda each: doc.nbytes(each.temporaries)),
+        (doc.right("constants, code"), lambda each: doc.nbytes(each.constants)),
+        (doc.right("its own"), lambda each: doc.nbytes(each.own, strong=True)),
+        (doc.right("more batches"), lambda each: doc.nbytes(each.more_batches)) if more else None,
+        (doc.right("others' arrays"), lambda each: doc.nbytes(each.beside)),
+        (doc.right("total"), lambda each: doc.nbytes(each.total, strong=True)),
+        name="programs",
+    )
+    held = doc.table(
+        budget.held,
+        ("kind", lambda each: doc.words(each.kind, strong=True)),
+        (doc.right("on a device"), lambda each: doc.nbytes(each.nbytes)),
+        (doc.right("arrays"), lambda each: str(len(each.names))),
+        ("programs", lambda each: ", ".join(each.programs)),
+        (doc.wrapped("names"), lambda each: first_names(each.names, 3)),
+        name="held",
+    )
+    total = sum(each.nbytes for each in budget.held)
+    return doc.Document.of(
+        doc.paragraph(_room(budget.cache)) if budget.cache is not None else None,
+        doc.section("Programs", programs, lead="they do not run at once, so the largest total counts"),
+        doc.section("Held between calls", held, lead=format_bytes(total)),
+        doc.section("Findings", findings_table(budget.findings), lead=counted(budget.findings))
+        if budget.findings
+        else None,
+        *doc.notes(*budget.notes, budget.usable_from and f"Source of the usable memory: {budget.usable_from}."),
+        title=doc.words(head, strong=True),
+        mesh=budget.mesh,
+    )
+
+
+def _signed(amount: float) -> str:
+    return format_bytes(amount) if amount >= 0 else f"−{format_bytes(-amount)}"
+
+
+def _room(cache: CacheRoom) -> str:
+    group = f"{plural(cache.devices, cache.unit)} more take" + ("s" if cache.devices == 1 else "")
+    words = f"the cache has {plural(cache.count, cache.unit)}; {group} {format_bytes(cache.unit_bytes)} on a device"
+    return words if cache.most is None else f"{words}: {plural(cache.most, cache.unit)} fit"

@@ -13,7 +13,7 @@ from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.explorer.cards import Results
 from shardviz.notation.spec import axis_name
-from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, plural
+from shardviz.records.amounts import first_names, format_bytes, format_flops, format_number, format_seconds, plural
 from shardviz.records.sums import sum_collectives
 from shardviz.view import step_cost
 from shardviz.view.document import Document, Paragraph, Piece, axes, line, paragraph, words
@@ -161,8 +161,7 @@ def _communication(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
     names = dict.fromkeys(c.operand for c in spent.collectives)
     arguments = [v.name for v in cost.report.arguments if v.name in names]
     if arguments:
-        more = f" and {len(arguments) - 1} more" if len(arguments) > 1 else ""
-        yield words(arguments[0] + more, tip=", ".join(arguments), selects=("value", arguments[0]))
+        yield words(first_names(arguments, 1), tip=", ".join(arguments), selects=("value", arguments[0]))
     yield words("over")
     yield axes(spent.axes)
     if spent.source is not None:
