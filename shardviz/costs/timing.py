@@ -179,7 +179,8 @@ class Timing:
     def _as_run(self, entry: Scheduled) -> Collective | None:
         """Return the collective as the chip's compiler runs it."""
         one = self.collectives.get(entry.collective)
-        own = one is not None and one.origin == "user"  # no compiler makes a reduce-scatter of a psum and a slice
+        # no compiler makes a reduce-scatter of a psum and a slice that are both written by hand
+        own = one is not None and one.origin == "user" and "sliced" in one.facts
         if one is not None and not own and entry.slices > 1 and entry.slices == one.group_size:
             one = dataclasses.replace(one, kind="reduce-scatter")
         if one is None or self._beside is None:  # a compiler's own schedule, or no TPU: it runs as it is written

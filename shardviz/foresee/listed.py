@@ -36,7 +36,7 @@ Bytes of main memory are those of fusions:
 | a convolution's images, and what has their shape | are read and written in whole tiles by a TPU (`graph.images`) |
 
 So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
-and one of which each device of a group keeps a slice is a reduce-scatter, but not a person's own `psum`. What is
+and one of which each device of a group keeps a slice is a reduce-scatter, but not if both are a person's own. What is
 gathered or permuted in float32 for products alone goes between TPUs as bfloat16, to which their products round it.
 
 What is held meanwhile is told in `graph.held`; `alive_bytes` are the sums.
