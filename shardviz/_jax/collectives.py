@@ -37,31 +37,30 @@ _SCALARS: Mapping[str, Callable[..., Any]] = {
     "convert_element_type": lambda x: x,
     **dict.fromkeys(_PASSES, lambda x: x),
 }
-"""What the start of a slice is computed with."""
+"""Operations that compute where a slice begins → the same on numbers."""
 
 
-def better_collectives(closed: Any, wanted: Callable[[Any], bool]) -> tuple[Any, int]:
-    """Return a closed jaxpr with the collectives of wanted lines (given their source info) written otherwise, and how
-    many were."""
-    count = 0
+def better_collectives(closed: Any, wanted: Callable[[Any], bool]) -> tuple[Any, list[str]]:
+    """Return a closed jaxpr with the collectives of wanted lines (given their source info) written otherwise, and for
+    each what to write."""
+    words: list[str] = []
+    changed: dict[tuple[int, Any], tuple[Any, Any]] = {}  # several equations may share a jaxpr, which stays one
 
     def equation(e: Any, manual: bool, inside: Callable[[Any, Any], Any]) -> Any:
-        nonlocal count
+        specs = tuple(e.params["in_specs"]) if e.primitive.name == "shard_map" else ()
         manual, params = manual or e.primitive.name == "shard_map", dict(e.params)
         for name, each in e.params.items():
-            params[name] = inside(each, manual)
+            params[name] = item = inside(each, manual)
             if manual and isinstance(each, ClosedJaxpr | jax_core.Jaxpr):
-                params[name], done = _changed(params[name], wanted)
-                count += done
+                key = id(item), specs
+                if key not in changed:
+                    eqns, done = _Body(_open(item), wanted, specs).rewritten()
+                    changed[key] = item, _with(item, _open(item).replace(eqns=eqns)) if done else item
+                    words.extend(done)
+                params[name] = changed[key][1]
         return e if all(params[name] is each for name, each in e.params.items()) else e.replace(params=params)
 
-    return rewritten(closed, False, equation), count
-
-
-def _changed(item: Any, wanted: Callable[[Any], bool]) -> tuple[Any, int]:
-    """Return a jaxpr, closed or not, with its own wanted collectives written otherwise, and how many were."""
-    eqns, count = _Body(_open(item), wanted).rewritten()
-    return (_with(item, _open(item).replace(eqns=eqns)), count) if count else (item, 0)
+    return rewritten(closed, False, equation), words
 
 
 def _open(item: Any) -> Any:
@@ -73,34 +72,32 @@ def _with(item: Any, jaxpr: Any) -> Any:
 
 
 class _Body:
-    """The equations of a jaxpr inside a `shard_map`."""
+    """The equations of a jaxpr inside a `shard_map`; `specs` are those of its parameters, where they are known."""
 
-    def __init__(self, jaxpr: Any, wanted: Callable[[Any], bool]):
+    def __init__(self, jaxpr: Any, wanted: Callable[[Any], bool], specs: tuple[Any, ...]):
         self.eqns, self.wanted = list(jaxpr.eqns), wanted
+        self.specs = dict(zip(jaxpr.invars, specs, strict=True)) if specs else {}
         self.makers = {v: e for e in self.eqns for v in e.outvars}
-        self.uses = Counter(v for e in self.eqns for v in e.invars if not isinstance(v, jax_core.Literal))
+        reads = [(v, e) for e in self.eqns for v in e.invars if not isinstance(v, jax_core.Literal)]
+        self.readers = dict(reads)
+        self.uses = Counter(v for v, _ in reads)
         self.uses.update(v for v in jaxpr.outvars if not isinstance(v, jax_core.Literal))
-        self.readers: dict[Any, Any] = {
-            v: e for e in self.eqns for v in e.invars if not isinstance(v, jax_core.Literal)
-        }
 
-    def rewritten(self) -> tuple[list[Any], int]:
-        """The equations with each wanted collective written otherwise, where it can be; and how many were."""
+    def rewritten(self) -> tuple[list[Any], list[str]]:
+        """The equations with each wanted collective written otherwise, where it can be; and for each what to write."""
         new: dict[int, list[Any]] = {}
+        words: list[str] = []
         for e in self.eqns:
-            name, changed = e.primitive.name, None
-            if name == "scan":
-                changed = self._hoisted(e)
-            elif not self.wanted(e.source_info):
+            name = e.primitive.name
+            if name != "scan" and not self.wanted(e.source_info):
                 continue
-            elif name == "all_gather":
-                changed = self._narrowed(e) or self._summed(e)
-            elif name in _PSUMS and len(e.outvars) == 1:
-                changed = self._scattered(e)
-            if changed and not changed.keys() & new.keys():
-                new |= changed
-        eqns = [each for e in self.eqns for each in new.get(id(e), [e])]
-        return eqns, sum(bool(each) for each in new.values())
+            for write, what in _WRITE.get("psum" if name in _PSUMS else name, ()):
+                changed = write(self, e)
+                if changed and not changed.keys() & new.keys():
+                    new |= changed
+                    words.append(what)
+                    break
+        return [each for e in self.eqns for each in new.get(id(e), [e])], words
 
     def _next(self, v: Any) -> Any:
         """The only equation that reads a value; None if there are several, or it is a result."""
@@ -111,11 +108,11 @@ class _Body:
         while (e := self._next(e.outvars[0])) is not None and e.primitive.name in names:
             yield e
 
-    def _narrowed(self, gather: Any) -> dict[int, list[Any]] | None:
+    def narrowed(self, gather: Any) -> dict[int, list[Any]] | None:
         """Elementwise operations on what is gathered, up to a cast to a narrower type, before it is gathered."""
-        chain, value = list[Any](), gather.outvars[0]
+        chain, value, names = list[Any](), gather.outvars[0], _names(gather.params["axis_name"])
         for e in self._chain(gather, _ELEMENTWISE | _PASSES):
-            if any(v is not value and v.aval.shape for v in e.invars):
+            if not all(v is value or (not v.aval.shape and self._is_same(v, names)) for v in e.invars):
                 break
             chain.append(e)
             value = e.outvars[0]
@@ -125,6 +122,19 @@ class _Body:
             ):
                 return self._moved(gather, chain)
         return None
+
+    def _is_same(self, v: Any, names: tuple[Any, ...]) -> bool:
+        """Whether a value is known to be the same on all devices along mesh axes."""
+        if isinstance(v, jax_core.Literal):
+            return True
+        if v in self.specs:
+            return not any(set(names) & set(_names(entry)) for entry in self.specs[v] if entry is not None)
+        e = self.makers.get(v)
+        return (
+            e is not None
+            and e.primitive.name in _ELEMENTWISE | _PASSES
+            and all(self._is_same(operand, names) for operand in e.invars)
+        )
 
     def _moved(self, gather: Any, chain: list[Any]) -> dict[int, list[Any]]:
         was, now = gather.outvars[0], gather.invars[0]
@@ -140,7 +150,7 @@ class _Body:
         end = [*before, gather.replace(invars=[now], outvars=[last.outvars[0]])]
         return {id(gather): [], **{id(e): [] for e in between}, id(last): end}
 
-    def _summed(self, gather: Any) -> dict[int, list[Any]] | None:
+    def summed(self, gather: Any) -> dict[int, list[Any]] | None:
         """A sum over the gathered dimension, as a sum of each device's own, and then over the devices."""
         reduce, params = self._next(gather.outvars[0]), gather.params
         if reduce is None or reduce.primitive.name != "reduce_sum" or params.get("axis_index_groups") is not None:
@@ -154,15 +164,15 @@ class _Body:
             summed = _like(reduce.outvars[0], value.aval.dtype)
             own = [reduce.replace(invars=[value], outvars=[summed], params=reduce.params | {"axes": left})]
             value = summed
-        names = params["axis_name"] if isinstance(params["axis_name"], tuple) else (params["axis_name"],)
-        sums = {"axes": names, "axis_index_groups": None}
+        sums = {"axes": _names(params["axis_name"]), "axis_index_groups": None}
         end = gather.replace(primitive=parallel.psum_p, params=sums, invars=[value], outvars=[reduce.outvars[0]])
         return {id(gather): [], id(reduce): [*own, end]}
 
-    def _scattered(self, psum: Any) -> dict[int, list[Any]] | None:
-        """A `psum` of which each device takes its own slice, as a `psum_scatter`."""
-        e = psum
-        passed = list[Any]()
+    def scattered(self, psum: Any) -> dict[int, list[Any]] | None:
+        """A `psum_scatter` in place of a `psum` of which each device then takes its own slice."""
+        if len(psum.outvars) != 1:
+            return None
+        e, passed = psum, list[Any]()
         while (e := self._next(e.outvars[0])) is not None and e.primitive.name in _PASSES:
             passed.append(e)
         names = psum.params["axes"]
@@ -190,12 +200,12 @@ class _Body:
         if e is None:
             return None
         if e.primitive.name == "axis_index":
-            return index if e.params["axis_name"] in (name, (name,)) else None
+            return index if _names(e.params["axis_name"]) == (name,) else None
         operands = [self._start(operand, index, name) for operand in e.invars]
         compute = _SCALARS.get(e.primitive.name)
         return None if compute is None or None in operands else compute(*operands)
 
-    def _hoisted(self, scan: Any) -> dict[int, list[Any]] | None:
+    def hoisted(self, scan: Any) -> dict[int, list[Any]] | None:
         """A loop whose gathers of what stays the same are done before it."""
         closed, consts = scan.params["jaxpr"], scan_constants(scan.params)
         body = _open(closed)
@@ -207,13 +217,12 @@ class _Body:
         ]
         if not gathers:
             return None
-        before, inner, outer = list[Any](), list[Any](), list[Any]()
-        for gather in gathers:
-            v = gather.outvars[0]
-            made = type(v)(v.aval)
-            before.append(gather.replace(invars=[same[gather.invars[0]]], outvars=[made]))
-            inner.append(v)
-            outer.append(made)
+        inner = [gather.outvars[0] for gather in gathers]
+        outer = [type(v)(v.aval) for v in inner]
+        before = [
+            gather.replace(invars=[same[gather.invars[0]]], outvars=[v])
+            for gather, v in zip(gathers, outer, strict=True)
+        ]
         hoisted = set(map(id, gathers))
         eqns, names = [e for e in body.eqns if id(e) not in hoisted], body.debug_info.with_unknown_names()
         new = body.replace(invars=[*inner, *body.invars], eqns=eqns, debug_info=names)
@@ -226,6 +235,21 @@ class _Body:
             params["ft_in"] = flattree.pack(((flattree.nones(len(inner)), kept), carried, stepped))
         changed = scan.replace(params=params, invars=[*outer, *scan.invars])
         return {id(scan): [*before, changed]}
+
+
+_WRITE: Mapping[str, tuple[tuple[Callable[[_Body, Any], dict[int, list[Any]] | None], str], ...]] = {
+    "all_gather": (
+        (_Body.narrowed, "cast before the all_gather"),
+        (_Body.summed, "jax.lax.psum in place of all_gather and sum"),
+    ),
+    "psum": ((_Body.scattered, "jax.lax.psum_scatter(..., tiled=True) in place of psum and slice"),),
+    "scan": ((_Body.hoisted, "all_gather before the loop"),),
+}
+"""Operation → the ways to write it otherwise, and what to write."""
+
+
+def _names(axes: Any) -> tuple[Any, ...]:
+    return axes if isinstance(axes, tuple) else (axes,)
 
 
 def _like(v: Any, dtype: np.dtype) -> Any:

@@ -134,7 +134,7 @@ def is_rewritable(program: Derivable, line: str) -> bool:
     """Whether a collective of this line can be written otherwise, as `Plan.with_variant(collectives=...)` does. Raises
     TraceError as `checkpoints`."""
     closed = program._lowerings.shapes.closed
-    return closed is not None and better_collectives(closed, line)[1] > 0
+    return closed is not None and bool(better_collectives(closed, line)[1])
 
 
 def constraint_words(program: Derivable) -> str:

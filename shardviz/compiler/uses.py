@@ -45,20 +45,22 @@ def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
 
 
 def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
-    """`loop-invariant`, `sliced`, `summed`, `narrowed`, `widened` and `windowed`, as HLO says it."""
+    """Return the `facts` of a collective that its HLO shows."""
     if _windowed(op):
         return ("windowed",)
     names = ["loop-invariant"] if op.operands and is_invariant(op, origins) else []
-    users = _users(op) if op.collective in ("all-reduce", "all-gather") and len(op.results) == 1 else []
-    if users and op.collective == "all-gather" and all(_sums(user, op) for user in users):
-        names.append("summed")
-    elif (
-        users
-        and op.collective == "all-reduce"
-        and all(u.kind == "dynamic-slice" and _jax_name(u) == "dynamic_slice" for u in users)
-    ):
+    users = _users(op) if len(op.results) == 1 else []
+    if op.collective == "all-reduce" and users and all(map(_slices, users)):
         names.append("sliced")
-    return (*names, *(casts(op) if op.collective == "all-gather" else ()))
+    if op.collective == "all-gather":
+        names += ["summed"] if users and all(_sums(user, op) for user in users) else []
+        names += casts(op)
+    return tuple(names)
+
+
+def _slices(user: HloOperation) -> bool:
+    """Whether an operation takes a slice that is written in the program, unlike the partitioner's own slices."""
+    return user.kind == "dynamic-slice" and _jax_name(user) == "dynamic_slice"
 
 
 def _sums(user: HloOperation, gather: HloOperation) -> bool:

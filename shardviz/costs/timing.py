@@ -179,7 +179,7 @@ class Timing:
     def _as_run(self, entry: Scheduled) -> Collective | None:
         """Return the collective as the chip's compiler runs it."""
         one = self.collectives.get(entry.collective)
-        # no compiler makes a reduce-scatter of a psum and a slice that are both written by hand
+        # neither libtpu nor XLA's GPU compiler makes a reduce-scatter of a psum and a slice both written by hand
         own = one is not None and one.origin == "user" and "sliced" in one.facts
         if one is not None and not own and entry.slices > 1 and entry.slices == one.group_size:
             one = dataclasses.replace(one, kind="reduce-scatter")

@@ -81,7 +81,7 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
         ("Constrain inside your function:", written_lines(bound, traced)),
         ("Write in your function:", checkpoint_words(traced, call.checkpoint) if call.checkpoint else ()),
         ("Change constraints of your function:", reconstrained_lines(traced)),
-        ("Write these collectives otherwise, as the fix says:", bound.variant.collectives),
+        ("Change collectives of your function:", [f"{line}: {words}" for line, words in traced.written]),
         ("The arrays have another length than yours:", [each.words for each in bound.variant.lengths]),
     ):
         lines += ["", f"# {title}", *(f"#   {note}" for note in notes)] if notes else []

@@ -92,6 +92,7 @@ class Traced:
     placed: tuple[Placed, ...] = ()  # the values inside that a plan constrains; the jaxpr has a mark at each
     # the function's own constraints that it has otherwise, by line
     reconstrained: tuple[tuple[Frame, Reconstrained], ...] = ()
+    written: tuple[tuple[str, str], ...] = ()  # the collectives that it has otherwise: (line, what to write)
 
     @cached_property
     def constants(self) -> tuple[tuple[tuple[int, ...], str, Frame | None], ...]:
@@ -205,7 +206,7 @@ def trace(
     if call.traced_for is not None:
         return call.traced_for(mesh)
     traced = staged(call, mesh, types, places)
-    closed = _rewritten(call, traced.jaxpr)
+    closed, written = _rewritten(call, traced.jaxpr)
     jaxpr = closed.jaxpr
     inside = list(dict.fromkeys(map(DeviceMesh.of, _jax.meshes(jaxpr))))
     _check_devices(call, [m for m in inside if mesh is None or m.shape != mesh.shape])
@@ -253,6 +254,7 @@ def trace(
         updates=updates,
         keeps=(True,) * len(ins) if call.keeps_unused else (),
         reconstrained=call.constraints,
+        written=written,
         estimates=tuple(
             Estimate(each.name, first_frame(each.infos), each.operands, each.results, each.flops, each.at_most)
             for each in _jax.kernel_estimates(closed)
@@ -260,19 +262,22 @@ def trace(
     )
 
 
-def _rewritten(call: Call, closed: Any) -> Any:
-    """The jaxpr with the collectives of the call's lines written otherwise. Raises TraceError if a line has none."""
+def _rewritten(call: Call, closed: Any) -> tuple[Any, tuple[tuple[str, str], ...]]:
+    """The jaxpr with the collectives of the call's lines written otherwise, and (line, what to write) of each. Raises
+    TraceError if a line has none."""
+    written: list[tuple[str, str]] = []
     for line in call.collectives:
-        closed, count = better_collectives(closed, line)
-        if not count:
+        closed, words = better_collectives(closed, line)
+        written += ((line, each) for each in dict.fromkeys(words))
+        if not words:
             raise TraceError(
                 f"{call.name}: no collective in a shard_map at {line} can be written otherwise with the same result"
             )
-    return closed
+    return closed, tuple(written)
 
 
-def better_collectives(closed: Any, line: str) -> tuple[Any, int]:
-    """Return a jaxpr with the collectives of a line, inside a `shard_map`, written otherwise; and how many were."""
+def better_collectives(closed: Any, line: str) -> tuple[Any, list[str]]:
+    """Return a jaxpr with the collectives of a line, inside a `shard_map`, written otherwise; and what to write."""
 
     def is_there(info: Any) -> bool:
         return (frame := _frame(info)) is not None and frame.short == line

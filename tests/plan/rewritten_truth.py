@@ -43,6 +43,15 @@ def narrowed(x):
     return (LAX.all_gather(x, "d", tiled=True) * 2.0 + 1.0).astype(jnp.bfloat16).astype(jnp.float32)
 
 
+def by_device(x):
+    scale = (LAX.axis_index("d") + 1).astype(x.dtype)
+    return (LAX.all_gather(x, "d", tiled=True) * scale).astype(jnp.bfloat16).astype(jnp.float32)
+
+
+def by_own_number(x):
+    return (LAX.all_gather(x, "d", tiled=True) * x[0, 0]).astype(jnp.bfloat16).astype(jnp.float32)
+
+
 def by_columns(x):
     return (LAX.all_gather(x, "d", tiled=True) * jnp.arange(4.0)).astype(jnp.bfloat16).astype(jnp.float32)
 
@@ -85,7 +94,7 @@ PROGRAMS = {
     each.__name__: each
     for each in (
         *(scattered, of_a_neighbour, read_twice, narrowed, by_columns, summed, summed_tiled, summed_otherwise),
-        *(in_a_loop, of_what_changes, in_a_jit, differentiated),
+        *(in_a_loop, of_what_changes, in_a_jit, differentiated, by_device, by_own_number),
     )
 }
 
@@ -104,9 +113,9 @@ def main(devices, check, *names):
             PROGRAMS[name], mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=check == "checked"
         )
         closed = jax.make_jaxpr(jax.jit(mapped))(x)
-        better, count = _jax.better_collectives(closed, lambda _: True)
+        better, words = _jax.better_collectives(closed, lambda _: True)
         was, (new,) = jax.jit(mapped)(x), jax.jit(jax_core.jaxpr_as_fun(better))(x)
-        answers[name] = kinds(closed), kinds(better), count, float(jnp.abs(was - new).max())
+        answers[name] = kinds(closed), kinds(better), len(words), float(jnp.abs(was - new).max())
     print(json.dumps(answers))
 
 

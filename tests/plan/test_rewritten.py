@@ -23,7 +23,15 @@ BETTER = {
     "summed_tiled": (["all_gather"], ["psum"]),
     "in_a_loop": (["all_gather"], ["all_gather"]),
 }
-AS_GOOD = ("of_a_neighbour", "read_twice", "by_columns", "summed_otherwise", "of_what_changes")
+AS_GOOD = (
+    "of_a_neighbour",
+    "read_twice",
+    "by_columns",
+    "by_device",
+    "by_own_number",
+    "summed_otherwise",
+    "of_what_changes",
+)
 
 
 @cache
