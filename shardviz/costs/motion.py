@@ -38,7 +38,7 @@ MOST_DEVICES = 512
 ONE_WAY, BOTH_WAYS, LINE = "one way around the ring", "both ways around the ring", "both ways along the line"
 
 
-class Held(NamedTuple):
+class Boxes(NamedTuple):
     """The boxes of the array that devices hold, one per row. A device without a row holds nothing.
 
     `devices` are device ids; `starts` and `stops` are integers, row x dimension. `sums` is the number of partial sums
@@ -74,7 +74,7 @@ class MotionStep:
     starts: np.ndarray
     stops: np.ndarray
     adds: bool = False
-    keeps: Held | None = None
+    keeps: Boxes | None = None
 
     @property
     def elements(self) -> np.ndarray:
@@ -102,7 +102,7 @@ class Motion:
     title: str
     shape: tuple[int, ...]
     mesh: DeviceMesh
-    start: Held
+    start: Boxes
     steps: tuple[MotionStep, ...]
     bytes_per_element: float | None = None
     placement: Placement | None = None
@@ -265,7 +265,7 @@ def _members(collective: Collective, mesh: DeviceMesh) -> tuple[np.ndarray, np.n
     return groups, np.stack([groups.ravel(), np.roll(groups, -1, axis=1).ravel()], axis=1)
 
 
-_Played = tuple[tuple[int, ...], Held, "list[_Messages]", Held]
+_Played = tuple[tuple[int, ...], Boxes, "list[_Messages]", Boxes]
 """The shape of a group's array, what its devices hold at first, the steps, and what they hold in the end."""
 
 
@@ -276,7 +276,7 @@ def _permuted(devices: np.ndarray, pairs: np.ndarray) -> _Played:
     sent = np.array([place[int(device)] for device in pairs[:, 0]], np.int64).reshape(-1, 1)
     moved = pairs[:, 0] != pairs[:, 1]
     messages = [(*pairs[moved].T, sent[moved], sent[moved] + 1, False)]
-    return (devices.shape[1],), Held(devices.ravel(), own, own + 1), messages, Held(pairs[:, 1], sent, sent + 1)
+    return ((devices.shape[1],), Boxes(devices.ravel(), own, own + 1), messages, Boxes(pairs[:, 1], sent, sent + 1))
 
 
 def _in_groups(kind: str, devices: np.ndarray, way: str) -> _Played:
@@ -296,7 +296,7 @@ def _in_groups(kind: str, devices: np.ndarray, way: str) -> _Played:
     if kind == "collective-broadcast":
         starts, stops = there.starts[: len(devices)], there.stops[: len(devices)]
         messages = [(devices[:, n], devices[:, n + 1], starts, stops, False) for n in range(count - 1)]
-        return shape, Held(devices[:, 0], starts, stops), messages, _held(there)
+        return shape, Boxes(devices[:, 0], starts, stops), messages, _held(there)
     return shape, _held(here), _collective(kind, rows, here, there, way) or _straight(here, there, rows), _held(there)
 
 
@@ -311,16 +311,16 @@ def _check_size(mesh: DeviceMesh) -> None:
         )
 
 
-def _held(layout: Layout) -> Held:
+def _held(layout: Layout) -> Boxes:
     rows = np.flatnonzero(layout.holds)
-    return Held(layout.device_ids[rows], layout.starts[rows], layout.stops[rows], layout.partial_sums)
+    return Boxes(layout.device_ids[rows], layout.starts[rows], layout.stops[rows], layout.partial_sums)
 
 
 _Messages = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]
 """Senders, receivers, starts and stops of messages, and whether receivers add them."""
 
 
-def _numbered(kind: str, axes: tuple[Axis, ...] | None, rounds: Sequence[_Messages], keeps: Held) -> list[MotionStep]:
+def _numbered(kind: str, axes: tuple[Axis, ...] | None, rounds: Sequence[_Messages], keeps: Boxes) -> list[MotionStep]:
     """Return the steps of one collective. After the last, devices drop what they no longer need."""
     nothing, box = np.zeros(0, np.int64), np.zeros((0, keeps.starts.shape[1]), np.int64)
     rounds = [messages for messages in rounds if len(messages[0])] or [(nothing, nothing, box, box, False)]
@@ -510,6 +510,6 @@ def links_text(motion: Motion) -> str:
     return "NVLink port" if motion.placement.machine.chip.kind == "gpu" else "ICI link"
 
 
-def holders(held: Held) -> Iterable[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+def holders(held: Boxes) -> Iterable[tuple[int, tuple[int, ...], tuple[int, ...]]]:
     """Yield device id, start and stop of each row."""
     return zip(held.devices.tolist(), map(tuple, held.starts.tolist()), map(tuple, held.stops.tolist()), strict=True)

@@ -22,7 +22,7 @@ KEPT = ".shardviz-progress.json"
 
 
 @dataclass(eq=False, repr=False)
-class Asked(Displayed):
+class Question(Displayed):
     """A question.
 
     Attributes:
@@ -99,13 +99,13 @@ def scores(*exercises: Any, lesson: str = "") -> Scores:
 
 
 @dataclass(frozen=True, repr=False)
-class Progress(Displayed):
+class LessonScores(Displayed):
     """The best score of each lesson that was done: its title → 0 to 1."""
 
     lessons: Mapping[str, float]
 
 
-def progress() -> Progress:
+def progress() -> LessonScores:
     """Return the scores that `scores(..., lesson=...)` kept in the notebook's folder.
 
     Examples:
@@ -115,6 +115,6 @@ def progress() -> Progress:
     """
     try:
         kept = json.loads(read_whole(KEPT))
-        return Progress({str(lesson): float(score) for lesson, score in kept.items()})
+        return LessonScores({str(lesson): float(score) for lesson, score in kept.items()})
     except (ShardvizError, ValueError, TypeError, AttributeError):  # none yet, or not ours
-        return Progress({})
+        return LessonScores({})

@@ -26,7 +26,7 @@ from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
-from shardviz.lessons.asked import Asked
+from shardviz.lessons.asked import Question
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.plan.plan import Plan
@@ -126,7 +126,7 @@ class Result(Displayed):
 
 
 @dataclass(eq=False, repr=False)
-class Exercise(Asked):
+class Exercise(Question):
     """A question about a program under a plan; made by `sv.lessons.exercise`.
 
     Attributes:

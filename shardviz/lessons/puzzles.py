@@ -26,7 +26,7 @@ from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
-from shardviz.lessons.asked import Asked
+from shardviz.lessons.asked import Question
 from shardviz.lessons.exercises import answer_at
 from shardviz.plan.plan import Plan
 from shardviz.records import Findings
@@ -148,7 +148,7 @@ class Solution(Displayed):
 
 
 @dataclass(eq=False, repr=False)
-class Puzzle(Asked):
+class Puzzle(Question):
     """A program that needs a plan; made by `sv.lessons.puzzle`.
 
     Attributes:

@@ -30,7 +30,7 @@ from shardviz.display import Displayed
 from shardviz.errors import CompileMemoryLimit, CompileTimeout, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.lessons import running
-from shardviz.lessons.asked import FREE, Asked
+from shardviz.lessons.asked import FREE, Question
 from shardviz.lessons.puzzles import STARS
 from shardviz.lessons.schedules import Schedule
 from shardviz.notation import DeviceMesh
@@ -45,7 +45,7 @@ _MEMORY = 6e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class FunctionCost:
     """A program's costs, or a schedule's.
 
     Attributes:
@@ -94,8 +94,8 @@ class Try(Displayed):
     tries: int = 0
     left: int = 0
     problem: str = ""
-    mine: Measured | None = None
-    par: Measured | None = None
+    mine: FunctionCost | None = None
+    par: FunctionCost | None = None
     hint: str = ""
     solution: str = ""
     helped: bool = False
@@ -103,7 +103,7 @@ class Try(Displayed):
 
     @property
     def of_par(self) -> dict[str, float]:
-        """Its costs as multiples of par's, by the verbs of `Measured.words`; empty if the function is wrong."""
+        """Its costs as multiples of par's, by the verbs of `FunctionCost.words`; empty if the function is wrong."""
         if self.mine is None or self.par is None:
             return {}
         par = self.par.words()
@@ -149,7 +149,7 @@ class Try(Displayed):
 
 
 @dataclass(eq=False, repr=False)
-class Written(Asked):
+class Written(Question):
     """A puzzle whose answer is a function; made by `sv.lessons.write`.
 
     Attributes:
@@ -224,7 +224,7 @@ class Written(Asked):
         start = running.defined(self.about["start"])
         return Schedule.of([start(stage, **sizes) for stage in range(sizes["stages"])], **sizes).drawn
 
-    def _tried(self, problem: str, mine: Measured | None, par: Measured | None, printed: str) -> Try:
+    def _tried(self, problem: str, mine: FunctionCost | None, par: FunctionCost | None, printed: str) -> Try:
         attempt = Try(puzzle=self, problem=problem, mine=mine, par=par, helped=self.helped, printed=printed)
         shown, hints = self.count(attempt.solved), self.about["hints"]
         attempt = replace(attempt, tries=self.tries, left=FREE - self.wrong)
@@ -246,20 +246,20 @@ class Written(Asked):
         self.give(self.result is not None and self.result.solved, give_up)
         return self.about["answer"]
 
-    def _scheduled(self, orders: list[list[str]]) -> tuple[str, Measured | None, Measured | None]:
+    def _scheduled(self, orders: list[list[str]]) -> tuple[str, FunctionCost | None, FunctionCost | None]:
         sizes, right, both = self.about["schedule"], running.defined(self.about["answer"]), []
         for order in (orders, [right(stage, **sizes) for stage in range(sizes["stages"])]):
             schedule = Schedule.of(order, **sizes)
             if schedule.problem:
                 return schedule.problem, None, None
-            both.append(Measured(sent=0, steps=schedule.turns, largest=schedule.kept, schedule=schedule))
+            both.append(FunctionCost(sent=0, steps=schedule.turns, largest=schedule.kept, schedule=schedule))
         return "", both[0], both[1]
 
-    def _measured(self, export: str, largest: float) -> Measured:
+    def _measured(self, export: str, largest: float) -> FunctionCost:
         exported = jax.export.deserialize(bytearray(base64.b64decode(export)))
         report = load(exported).program().partition(Plan(self.about["mesh"]))
         costs = [(c, c.count or 1, *_transfers(c, self.mesh)) for c in report.collectives]
-        return Measured(
+        return FunctionCost(
             sent=sum(count * sent for _, count, sent, _ in costs),
             steps=sum(count * steps for _, count, _, steps in costs),
             largest=largest,

@@ -17,7 +17,7 @@ KINDS = (WEIGHTS, OPTIMIZER, CACHE, STATE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class HeldArrays:
     """Arrays of one kind that stay on the devices between calls, and that the same programs use.
 
     Attributes:
@@ -116,7 +116,7 @@ class Budget(Versioned, kind="budget"):
     level: str
     usable: float | None
     usable_from: str = ""
-    held: tuple[Held, ...]
+    held: tuple[HeldArrays, ...]
     programs: tuple[ProgramMemory, ...]
     batches: int = 1
     cache: CacheRoom | None = None

@@ -195,7 +195,7 @@ class TogetherRecord(Versioned, kind="together"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetPlan:
+class SharedPlan:
     """A plan for every program of a set.
 
     Attributes:
@@ -216,7 +216,7 @@ class SetPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetSpec:
+class SharedPlanSpec:
     """An argument's PartitionSpec, as Python writes it, in one program's plan of the best set; `shared` says whether
     other programs take the same array."""
 
@@ -243,9 +243,9 @@ class TogetherSearchRecord(Versioned, kind="together_search"):
 
     target: str
     weights: dict[str, float]
-    best: SetPlan
-    others: tuple[SetPlan, ...]
-    specs: tuple[SetSpec, ...]
+    best: SharedPlan
+    others: tuple[SharedPlan, ...]
+    specs: tuple[SharedPlanSpec, ...]
     tried: int
     seconds: float
     notes: tuple[str, ...] = ()

@@ -18,13 +18,23 @@ from shardviz.costs.step_cost import Needs, cost_of, memory_parts
 from shardviz.errors import ShardvizError
 from shardviz.notation.spec import axes_size
 from shardviz.records.amounts import format_bytes
-from shardviz.records.budget import CACHE, KINDS, OPTIMIZER, STATE, WEIGHTS, Budget, CacheRoom, Held, ProgramMemory
+from shardviz.records.budget import (
+    CACHE,
+    KINDS,
+    OPTIMIZER,
+    STATE,
+    WEIGHTS,
+    Budget,
+    CacheRoom,
+    HeldArrays,
+    ProgramMemory,
+)
 from shardviz.records.findings import Finding, Suggestion
 from shardviz.records.groups import grouped
 from shardviz.records.paths import segments
 from shardviz.records.report import ReportRecord
 from shardviz.records.values import Value, on_device
-from shardviz.runs.sets import ProgramSet, Side
+from shardviz.runs.sets import ProgramSet, SetMember
 
 _SMALL = 0.02
 """Arguments with at most this share of a program's argument bytes are taken as its batch."""
@@ -34,7 +44,7 @@ _SMALL = 0.02
 class _Read:
     """A program with its report, and its arguments that stay on the devices between calls."""
 
-    side: Side
+    side: SetMember
     report: ReportRecord
     needs: Needs | None
     held: dict[str, str]  # tree path → the array's name in the whole set
@@ -97,7 +107,7 @@ def budget_of(
     programs.sort(key=lambda each: -each.total)
     groups = grouped(((kinds[key], tuple(users[key])), key) for key in sizes)
     held = [
-        Held(kind=kind, names=tuple(keys), programs=names, nbytes=sum(sizes[key] for key in keys))
+        HeldArrays(kind=kind, names=tuple(keys), programs=names, nbytes=sum(sizes[key] for key in keys))
         for (kind, names), keys in groups.items()
     ]
     needs = read[0].needs
@@ -116,7 +126,7 @@ def budget_of(
     return replace(budget, cache=_room(budget, read, caches, dimension, unit)) if caches else budget
 
 
-def _read(together: ProgramSet, side: Side, level: str, timeout: float | None) -> _Read:
+def _read(together: ProgramSet, side: SetMember, level: str, timeout: float | None) -> _Read:
     machine: Machine | None = together.machine
     if level == "compiled":
         target = "cpu" if machine is None else machine.text
@@ -131,7 +141,7 @@ def _read(together: ProgramSet, side: Side, level: str, timeout: float | None) -
     return _Read(side, report, needs, {name: f"{side.name}: {name}" for name in kinds} | shared, kinds)
 
 
-def _kinds_of(side: Side, report: ReportRecord, shared: Mapping[str, str]) -> dict[str, str]:
+def _kinds_of(side: SetMember, report: ReportRecord, shared: Mapping[str, str]) -> dict[str, str]:
     """Return the kinds of a program's arguments that stay on the devices between calls: shared arrays, donated
     arguments with a new value, and parameters. Parameters are looked up only among large arguments, because that needs
     the logical dimensions, which takes seconds."""

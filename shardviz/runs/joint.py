@@ -24,9 +24,9 @@ from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
 from shardviz.propagate.dimensions import Dimension, Dimensions
-from shardviz.records.together import OWN, ProgramCost, SetPlan, SetSpec, TogetherSearchRecord
-from shardviz.runs.sets import ProgramSet, Side, assigned, check_calls
-from shardviz.runs.shared import Shared
+from shardviz.records.together import OWN, ProgramCost, SharedPlan, SharedPlanSpec, TogetherSearchRecord
+from shardviz.runs.sets import ProgramSet, SetMember, assigned, check_calls
+from shardviz.runs.shared import SharedGroup
 from shardviz.study import search
 from shardviz.study.candidates import Space
 from shardviz.study.scoring import Score, Scorer
@@ -93,7 +93,7 @@ def joint_search(
     for side in every.sides:
         for path, spec in side.program.bind(best[side.name]).in_specs.items():
             is_shared = names[side.name].joint(path) in shared
-            specs.append(SetSpec(program=side.name, path=path, spec=str(spec.canonical()), shared=is_shared))
+            specs.append(SharedPlanSpec(program=side.name, path=path, spec=str(spec.canonical()), shared=is_shared))
     record = TogetherSearchRecord(
         target=machine.text,
         weights=dict(weights),
@@ -114,9 +114,9 @@ def _whole(together: ProgramSet, plans: Plans) -> Plans:
     return {**plans, **{side.name: assigned(side, specs) for side in rest}}
 
 
-def _shared_specs(together: ProgramSet, plans: Plans) -> dict[Shared, Spec]:
+def _shared_specs(together: ProgramSet, plans: Plans) -> dict[SharedGroup, Spec]:
     """Return each shared array's spec in the first of these plans whose program takes it."""
-    specs: dict[Shared, Spec] = {}
+    specs: dict[SharedGroup, Spec] = {}
     for name, plan in plans.items():
         bound = together[name].program.bind(plan)
         for array in together.shared:
@@ -125,7 +125,7 @@ def _shared_specs(together: ProgramSet, plans: Plans) -> dict[Shared, Spec]:
     return specs
 
 
-def _notes(leaders: Sequence[Side], joint: _JointSearching) -> Iterator[str]:
+def _notes(leaders: Sequence[SetMember], joint: _JointSearching) -> Iterator[str]:
     yield "Seconds are at level propagated; no compiler was asked."
     if left := [side.name for side in leaders[_LEADERS:]]:
         yield f"Not searched alone: {', '.join(left)}."
@@ -151,7 +151,7 @@ def _checked(
     return together.machine, every
 
 
-def _feasible(row: SetPlan) -> bool:
+def _feasible(row: SharedPlan) -> bool:
     return not any(cost.why_not for cost in row.costs)
 
 
@@ -166,7 +166,7 @@ def _taken_over(together: ProgramSet, name: str) -> Plans:
 
 
 def _alone(
-    together: ProgramSet, leader: Side, machine: Machine, seconds: float, most: int | None, mesh: DeviceMesh | None
+    together: ProgramSet, leader: SetMember, machine: Machine, seconds: float, most: int | None, mesh: DeviceMesh | None
 ) -> Plans:
     """Return the best plan of one program alone, then of each other program with the shared arrays' specs fixed by the
     plans before; empty if a search fails."""
@@ -197,7 +197,7 @@ def _searched(program: Program, machine: Machine, seconds: float, most: int | No
 class _Names:
     """The names of a program's arrays in the set: a shared array's own, or the program's name before the tree path."""
 
-    def __init__(self, side: Side, shared: Sequence[Shared]):
+    def __init__(self, side: SetMember, shared: Sequence[SharedGroup]):
         self.side = side
         self._names = {(role, path): a.name for a in shared for role in _ROLES for path in a.of(side.name, role)}
 
@@ -223,8 +223,8 @@ class JointScorer:
     """A scorer of joint plans: each program's plan, and the weighted sum of their scores."""
 
     machine: Machine
-    sides: Sequence[Side]
-    shared: Sequence[Shared]
+    sides: Sequence[SetMember]
+    shared: Sequence[SharedGroup]
     weights: Mapping[str, float]
     names: Mapping[str, _Names]
     _scores: dict[Any, Score | ShardvizError] = field(default_factory=dict)
@@ -247,7 +247,7 @@ class JointScorer:
             plans[side.name] = base.with_spec(new, output=True) if new else base
         return plans
 
-    def of(self, side: Side, plan: Plan) -> Score:
+    def of(self, side: SetMember, plan: Plan) -> Score:
         """Return the score of one program. Raises ShardvizError if it cannot have the plan."""
         key = side.name, plan
         if key not in self._scores:
@@ -284,7 +284,7 @@ class JointScorer:
             needs=max(needs, key=lambda each: each.total),
         )
 
-    def _held(self, side: Side, plan: Plan) -> dict[str, float]:
+    def _held(self, side: SetMember, plan: Plan) -> dict[str, float]:
         """Return the arrays that stay on the devices between calls → bytes of one device."""
         names = self.names[side.name]
         if side.name not in self._stays:
@@ -300,7 +300,7 @@ class JointScorer:
             for a in self._stays[side.name]
         }
 
-    def row(self, name: str, plans: Plans) -> SetPlan:
+    def row(self, name: str, plans: Plans) -> SharedPlan:
         """Return what plans cost, as plain data."""
         costs = []
         for side in self.sides:
@@ -310,7 +310,7 @@ class JointScorer:
             except ShardvizError as error:
                 costs.append(ProgramCost(program=side.name, why_not=str(error)))
         meshes = {plan.mesh for plan in plans.values()}
-        row = SetPlan(name=name, mesh=meshes.pop() if len(meshes) == 1 else None, costs=tuple(costs))
+        row = SharedPlan(name=name, mesh=meshes.pop() if len(meshes) == 1 else None, costs=tuple(costs))
         if not _feasible(row):
             return row
         score = self.score(plans)

@@ -19,8 +19,8 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
 from shardviz.propagate.lower import CPU, LowerFor
 from shardviz.records.runs import RunCall, RunNote, RunProgram, RunRecord, Transfer
-from shardviz.runs.sets import Side
-from shardviz.runs.shared import Place, Seen, Shared
+from shardviz.runs.sets import SetMember
+from shardviz.runs.shared import Seen, SharedGroup, SharedPlace
 from shardviz.runs.together import Together, together_of
 from shardviz.tracing.call import Call
 from shardviz.tracing.trace import Argument
@@ -235,12 +235,12 @@ class Run(Displayed):
             name = steps[number].name
             counted[name] += 1
             called[number] = name if counted[name] == 1 else f"{name} {counted[name]}"
-        sides = [Side(called[n], *steps[n].made, float(steps[n].recorded.calls)) for n in used]
+        sides = [SetMember(called[n], *steps[n].made, float(steps[n].recorded.calls)) for n in used]
         shared = []
         for group in groups:
             first = next(iter(group.values()))
-            places = tuple(Place(called[number], role, array.name) for (number, role, _), array in group.items())
-            shared.append(Shared(first.name, first.shape, first.dtype, places))
+            places = tuple(SharedPlace(called[number], role, array.name) for (number, role, _), array in group.items())
+            shared.append(SharedGroup(first.name, first.shape, first.dtype, places))
         return together_of(sides, tuple(shared), self.recorded.target or None)
 
     def to_json(self, indent: int | None = None) -> str:

@@ -48,14 +48,14 @@ from shardviz.records.together import (
     WishMove,
 )
 from shardviz.runs.reshard import reshard
-from shardviz.runs.shared import Shared
+from shardviz.runs.shared import SharedGroup
 
 _MOST_PRICED = 16
 """Conflicts, most bytes first, whose cost in each program is computed."""
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class SetMember:
     """A program of a set, with its own plan, and how often it is called (None if not known)."""
 
     name: str
@@ -74,12 +74,12 @@ class ProgramSet(Displayed):
         machine: the target; None if not known.
     """
 
-    sides: tuple[Side, ...]
-    shared: tuple[Shared, ...]
+    sides: tuple[SetMember, ...]
+    shared: tuple[SharedGroup, ...]
     machine: Machine | None = None
     _memo: Memo = field(default_factory=Memo)  # shared by sets of the same programs under other plans
 
-    def __getitem__(self, name: str) -> Side:
+    def __getitem__(self, name: str) -> SetMember:
         """Return a program by its name. Raises ShardvizError if there is none."""
         for side in self.sides:
             if side.name == name:
@@ -142,7 +142,7 @@ class ProgramSet(Displayed):
 
     # --- Shardings --------------------------------------------------------------------------------------------------
 
-    def wish(self, array: Shared, name: str) -> Spec | None:
+    def wish(self, array: SharedGroup, name: str) -> Spec | None:
         """Return the spec that a program's own plan has for an array: as an argument, else as an output. None if the
         plan has none."""
         bound = self._bound(self[name])
@@ -150,17 +150,17 @@ class ProgramSet(Displayed):
             return bound.in_specs[path]
         return next((bound.out_specs[path] for path in array.of(name, "output")), None)
 
-    def _bound(self, side: Side) -> PlanRecord:
+    def _bound(self, side: SetMember) -> PlanRecord:
         return self._memo.once(("bound", side.name, side.plan), lambda: side.program.bind(side.plan))
 
-    def plan_as(self, side: Side, name: str, only: tuple[Shared, ...] | None = None) -> Plan:
+    def plan_as(self, side: SetMember, name: str, only: tuple[SharedGroup, ...] | None = None) -> Plan:
         """Return a program's plan with shared arrays (`only` these, or all) sharded as in program `name`. An array for
         which that plan has no spec is sharded as in the first program whose plan has one.
 
         Raises:
             ShardvizError: if no axes of the program's mesh express such a sharding.
         """
-        specs: dict[Shared, Spec] = {}
+        specs: dict[SharedGroup, Spec] = {}
         for array in self.shared if only is None else only:
             if side.name not in array.programs or (side.name == name and self.wish(array, name) is not None):
                 continue
@@ -173,11 +173,11 @@ class ProgramSet(Displayed):
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 
-    def cost(self, side: Side, plan: Plan) -> ProgramCost:
+    def cost(self, side: SetMember, plan: Plan) -> ProgramCost:
         """Return a program's seconds and memory under a plan."""
         return self._memo.once(("cost", side.name, plan), lambda: self._cost(side, plan))
 
-    def _cost(self, side: Side, plan: Plan) -> ProgramCost:
+    def _cost(self, side: SetMember, plan: Plan) -> ProgramCost:
         try:
             report = sketch(side.program, plan, self.lowered_for(side))
             if self.machine is None:
@@ -187,22 +187,22 @@ class ProgramSet(Displayed):
         except ShardvizError as error:
             return ProgramCost(program=side.name, why_not=str(error))
 
-    def lowered_for(self, side: Side) -> LowerFor:
+    def lowered_for(self, side: SetMember) -> LowerFor:
         """Return the platform that a program is lowered for."""
         return CPU if self.machine is None else resolve_target(self.machine, side.plan.mesh).lowered_for
 
-    def _cost_as(self, side: Side, name: str, only: tuple[Shared, ...] | None = None) -> ProgramCost:
+    def _cost_as(self, side: SetMember, name: str, only: tuple[SharedGroup, ...] | None = None) -> ProgramCost:
         try:
             return self.cost(side, self.plan_as(side, name, only))
         except ShardvizError as error:  # the other mesh has no axes for it
             return ProgramCost(program=side.name, why_not=str(error))
 
-    def leaders(self, wishes: Mapping[Shared, Sequence[tuple[Spec, list[str]]]] | None = None) -> list[str]:
+    def leaders(self, wishes: Mapping[SharedGroup, Sequence[tuple[Spec, list[str]]]] | None = None) -> list[str]:
         """Return the programs whose plans shard a shared array differently; of programs that agree, the first."""
         wishes = {array: self._wishes(array) for array in self.shared} if wishes is None else wishes
         return list(dict.fromkeys(names[0] for each in wishes.values() if len(each) > 1 for _, names in each))
 
-    def _shared(self, array: Shared) -> SharedArray:
+    def _shared(self, array: SharedGroup) -> SharedArray:
         members = []
         for member in array.members:
             side = self[member.program]
@@ -212,12 +212,12 @@ class ProgramSet(Displayed):
             members.append(SharedMember(**member._asdict(), spec=text, bytes_per_device=shard))
         return SharedArray(name=array.name, shape=array.shape, dtype=array.dtype, members=tuple(members))
 
-    def _spec_at(self, side: Side, role: str, path: str) -> Spec | None:
+    def _spec_at(self, side: SetMember, role: str, path: str) -> Spec | None:
         if role == "argument":
             return self._bound(side).in_specs[path]
         return self._written(side).get(path)
 
-    def _written(self, side: Side) -> Mapping[str, Spec]:
+    def _written(self, side: SetMember) -> Mapping[str, Spec]:
         """Return output → its spec: the plan's, or Shardy's. Empty if Shardy fails on the program."""
 
         def specs() -> dict[str, Spec]:
@@ -228,7 +228,7 @@ class ProgramSet(Displayed):
 
         return self._memo.once(("written", side.name, side.plan), specs)
 
-    def _wishes(self, array: Shared) -> list[tuple[Spec, list[str]]]:
+    def _wishes(self, array: SharedGroup) -> list[tuple[Spec, list[str]]]:
         """Return the different shardings that programs' plans give an array, each with the programs."""
         wishes: list[tuple[Spec, list[str]]] = []
         for name in array.programs:
@@ -244,9 +244,9 @@ class ProgramSet(Displayed):
         return wishes
 
     def _conflicts(
-        self, disputed: list[Shared], wishes: Mapping[Shared, list[tuple[Spec, list[str]]]]
+        self, disputed: list[SharedGroup], wishes: Mapping[SharedGroup, list[tuple[Spec, list[str]]]]
     ) -> Iterator[Conflict]:
-        def key(array: Shared) -> Any:
+        def key(array: SharedGroup) -> Any:
             specs = tuple((str(spec.canonical()), *names) for spec, names in wishes[array])
             return without_numbers(array.name), array.shape, array.dtype, specs
 
@@ -267,7 +267,7 @@ class ProgramSet(Displayed):
                 conflict = replace(conflict, costs=tuple(costs), moves=tuple(moves))
             yield conflict
 
-    def _added(self, side: Side, group: tuple[Shared, ...], spec: str, names: list[str]) -> WishCost:
+    def _added(self, side: SetMember, group: tuple[SharedGroup, ...], spec: str, names: list[str]) -> WishCost:
         own, new = self.cost(side, side.plan), self._cost_as(side, names[0], group)
         more = lambda one, two: None if one is None or two is None else two - one  # noqa: E731
         return WishCost(
@@ -278,7 +278,7 @@ class ProgramSet(Displayed):
             why_not=new.why_not,
         )
 
-    def _moved(self, group: Sequence[Shared], name: str, other: str) -> WishMove:
+    def _moved(self, group: Sequence[SharedGroup], name: str, other: str) -> WishMove:
         """Return the cost of resharding arrays from one program's sharding to another's."""
         pairs = {array.name: (self.wish(array, name), self.wish(array, other)) for array in group}
         wished = [array for array in group if None not in pairs[array.name]]
@@ -289,7 +289,7 @@ class ProgramSet(Displayed):
         return WishMove(before=before, after=after, moved_bytes=moved.moved_bytes, seconds=moved.seconds)
 
     def _reshard(
-        self, group: Sequence[Shared], specs: Mapping[str, Sequence[Any]], name: str, other: str
+        self, group: Sequence[SharedGroup], specs: Mapping[str, Sequence[Any]], name: str, other: str
     ) -> Resharding:
         """Return the resharding of arrays from their first to their second specs, on the meshes of two programs."""
         tree = {array.name: jax.ShapeDtypeStruct(array.shape, array.dtype) for array in group}
@@ -312,7 +312,7 @@ class ProgramSet(Displayed):
                     if read is not None and not same(written, meshes[0], read, meshes[1], array.shape):
                         yield self._broken(array, (writer, path, written), (reader, argument, read))
 
-    def _broken(self, array: Shared, written: tuple[str, str, Spec], read: tuple[str, str, Spec]) -> Finding:
+    def _broken(self, array: SharedGroup, written: tuple[str, str, Spec], read: tuple[str, str, Spec]) -> Finding:
         (writer, path, before), (reader, argument, after) = written, read
         moved = self._reshard([array], {array.name: (before, after)}, writer, reader)
         numbers, timed = {"bytes": moved.received_bytes}, ""
@@ -342,7 +342,7 @@ def check_calls(option: str, calls: Mapping[str, Any], names: Sequence[str]) -> 
             )
 
 
-def assigned(side: Side, specs: Mapping[Shared, Spec]) -> Plan:
+def assigned(side: SetMember, specs: Mapping[SharedGroup, Spec]) -> Plan:
     """Return a program's plan with these specs of shared arrays, for its arguments and outputs that are such arrays."""
     ins = {path: spec for array, spec in specs.items() for path in array.of(side.name, "argument")}
     outs = {path: spec for array, spec in specs.items() for path in array.of(side.name, "output")}

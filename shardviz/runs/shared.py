@@ -23,7 +23,7 @@ from shardviz.records.paths import segments
 from shardviz.tracing.trace import Argument
 
 
-class Place(NamedTuple):
+class SharedPlace(NamedTuple):
     """An argument or an output (`role`) of a program, by its tree path."""
 
     program: str
@@ -32,13 +32,13 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedGroup:
     """An array that several programs have: its name, global shape, element type, and where each has it."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    members: tuple[Place, ...]
+    members: tuple[SharedPlace, ...]
 
     def of(self, program: str, role: str) -> tuple[str, ...]:
         """Return the tree paths of the members in a program."""
@@ -59,12 +59,12 @@ class Arrays:
     outputs: Sequence[Argument]
     becomes: Mapping[str, str] = field(default_factory=dict)
 
-    def places(self) -> Iterator[tuple[Place, Argument]]:
+    def places(self) -> Iterator[tuple[SharedPlace, Argument]]:
         """Yield every argument, then every output."""
         for role, arrays in (("argument", self.arguments), ("output", self.outputs)):
-            yield from ((Place(self.program, role, array.name), array) for array in arrays)
+            yield from ((SharedPlace(self.program, role, array.name), array) for array in arrays)
 
-    def below(self, path: str) -> dict[tuple[str, ...], tuple[Place, Argument]]:
+    def below(self, path: str) -> dict[tuple[str, ...], tuple[SharedPlace, Argument]]:
         """Return the arrays at a tree path and below it by the rest of their paths.
 
         Raises:
@@ -86,7 +86,7 @@ class Arrays:
         )
 
 
-def shared_arrays(programs: Sequence[Arrays], shared: Any = None) -> tuple[Shared, ...]:
+def shared_arrays(programs: Sequence[Arrays], shared: Any = None) -> tuple[SharedGroup, ...]:
     """Return the arrays that programs share, with the outputs that are their new values.
 
     Args:
@@ -98,8 +98,8 @@ def shared_arrays(programs: Sequence[Arrays], shared: Any = None) -> tuple[Share
             entries, or if nothing is shared.
     """
     rows = _matching(programs) if shared is None else _at_paths(programs, shared)
-    taken: dict[Place, str] = {}
-    arrays: list[Shared] = []
+    taken: dict[SharedPlace, str] = {}
+    arrays: list[SharedGroup] = []
     for members in rows:
         first, array = members[0]
         for place, other in members[1:]:
@@ -113,7 +113,7 @@ def shared_arrays(programs: Sequence[Arrays], shared: Any = None) -> tuple[Share
         for each in programs:
             for place in [p for p in places if p.program == each.program and p.role == "argument"]:
                 if place.path in each.becomes:
-                    places[Place(each.program, "output", each.becomes[place.path])] = None
+                    places[SharedPlace(each.program, "output", each.becomes[place.path])] = None
         for place in places:
             if place in taken:
                 raise ShardvizError(
@@ -121,7 +121,7 @@ def shared_arrays(programs: Sequence[Arrays], shared: Any = None) -> tuple[Share
                     "in one entry"
                 )
             taken[place] = first.path
-        arrays.append(Shared(first.path, array.shape, array.dtype, tuple(places)))
+        arrays.append(SharedGroup(first.path, array.shape, array.dtype, tuple(places)))
     if not arrays:
         raise ShardvizError(
             f"shared: {' and '.join(each.program for each in programs)} have no tree path of one shape and type in "
@@ -134,7 +134,7 @@ def _type(array: Argument) -> str:
     return f"{array.dtype}{list(array.shape)}"
 
 
-_Members = list[tuple[Place, Argument]]
+_Members = list[tuple[SharedPlace, Argument]]
 
 
 def _at_paths(programs: Sequence[Arrays], shared: Any) -> Iterator[_Members]:
@@ -200,12 +200,12 @@ def _has(arrays: Arrays, path: str) -> bool:
 def _matching(programs: Sequence[Arrays]) -> Iterator[_Members]:
     """Yield the arguments in trees with equal paths, shapes and types. Then yield arguments and outputs with equal last
     keys, shapes and types, once in each of several programs: a cache that one returns and another takes."""
-    placed: set[Place] = set()
+    placed: set[SharedPlace] = set()
     arguments = [(p, a) for each in programs for p, a in each.places() if p.role == "argument"]
     in_trees = (((a.name, a.shape, a.dtype), (p, a)) for p, a in arguments if len(segments(a.name)) > 1 and a.shape)
     rows = [members for members in grouped(in_trees).values() if len(members) > 1]
     placed.update(place for members in rows for place, _ in members)
-    new = {Place(each.program, "output", out) for each in programs for out in each.becomes.values()}
+    new = {SharedPlace(each.program, "output", out) for each in programs for out in each.becomes.values()}
     left = [(p, a) for each in programs for p, a in each.places() if p not in placed | new and a.shape]
     by_tail: dict[Any, _Members] = {}
     for place, array in left:

@@ -25,8 +25,8 @@ from shardviz.records.budget import Budget
 from shardviz.records.together import TogetherSearchRecord
 from shardviz.runs.budget import budget_of
 from shardviz.runs.joint import joint_search
-from shardviz.runs.sets import ProgramSet, Side, check_calls
-from shardviz.runs.shared import Arrays, Shared, shared_arrays
+from shardviz.runs.sets import ProgramSet, SetMember, check_calls
+from shardviz.runs.shared import Arrays, SharedGroup, shared_arrays
 
 
 def together(
@@ -86,11 +86,11 @@ def together(
             program, plan = program_and_plan(subject, target=None if target is None else str(target))
         except ShardvizError as error:
             raise type(error)(f"together({name}=...): {error}") from error
-        sides.append(Side(name, program, plan, calls.get(name)))
+        sides.append(SetMember(name, program, plan, calls.get(name)))
     return together_of(sides, shared, target)
 
 
-def together_of(sides: list[Side], shared: Any = None, target: str | Machine | None = None) -> Together:
+def together_of(sides: list[SetMember], shared: Any = None, target: str | Machine | None = None) -> Together:
     """Return the set of programs; raise as `together`."""
     first = sides[0]
     for side in sides[1:]:
@@ -103,7 +103,7 @@ def together_of(sides: list[Side], shared: Any = None, target: str | Machine | N
     machine = None if target in (None, "cpu") else machine_of(target, first.plan.mesh.size)
     if machine is not None:
         resolve_target(machine, first.plan.mesh)
-    if not (shared and isinstance(shared, tuple) and all(isinstance(each, Shared) for each in shared)):
+    if not (shared and isinstance(shared, tuple) and all(isinstance(each, SharedGroup) for each in shared)):
         all_arrays = []
         for side in sides:
             arguments, outputs = arrays(side.program, side.plan)

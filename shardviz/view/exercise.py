@@ -8,10 +8,10 @@ from dataclasses import replace
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
 from shardviz.layouts import layout
-from shardviz.lessons.asked import Locked, Progress, Scores
+from shardviz.lessons.asked import LessonScores, Locked, Scores
 from shardviz.lessons.exercises import Exercise, Graded, Result
 from shardviz.lessons.puzzles import STARS, Attempt, Puzzle, Solution
-from shardviz.lessons.written import Measured, Try, Written
+from shardviz.lessons.written import FunctionCost, Try, Written
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_number, plural
@@ -213,7 +213,7 @@ def locked_document(locked: Locked) -> doc.Document:
 
 
 @doc.document.register
-def progress_document(progress: Progress) -> doc.Document:
+def progress_document(progress: LessonScores) -> doc.Document:
     """Return a row per lesson that was done, in the lessons' order."""
     if not progress.lessons:
         return doc.Document(blocks=(doc.paragraph("No lesson was done in this folder yet."),))
@@ -382,7 +382,7 @@ def try_document(tried: Try) -> doc.Document:
 _COSTS = {"sends": "sent on the links", "takes": "steps", "holds": "the largest array", "keeps": "microbatches kept"}
 
 
-def _cost(verb: str, costs: Measured) -> doc.Piece:
+def _cost(verb: str, costs: FunctionCost) -> doc.Piece:
     amount = costs.words()[verb][0]
     return doc.nbytes(amount) if verb in ("sends", "holds") else doc.words(format_number(amount))
 

@@ -31,7 +31,7 @@ import numpy as np
 from shardviz.caching import cached_property
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.motion import (
-    Held,
+    Boxes,
     Motion,
     MotionStep,
     holders,
@@ -291,7 +291,7 @@ class _Director:
                 return held.count
         return 1
 
-    def _keep(self, keeps: Held, at: int) -> None:
+    def _keep(self, keeps: Boxes, at: int) -> None:
         boxes = {device: (start, stop) for device, start, stop in holders(keeps)}
         for device, each in self.holdings.items():
             now = [held for held in each if held.until is None]

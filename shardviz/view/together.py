@@ -13,9 +13,9 @@ from shardviz.records.together import (
     Assignment,
     Conflict,
     ProgramCost,
-    SetPlan,
     SharedArray,
     SharedMember,
+    SharedPlan,
     TogetherRecord,
     TogetherSearchRecord,
     WishCost,
@@ -104,7 +104,7 @@ def _assignments(record: TogetherRecord) -> list[doc.Block]:
     return [programs, sums] if record.conflicts else [programs]
 
 
-def _cost_of(each: Assignment | SetPlan, program: str) -> ProgramCost:
+def _cost_of(each: Assignment | SharedPlan, program: str) -> ProgramCost:
     return next(cost for cost in each.costs if cost.program == program)
 
 
@@ -189,7 +189,7 @@ def of_search(record: TogetherSearchRecord) -> doc.Document:
     def seconds(program: str):
         return doc.right(program), lambda each: doc.seconds(_cost_of(each, program).seconds)
 
-    def verdict(each: SetPlan) -> str:
+    def verdict(each: SharedPlan) -> str:
         why = next((f"{cost.program}: {cost.why_not}" for cost in each.costs if cost.why_not), "")
         return why or ("" if each.fits is None else "fits" if each.fits else "does not fit")
 
