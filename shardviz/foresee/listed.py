@@ -551,6 +551,8 @@ class ScheduleBuilder:
         if not any(each not in (None, fusion) and self._is_open(each) for each in (node.fusion, node.product)):
             return False
         again = bytes_read_again(node)
+        if not 2 * node.size <= again <= 3 * node.size:  # as most are; what follows tells them apart in between
+            return again > 2 * node.size
         if is_interleaved(node):
             return 2 * node.size < again
         return 3 * node.size < again if self._is_open(node.product) else 2 * node.size <= again
