@@ -38,6 +38,7 @@ from shardviz.runs.recorded import ONE_DEVICE, argument_shardings, bytes_of, cal
 from shardviz.runs.rules import RulesSeen
 from shardviz.runs.run import Run, RunStep
 from shardviz.runs.shared import Identities
+from shardviz.tracing.trees import names_of
 
 SMALL = 16 << 20
 """Bytes of a program's arrays up to which it really runs, if it is on one device."""
@@ -312,7 +313,7 @@ class _Recorder:
             call = call_of(program, lambda mesh, _: name_findings(seen.rules([mesh.shape])))
         except ShardvizError as error:
             refused = str(error)
-        names, out_names = _jax.names_of(program.traced())
+        names, out_names = names_of(program.traced())
         record = RunProgram(
             name=program.name,
             source=_line(),
