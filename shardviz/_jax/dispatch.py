@@ -234,17 +234,20 @@ def _running(theirs: Any, handler: Handler) -> Any:
 
 
 def _dispatched(args: tuple[Any, ...], params: dict[str, Any]) -> Dispatched:
-    """A program with the trees of the Python call that it comes from, where that is known."""
+    """A program with the trees of the Python call that it comes from, where that is known. A derivative of that call
+    has the same name, and other arguments or results."""
     from jax._src import pjit
 
     kinds, called = tuple(map(pjit.convert_to_metaty, args)), _here.pjit
-    if called is not None and len(called[1]) == len(args) and called[0].params["name"] == params["name"]:
+    results = len(params["jaxpr"].out_avals)
+    is_it = called is not None and len(called[1]) == len(args) and called[0].params["name"] == params["name"]
+    if is_it and called is not None and called[0].out_tree.num_leaves == results:
         p = called[0]
         constants, in_tree, out_tree = args[: len(p.consts)], p.in_tree, p.out_tree
         params = params | {"name": pmapped_name(called[2]) or params["name"]}
     else:
         constants, in_tree = (), jax.tree.structure((tuple(range(len(args))), {}))
-        out_tree = jax.tree.structure(list(range(len(params["jaxpr"].out_avals))))
+        out_tree = jax.tree.structure(list(range(results)))
     return Dispatched(params=params, kinds=kinds, args=args, constants=constants, in_tree=in_tree, out_tree=out_tree)
 
 

@@ -85,6 +85,16 @@ class MlirOperation(Operation):
             return str(value).partition("<")[2].partition(">")[0]
 
     @property
+    def is_data(self) -> bool:
+        if self.kind != "constant" or self.result.elements < 2:
+            return False
+        try:
+            value = self.attributes["value"]
+        except TypeError:  # complex numbers, which MLIR's bindings do not know
+            return True
+        return not (isinstance(value, ir.DenseElementsAttr) and value.is_splat)
+
+    @property
     def direction(self) -> str:
         return str(self.attributes["comparison_direction"]).strip("<>")[-2:]
 

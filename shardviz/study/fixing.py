@@ -57,7 +57,12 @@ class Wanted(TypedDict, total=False):
 
 @overload
 def fixes(
-    program: Program, report: Report | Plan, target: Any = None, *, stream: Literal[False] = False, **options: Unpack[Wanted]
+    program: Program,
+    report: Report | Plan,
+    target: Any = None,
+    *,
+    stream: Literal[False] = False,
+    **options: Unpack[Wanted],
 ) -> Fixes: ...
 @overload
 def fixes(

@@ -219,7 +219,11 @@ def _is_split(x: Any) -> bool:
 def names_of(traced: Any) -> tuple[list[str | None], list[str | None]]:
     """The tree paths of a trace's arguments and results, as `jax.jit` names them; those of the arrays of an object that
     `nnx.jit` has taken apart as its attributes are: `model.layers[0].kernel`, and `updated.` before what it changed."""
-    names, out_names = map(list, _jax.names_of(traced))
+    trees = traced.args_info, traced.out_info
+    names, out_names = (
+        list(names) if len(names) == (count := len(jax.tree.leaves(tree))) else [None] * count  # of a derivative's
+        for names, tree in zip(_jax.names_of(traced), trees, strict=True)
+    )
     if "flax.nnx" not in sys.modules:
         return names, out_names
     roots: dict[Any, str] = {}

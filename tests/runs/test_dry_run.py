@@ -118,6 +118,16 @@ def test_a_program_of_one_device_is_explored_as_any_other():
     assert (str(report.outputs[0].spec), report.cost.dot_flops) == ("P('data', None)", 2 * 4096**3 / 8)
 
 
+def test_an_array_that_a_program_closes_over_is_read_in_a_dry_run_too():
+    with sv.dry_run("tpu v5e:1x1", small=0) as run:
+        rows = jnp.ones((4096, 64))
+        step = jax.jit(lambda b: jnp.tanh(jnp.ones((4096, 64)) @ b) + rows @ b)
+        step(jnp.ones(64))
+    program, plan = run["<lambda>"].made
+    read = sum(entry.hbm_bytes for entry in program.propagate(plan, "tpu v5e:1x1").schedule)
+    assert read > rows.nbytes  # of the ones that it makes itself, nothing
+
+
 def test_a_run_round_trips_through_json_and_says_what_it_has():
     with sv.dry_run(small=0) as run:
         jax.jit(lambda tree: tree["w"].sum())({"w": jnp.ones((4, 8))})
