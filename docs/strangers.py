@@ -281,7 +281,7 @@ def weights(model: Any, folder: str, config: dict[str, Any]) -> None:
     import jax
 
     there = Path.home() / folder
-    there.mkdir(parents=True)
+    there.mkdir(parents=True, exist_ok=True)
     (there / "config.json").write_text(json.dumps(config))
     configs, shardings, init = [], model.Weights.shardings, model.Weights.init
     model.Weights.shardings = classmethod(lambda _, cfg, *a: (configs.append(cfg), shardings(cfg, *a))[1])

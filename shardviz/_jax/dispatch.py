@@ -19,8 +19,10 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
+from jax.experimental.layout import Layout
 from jax.sharding import Sharding
 
+from shardviz._jax.tracing import leave_out_frames
 from shardviz._jax.wrappers import pmapped_name
 
 
@@ -58,6 +60,11 @@ class Dispatched:
         script's."""
         source = self.closed.jaxpr.debug_info.func_src_info or ""
         return "/jax/_src/" in source and not any(name in source for name in ("/pmap.py:", "/shard_map.py:"))
+
+    @property
+    def leaves_layouts_open(self) -> bool:
+        """Whether XLA is asked to choose the layouts of arrays (`Layout.AUTO`)."""
+        return any(layout is Layout.AUTO for layout in (*self.params["in_layouts"], *self.params["out_layouts"]))
 
     @property
     def used(self) -> tuple[bool, ...]:
@@ -142,6 +149,7 @@ def intercepted(handler: Handler) -> Iterator[None]:
     places = [(owner, name, make(getattr(owner, name), handler)) for owner, name, make in _seams()]
     theirs = [(owner, name, owner.__dict__[name]) for owner, name, _ in places]
     _empty_fast_path()
+    leave_out_frames()
     try:
         for owner, name, ours in places:
             setattr(owner, name, ours)
@@ -186,8 +194,24 @@ def _asked(ask: Callable[..., Any], *args: Any) -> Any:
     """The handler's answer, or None where it is at work itself."""
     if _here.handler_at_work:
         return None
-    with past_handler():
+    with past_handler(), _outside_of_traces():
         return ask(*args)
+
+
+@contextlib.contextmanager
+def _outside_of_traces() -> Iterator[None]:
+    """Under it, no function is traced: an eager `shard_map` dispatches each operation from inside a trace of its own,
+    where JAX allows no `set_mesh`."""
+    from jax._src import core
+
+    before = core.trace_ctx.trace, core.trace_ctx.axis_env
+    core.trace_ctx.set_trace(core.eval_trace)
+    core.trace_ctx.set_axis_env(core.top_axis_env)
+    try:
+        yield
+    finally:
+        core.trace_ctx.set_trace(before[0])
+        core.trace_ctx.set_axis_env(before[1])
 
 
 def _noting_call(theirs: Any, handler: Handler) -> Any:
@@ -210,17 +234,20 @@ def _running(theirs: Any, handler: Handler) -> Any:
 
 
 def _dispatched(args: tuple[Any, ...], params: dict[str, Any]) -> Dispatched:
-    """A program with the trees of the Python call that it comes from, where that is known."""
+    """A program with the trees of the Python call that it comes from, where that is known. A derivative of that call
+    has the same name, and other arguments or results."""
     from jax._src import pjit
 
     kinds, called = tuple(map(pjit.convert_to_metaty, args)), _here.pjit
-    if called is not None and len(called[1]) == len(args) and called[0].params["name"] == params["name"]:
+    results = len(params["jaxpr"].out_avals)
+    is_it = called is not None and len(called[1]) == len(args) and called[0].params["name"] == params["name"]
+    if is_it and called is not None and called[0].out_tree.num_leaves == results:
         p = called[0]
         constants, in_tree, out_tree = args[: len(p.consts)], p.in_tree, p.out_tree
         params = params | {"name": pmapped_name(called[2]) or params["name"]}
     else:
         constants, in_tree = (), jax.tree.structure((tuple(range(len(args))), {}))
-        out_tree = jax.tree.structure(list(range(len(params["jaxpr"].out_avals))))
+        out_tree = jax.tree.structure(list(range(results)))
     return Dispatched(params=params, kinds=kinds, args=args, constants=constants, in_tree=in_tree, out_tree=out_tree)
 
 
@@ -276,11 +303,11 @@ def _executable(ahead: Ahead, closed: Any) -> Any:
             with past_handler():
                 return ahead.call(args_flat)
 
-        def input_shardings(self) -> Sequence[Any]:
-            return ahead.in_shardings()
-
-        def output_shardings(self) -> Sequence[Any]:
-            return ahead.out_shardings()
+        # What `Compiled` reads of its executable for shardings and formats.
+        _in_shardings = property(lambda self: ahead.in_shardings())
+        _out_shardings = property(lambda self: ahead.out_shardings())
+        _xla_in_layouts = property(lambda self: _row_major(self.in_avals))
+        _xla_out_layouts = property(lambda self: _row_major(self.out_avals))
 
         def memory_analysis(self) -> Any:
             with past_handler():
@@ -294,6 +321,12 @@ def _executable(ahead: Ahead, closed: Any) -> Any:
             raise NotImplementedError("a dry run compiles nothing")
 
     return DryExecutable()
+
+
+def _row_major(avals: Sequence[Any]) -> list[Any]:
+    """The layouts of arrays whose last dimension is contiguous; which of them XLA would choose otherwise, where it is
+    asked to (`Layout.AUTO`), a compile alone tells."""
+    return [Layout(tuple(range(aval.ndim))) for aval in avals]
 
 
 def _putting(theirs: Any, handler: Handler) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import threading
 from collections.abc import Collection, Iterator
@@ -50,9 +51,19 @@ def _patch() -> None:
         return inside if not inside.empty else mesh if placed else mesh_lib.empty_abstract_mesh
 
     pjit.get_ctx_mesh = get_ctx_mesh
+    leave_out_frames()
     _patch_evaluation()
     _patch_shard_map()
     _patch_pmap()
+
+
+@functools.lru_cache(maxsize=1)
+def leave_out_frames() -> None:
+    """Has JAX leave this room's frames out of the lines and tracebacks that it shows, as it does with its own."""
+    from jax._src import source_info_util, traceback_util
+
+    for module in (source_info_util, traceback_util):
+        module.register_exclusion(os.path.dirname(__file__))
 
 
 def _patch_evaluation() -> None:

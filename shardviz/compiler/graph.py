@@ -113,6 +113,10 @@ class HloOperation(Operation):
         return self.native.operands_text.strip()
 
     @property
+    def is_data(self) -> bool:  # of equal numbers XLA makes a broadcast
+        return self.kind == "constant" and self.result.elements > 1
+
+    @property
     def direction(self) -> str:
         return self._attribute("direction")
 

@@ -16,7 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardviz.caching import Memo, cached_property
 from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
@@ -297,12 +297,14 @@ def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
     """
     values = {v.name: v for v in case.arguments}
     if any(v.optimizer for v in values.values()):
-        used = [(segments(v.name), v) for v in values.values() if not v.optimizer]
+        used: dict[tuple[Any, ...], Value] = {}  # shape and an end of the path → the first such parameter
         for v in values.values():
-            ours = segments(v.name)
-            alike = [(_common_end(ours, path), p) for path, p in used if p.shape == v.shape] if v.optimizer else []
-            end, parameter = max(alike, key=lambda pair: pair[0], default=(0, v))
-            if end:
+            if not v.optimizer:
+                for end in _ends(v):
+                    used.setdefault(end, v)
+        for v in values.values():
+            parameter = next((used[end] for end in _ends(v) if end in used), None) if v.optimizer else None
+            if parameter is not None:
                 yield v, parameter
         return
     for (path, _), at in case.family.at.items():
@@ -311,9 +313,10 @@ def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
         yield from ((v, first) for v in alike if first is not None and v is not first)
 
 
-def _common_end(one: Sequence[str], other: Sequence[str]) -> int:
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+def _ends(v: Value) -> Iterator[tuple[Any, ...]]:
+    """Yield an array's shape with each end of its path, the longest first."""
+    path = segments(v.name)
+    return ((v.shape, path[start:]) for start in range(len(path)))
 
 
 def read_in_slices(case: Case) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ Bytes of main memory are those of fusions:
 | ... for a product of what is gathered, or whose sum is scattered: mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
 | a gather of large slices, and a join of what it gives | is a loop on a TPU, and read where it is by a convolution |
+| an array that the function closes over | is read as an argument is, unless all its elements are equal |
 | slices | read their part; updates in place, and scatters with one index, write theirs |
 | ... a part of an image's features, of a convolution | is written alone, and then into its place |
 | some features of an image, for a convolution | are written before it |
@@ -193,6 +194,9 @@ class ScheduleBuilder:
             self._compute(map(self._node, operation.operands))
         if kind in _VIEWS and not entries:
             self.same(operation.results, operation.operands)
+            return
+        if operation.is_data:
+            self._put_in_memory(operation.results[0])
             return
         operands = [self._node(value) for value in operation.operands]
         if kind == "concatenate" and not self._is_kernel(operation):
@@ -551,6 +555,8 @@ class ScheduleBuilder:
         if not any(each not in (None, fusion) and self._is_open(each) for each in (node.fusion, node.product)):
             return False
         again = bytes_read_again(node)
+        if not 2 * node.size <= again <= 3 * node.size:  # as most are; what follows tells them apart in between
+            return again > 2 * node.size
         if is_interleaved(node):
             return 2 * node.size < again
         return 3 * node.size < again if self._is_open(node.product) else 2 * node.size <= again

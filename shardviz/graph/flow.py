@@ -95,10 +95,14 @@ class Flow:
                 self._connect(operation.operands, calls, operation.results, calls)
             elif operation.results:
                 phase = "update" if operation.kind == "constant" else self._phase_at(operation, place)
-                result = operation.results[0]  # which stands for all of them
-                self._connect(operation.operands, calls, (result,), calls)
+                result = At(operation.results[0], calls)  # which stands for all of them
+                makers = [_node(value, calls) for value in operation.operands]
                 if phase != "update":
-                    self._inside[At(result, calls)] = phase
+                    self._inside[result] = phase
+                    makers = [at for at in makers if at not in self._inside]  # nothing is followed within a derivative
+                for at in makers:
+                    self._users[at].append(result)
+                    self._makers[result].append(at)
 
     def _enter(self, operation: Operation, calls: Calls, place: Any) -> None:
         by_calls = self._place_inside is not None

@@ -141,6 +141,11 @@ class Operation:
         raise ParseError(f"{self}: its result is no array")
 
     @property
+    def is_data(self) -> bool:
+        """Whether it is a constant of several numbers, which lie in memory."""
+        return False
+
+    @property
     def goes_on(self) -> bool:
         """Whether it goes on with an asynchronous operation, or ends one, that another began."""
         return False

@@ -38,6 +38,7 @@ from shardviz.runs.recorded import ONE_DEVICE, argument_shardings, bytes_of, cal
 from shardviz.runs.rules import RulesSeen
 from shardviz.runs.run import Run, RunStep
 from shardviz.runs.shared import Identities
+from shardviz.tracing.trees import names_of
 
 SMALL = 16 << 20
 """Bytes of a program's arrays up to which it really runs, if it is on one device."""
@@ -258,7 +259,11 @@ class _Recorder:
             with self._lock:
                 return self._called(step, replace(program, args=tuple(args)))
 
-        ins = [s if s is not None else k.sharding for s, k in zip(argument_shardings(program), kinds, strict=True)]
+        if program.leaves_layouts_open:
+            self.note(f"{program.name}: XLA would choose layouts (Layout.AUTO); its formats are row-major here")
+        asked = zip(argument_shardings(program), kinds, strict=True)
+        left = _replicated(mesh_of(program))
+        ins = [s or k.sharding or left for s, k in asked]
         return Ahead(call, lambda: ins, lambda: step.shardings, lambda: _memory(step.step), lambda: _cost(step.step))
 
     def put(self, value: Any, aval: Any, sharding: Any) -> Any | None:
@@ -308,7 +313,7 @@ class _Recorder:
             call = call_of(program, lambda mesh, _: name_findings(seen.rules([mesh.shape])))
         except ShardvizError as error:
             refused = str(error)
-        names, out_names = _jax.names_of(program.traced())
+        names, out_names = names_of(program.traced())
         record = RunProgram(
             name=program.name,
             source=_line(),
@@ -341,14 +346,15 @@ class _Recorder:
         return _Step(number, step, program.closed, shardings, span > 1 or bool(placed))
 
     def _result_shardings(self, program: Dispatched, step: RunStep, on: Any, placed: list[Any]) -> list[Any]:
-        """Return the shardings of a program's results: those that it was given, else those that its constraints, then
-        Shardy, then a compile decide."""
-        results = [None if _jax.is_unspecified(s) else s for s in program.params["out_shardings"]]
+        """Return the shardings of a program's results: those that it was given, else those that their types, then its
+        constraints, then Shardy, then a compile decide."""
+        asked = zip(program.params["out_shardings"], program.closed.out_avals, strict=True)
+        results = [_typed(on, aval) if _jax.is_unspecified(s) else s for s, aval in asked]
         if None not in results:
             return results
         if step.recorded.devices == 1:
-            alone = placed[0] if placed else jax.sharding.SingleDeviceSharding(_jax.default_device())
-            return [alone if r is None else r for r in results]
+            alone = placed[0] if placed else _replicated(None)
+            return [r or alone for r in results]
         settled = None if on is None else _jax.settled_results(program.closed.jaxpr, on)
         try:
             specs = step.result_specs() if settled is None else map(Spec.of, settled)
@@ -358,8 +364,12 @@ class _Recorder:
             step.refused = str(error)
         if None in results:
             why = f"the shardings of its results are XLA's, which took a compile: {step.refused}"
+            try:
+                results = _jax.compiled_shardings(program)
+            except (ValueError, NotImplementedError, RuntimeError) as error:  # a kernel of the target's, on CPUs
+                why = f"{step.refused}; nor does it compile here ({error}); its results are taken as replicated"
+                results = [r or _replicated(on) for r in results]
             self.note(f"{program.name}: {why}")
-            results = _jax.compiled_shardings(program)
         return results
 
     def _called(self, step: _Step, program: Dispatched) -> list[Any]:
@@ -408,6 +418,22 @@ def _span(program: Dispatched) -> int:
     """Return how many devices a program is on."""
     on = mesh_of(program)
     return max([1 if on is None else on.size, *(len(s.device_set) for s in deciding_shardings(program))])
+
+
+def _replicated(mesh: Any) -> Any:
+    """Return the sharding of an array that nobody shards: on a mesh, or on JAX's default device."""
+    alone = jax.sharding.SingleDeviceSharding
+    return alone(_jax.default_device()) if mesh is None else NamedSharding(mesh, PartitionSpec())
+
+
+def _typed(mesh: Any, aval: Any) -> NamedSharding | None:
+    """Return the sharding of a result whose type says it, axes of size 1 included; None if some axes are not Explicit.
+    JAX asks for these itself (`_concretize_abstract_out_shardings`)."""
+    typed = aval.sharding.mesh
+    if mesh is None or typed.empty or not typed.are_all_axes_explicit or typed.size != mesh.size:
+        return None
+    devices = mesh.devices.reshape(typed.axis_sizes)
+    return NamedSharding(Mesh(devices, typed.axis_names, axis_types=typed.axis_types), aval.sharding.spec)
 
 
 def _named(mesh: Any, spec: Spec | None, aval: Any) -> NamedSharding | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from shardviz import _jax
@@ -22,6 +23,8 @@ from shardviz.tracing.call import Brings, Call, Notes
 
 ONE_DEVICE = DeviceMesh(("device",), (1,))
 """The mesh of a program on one device."""
+_MOST_NUMBERS = 2**26
+"""Bytes of the largest array that is written out, as it is in the lowered program."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +34,11 @@ class Recording:
     dispatched: Dispatched
 
     def trace(self, *_: Any, **__: Any) -> Any:
-        """Return the trace that the script made."""
-        return self.dispatched.traced()
+        """Return the trace that the script made, with other numbers than zeros in the arrays that it closes over: a
+        compiler reads these, and would compute equal ones."""
+        closed = self.dispatched.closed
+        params = dict(self.dispatched.params) | {"jaxpr": closed.replace(consts=list(map(_of_numbers, closed.consts)))}
+        return replace(self.dispatched, params=params).traced()
 
 
 def call_of(dispatched: Dispatched, notes: Notes) -> Call:
@@ -66,6 +72,15 @@ def call_of(dispatched: Dispatched, notes: Notes) -> Call:
         notes=notes,
         keeps_unused=bool(dispatched.params["keep_unused"]),
     )
+
+
+def _of_numbers(held: Any) -> Any:
+    """Return an array of zeros, as all large ones of a dry run are, as one of zeros and ones; others as they are."""
+    if not isinstance(held, jax.Array) or held.size < 2 or held.nbytes > _MOST_NUMBERS:
+        return held
+    if jax.numpy.issubdtype(held.dtype, jax.dtypes.extended) or not held.is_fully_addressable or np.asarray(held).any():
+        return held
+    return np.resize(np.array([0, 1], held.dtype), held.shape)
 
 
 def argument_shardings(dispatched: Dispatched) -> Iterator[Any]:

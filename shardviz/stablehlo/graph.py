@@ -60,7 +60,7 @@ _KINDS = {
 class MlirOperation(Operation):
     """An operation of MLIR, with MLIR's name, `stablehlo.dot_general`, and where it was found to stand last."""
 
-    __slots__ = ("around", "name", "place")
+    __slots__ = ("_contraction", "around", "name", "place")
 
     @property
     def attributes(self) -> Any:
@@ -77,14 +77,22 @@ class MlirOperation(Operation):
             value = self.attributes["value"]
         except TypeError:  # a complex number, which MLIR's bindings do not know
             return math.nan
-        for kind in (ir.DenseIntElementsAttr, ir.DenseFPElementsAttr):
-            try:
-                return kind(value)[0]
-            except ValueError:
-                continue
-            except TypeError:  # a float that Python has no bindings for, such as bfloat16
-                return str(value).partition("<")[2].partition(">")[0]
-        return math.nan
+        if not isinstance(value, ir.DenseIntElementsAttr | ir.DenseFPElementsAttr):
+            return math.nan
+        try:
+            return value[0]
+        except TypeError:  # a float that Python has no bindings for, such as bfloat16
+            return str(value).partition("<")[2].partition(">")[0]
+
+    @property
+    def is_data(self) -> bool:
+        if self.kind != "constant" or self.result.elements < 2:
+            return False
+        try:
+            value = self.attributes["value"]
+        except TypeError:  # complex numbers, which MLIR's bindings do not know
+            return True
+        return not (isinstance(value, ir.DenseElementsAttr) and value.is_splat)
 
     @property
     def direction(self) -> str:
@@ -111,7 +119,9 @@ class MlirOperation(Operation):
 
     @property
     def contraction(self) -> Contraction:
-        return contraction_of(self.native)
+        if self._contraction is None:
+            self._contraction = contraction_of(self.native)
+        return self._contraction
 
     @property
     def spreads(self) -> bool:
@@ -226,7 +236,7 @@ class MlirGraph(Graph):
                 block.returns(operands)
                 return
             operation = MlirOperation(kind_of(name), operands, block, op)
-            operation.name, operation.place = name, None
+            operation.name, operation.place, operation._contraction = name, None, None
             operation.results = tuple([self._value(operation, i, v) for i, v in enumerate(op.results)])
             block.operations.append(operation)
             if name == "func.call":

@@ -57,15 +57,20 @@ class Wanted(TypedDict, total=False):
 
 @overload
 def fixes(
-    program: Program, report: Report, target: Any = None, *, stream: Literal[False] = False, **options: Unpack[Wanted]
+    program: Program,
+    report: Report | Plan,
+    target: Any = None,
+    *,
+    stream: Literal[False] = False,
+    **options: Unpack[Wanted],
 ) -> Fixes: ...
 @overload
 def fixes(
-    program: Program, report: Report, target: Any = None, *, stream: Literal[True], **options: Unpack[Wanted]
+    program: Program, report: Report | Plan, target: Any = None, *, stream: Literal[True], **options: Unpack[Wanted]
 ) -> Fixing: ...
 def fixes(
     program: Program,
-    report: Report,
+    report: Report | Plan,
     target: Any = None,
     *,
     plan: Plan | None = None,
@@ -82,7 +87,7 @@ def fixes(
 
     Args:
         program: the program.
-        report: a report of this program, of any level.
+        report: a report of this program, of any level; or a plan, which is propagated.
         target: the machine whose seconds and memory count; the report's own if None. On a machine without a known
             speed, bytes moved count.
         plan: the plan of the report; rebuilt from `report.plan` if None.
@@ -94,6 +99,7 @@ def fixes(
         `Fixes`, largest saving first. Each has a `plan`, its `difference` and a sentence, `text`.
 
     Raises:
+        ShardvizError: if `report` is neither a report nor a plan.
         TargetError, MeshError: as `sv.cost`. Errors of a tried plan are listed in `rejected`.
 
     Examples:
@@ -104,6 +110,10 @@ def fixes(
         >>> fixes[0].level in ("partitioned", "compiled"), fixes[0].difference.same
         (True, False)
     """
+    if isinstance(report, Plan):
+        plan, report = report, program.propagate(report, "cpu" if target is None else target)
+    if not isinstance(report, Report):
+        raise ShardvizError(f"report: {type(report).__name__} was given; give a report or a plan of {program.name}")
     machine = machine_of(report.target if target is None else target, report.mesh.size)
     fast = None if machine.chip.kind == "cpu" else machine
     fixing = Fixing(program, report, fast, plan or plan_of(report), findings, seconds)

@@ -106,11 +106,13 @@ class Proposals:
 
     def _steps_along(self, bound: Any) -> bool:
         """Whether a plan shards a loop's stepped dimension along axes that the original plan does not use."""
-        specs = bound.in_specs if isinstance(bound, PlanRecord) else {}
+        specs, ours = bound.in_specs if isinstance(bound, PlanRecord) else {}, self._bound.in_specs
+        other = {name for name in specs if name in ours and specs[name] != ours[name]}
+        if not other:  # the dimensions of a large program take seconds to find
+            return False
         stepped = (m for d in self.program.dimensions if d.undivided and not (d.mapped or d.taken) for m in d.arguments)
-        ours = self._bound.in_specs
         more = lambda m: set(specs[m.path].dims[m.dimension]) - set(ours[m.path].dims[m.dimension])  # noqa: E731
-        return any(m.path in specs and m.path in ours and more(m) for m in stepped)
+        return any(m.path in other and more(m) for m in stepped)
 
     def constrains(self, change: Change) -> bool:
         return len(change.plan.constraints) > len(self.plan.constraints)

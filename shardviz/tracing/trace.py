@@ -28,7 +28,7 @@ from shardviz.tracing.contexts import Constraint
 from shardviz.tracing.explicit import typed_arguments
 from shardviz.tracing.intermediates import Intermediate, Target
 from shardviz.tracing.meshes import abstract_mesh
-from shardviz.tracing.trees import Outcome, Update
+from shardviz.tracing.trees import Outcome, Update, names_of
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def signature(call: Call) -> Traced:
 
 
 def _arguments(call: Call, traced: Any) -> tuple[tuple[Argument, ...], Any]:
-    names, info = _jax.names_of(traced)[0], jax.tree.leaves(traced.args_info)
+    names, info = names_of(traced)[0], jax.tree.leaves(traced.args_info)
     scanned = _jax.scanned(traced.jaxpr.jaxpr)
     ins = tuple(
         Argument(
@@ -215,7 +215,7 @@ def trace(
         _check_sizes(call, mesh, "shard_map" if sized else "Explicit axes")
     ins, in_tree = _arguments(call, traced)
     out_leaves, out_tree = jax.tree.flatten(traced.out_info)
-    names = [name or f"result[{i}]" for i, name in enumerate(_jax.names_of(traced)[1])]
+    names = [name or f"result[{i}]" for i, name in enumerate(names_of(traced)[1])]
     updates: tuple[Update, ...] = ()
     if isinstance(outcome := traced.out_info, Outcome):
         names, updates = outcome.named(names, [a.name for a in ins])

@@ -20,6 +20,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
+from shardviz import _jax
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.tracing.rules import Rules, is_state_sharding
@@ -213,6 +214,50 @@ def spec_tree(tree: Any) -> Any:
 def _is_split(x: Any) -> bool:
     """Whether this is what `nnx.jit` gives to `jax.jit` in place of a StateSharding."""
     return type(x).__name__ == "NodeStates" and type(x).__module__.startswith("flax.nnx")
+
+
+def names_of(traced: Any) -> tuple[list[str | None], list[str | None]]:
+    """The tree paths of a trace's arguments and results, as `jax.jit` names them; those of the arrays of an object that
+    `nnx.jit` has taken apart as its attributes are: `model.layers[0].kernel`, and `updated.` before what it changed."""
+    trees = traced.args_info, traced.out_info
+    names, out_names = (
+        list(names) if len(names) == (count := len(jax.tree.leaves(tree))) else [None] * count  # of a derivative's
+        for names, tree in zip(_jax.names_of(traced), trees, strict=True)
+    )
+    if "flax.nnx" not in sys.modules:
+        return names, out_names
+    roots: dict[Any, str] = {}
+    for where, arrays in _split_objects(traced.args_info):
+        for number, end, path in arrays:
+            roots[where] = (names[number] or "").removesuffix(end)
+            names[number] = roots[where] + path
+    for where, arrays in _split_objects(traced.out_info):
+        for number, end, path in arrays:
+            root = (out_names[number] or "result").removesuffix(end)
+            out_names[number] = (UPDATED + roots[where] if where in roots else root) + path
+    return names, out_names
+
+
+def _split_objects(tree: Any) -> Iterator[tuple[Any, list[tuple[int, str, str]]]]:
+    """Of every object in a tree that `nnx.jit` has taken apart where it is, and of its arrays the numbers among the
+    tree's leaves, JAX's paths inside, and the paths of attributes."""
+    structure = jax.tree.structure(tree)
+    nodes = jax.tree_util.tree_flatten_with_path(structure.unflatten(range(structure.num_leaves)), is_leaf=_is_split)[0]
+    if not any(_is_split(node) for _, node in nodes):
+        return
+    nnx = load()
+
+    def together(context: Any, _: Any, __: Any, node: Any) -> Any:
+        return (context.merge if isinstance(node.states[0], nnx.State) else context.unflatten)(
+            node.graphdef, *node.states
+        )
+
+    objects = nnx.extract.from_tree([node for _, node in nodes], merge_fn=together)  # as for the function itself
+    for (where, node), whole in zip(nodes, objects, strict=True):
+        if _is_split(node):
+            ends = {number: path for path, number in jax.tree_util.tree_flatten_with_path(node)[0]}
+            rows = entries(nnx.split((whole,))[1])
+            yield where, [(n, jax.tree_util.keystr(ends[n]), path_text(path[1:])) for path, _, n in rows]
 
 
 def _says_state(x: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
@@ -40,6 +41,18 @@ def test_what_a_product_hands_on_stays_on_a_chip_that_has_room():
     assert moved(report, 0) == one
     assert moved(report, 7 * MIB) == one  # 8 MiB are handed on
     assert moved(report, 8 * MIB) == one - 2 * 2 * size
+
+
+def test_an_array_that_the_function_closes_over_is_read_as_its_argument_is():
+    """At both levels."""
+    rows = np.random.default_rng(0).random((1024, 64), np.float32)
+    b = programs.abstract(64, dtype="float32")
+    closed, given = sv.trace(lambda b: rows @ b, b), sv.trace(lambda rows, b: rows @ b, rows, b)
+    plan = sv.Plan({"x": 1})
+    assert moved(closed.propagate(plan), 0) == moved(given.propagate(plan), 0) == 4 * (1024 * 64 + 1024 + 64)
+    assert moved(closed.partition(plan), 0) == moved(given.partition(plan), 0)
+    equal = sv.trace(lambda b: np.ones((1024, 64), np.float32) @ b, b)  # which XLA computes where it is read
+    assert moved(equal.propagate(plan), 0) < 4 * 1024 * 64
 
 
 @pytest.mark.parametrize("donated", [False, True])

@@ -20,6 +20,7 @@ if __name__ == "__main__":
 
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.layout import Format, Layout
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -532,6 +533,44 @@ def compiled_ahead_with_donation():
     compiled = step.lower(params, ones(mesh, (8, 16), "data")).compile()
     for _ in range(3):
         params = compiled(params, ones(mesh, (8, 16), "data"))
+
+
+@script
+def weights_in_the_formats_of_a_compiled_step():
+    """As a serving program does: the step is compiled first, and the weights are made as its formats say."""
+    mesh = mesh_of(2, 4, types=2 * (AxisType.Explicit,))
+    auto = Format(Layout.AUTO)
+
+    def shaped(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    with jax.set_mesh(mesh):
+        step = jax.jit(lambda w, n: (w * n, w.sum()), in_shardings=auto, out_shardings=auto)
+        compiled = step.lower(shaped((16, 8), "data", "model"), jax.ShapeDtypeStruct((), jnp.float32)).compile()
+        w, n = compiled.input_formats[0]
+        assert [each.layout.major_to_minor for each in (w, n)] == [(0, 1), ()]
+        assert compiled.input_shardings[0] == (w.sharding, n.sharding) and n.sharding.is_fully_replicated
+        made = jax.jit(lambda: jnp.ones((16, 8)), out_shardings=w.sharding)()
+        outs = [each.sharding for each in compiled.output_formats]
+        jax.jit(lambda w: (w * 2, w.sum()), out_shardings=tuple(outs))(made)
+
+
+@script
+def a_shard_map_that_is_not_jitted():
+    """JAX dispatches each of its operations from inside a trace."""
+    mesh = mesh_of(2, 4)
+    x = ones(mesh, (8, 16), "data")
+    jax.shard_map(lambda v: jnp.sort(jnp.cumsum(v, 1), axis=1), mesh=mesh, in_specs=P("data"), out_specs=P("data"))(x)
+
+
+@script
+def an_explicit_axis_of_size_one():
+    mesh = mesh_of(1, 8, types=2 * (AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        x = jax.sharding.reshard(jnp.zeros((4, 8)), P("data", "model"))
+        kept = jax.jit(jnp.tanh)(x).sharding.spec
+        jax.jit(jax.shard_map(lambda v: 2 * v, in_specs=kept, out_specs=kept))(jax.jit(jnp.tanh)(x))
+        jax.jit(jnp.transpose)(x)
 
 
 @script

@@ -8,8 +8,10 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import optax
 import psutil
 import pytest
+from flax import nnx
 
 import shardviz as sv
 from shardviz.ask import targeting
@@ -114,6 +116,16 @@ def test_a_program_of_one_device_is_explored_as_any_other():
     assert step.record.seconds > 2 * 4096**3 / 197e12  # a v5e has 197 TFLOP/s
     report = step.program.propagate(step.program.plan({"data": 8}, (jax.P("data"),)))
     assert (str(report.outputs[0].spec), report.cost.dot_flops) == ("P('data', None)", 2 * 4096**3 / 8)
+
+
+def test_an_array_that_a_program_closes_over_is_read_in_a_dry_run_too():
+    with sv.dry_run("tpu v5e:1x1", small=0) as run:
+        rows = jnp.ones((4096, 64))
+        step = jax.jit(lambda b: jnp.tanh(jnp.ones((4096, 64)) @ b) + rows @ b)
+        step(jnp.ones(64))
+    program, plan = run["<lambda>"].made
+    read = sum(entry.hbm_bytes for entry in program.propagate(plan, "tpu v5e:1x1").schedule)
+    assert read > rows.nbytes  # of the ones that it makes itself, nothing
 
 
 def test_a_run_round_trips_through_json_and_says_what_it_has():
@@ -233,3 +245,28 @@ def test_a_tpus_program_is_lowered_for_it_where_no_compiler_is(monkeypatch):
     needs = sv.cost(program.propagate(plan, "tpu v5e:1x1"), "tpu v5e:1x1").needs.total
     assert needs < 3 * 4 * (1 << 28)
     assert program.partition(plan, "tpu v5e:1x1").level == "partitioned"  # on simulated devices
+
+
+def test_the_arrays_of_nnx_objects_have_the_names_that_a_trace_gives_them():
+    rngs = nnx.Rngs(0)
+    model = nnx.Sequential(nnx.Linear(8, 8, rngs=rngs), nnx.BatchNorm(8, rngs=rngs))
+    optimizer = nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, optimizer, batch):
+        loss, grads = nnx.value_and_grad(lambda m: (m(batch["x"]) ** 2).mean())(model)
+        optimizer.update(model, grads)
+        return loss
+
+    batch = {"x": jnp.ones((4, 8))}
+    traced = sv.trace(step, model, optimizer, batch)
+    with sv.dry_run(small=0) as run:
+        step(model, optimizer, batch)
+    record, report = run["step"].record, traced.propagate(sv.Plan("data=2"))
+    assert [a.name for a in record.arguments] == [v.name for v in report.arguments]
+    assert {r.name for r in record.results if "updated" in r.name} == {
+        v.name for v in report.outputs if "updated" in v.name
+    }
+    ours = run["step"].program.propagate(sv.Plan("data=2"))
+    becoming = [[(v.name, v.becomes) for v in each.arguments if v.shape] for each in (ours, report)]
+    assert becoming[0] == becoming[1]  # of scalars, such as a count, the path of an argument is not enough

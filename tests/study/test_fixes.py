@@ -145,6 +145,14 @@ def test_the_plan_of_a_report_is_known_without_it(lame):
     assert program.bind(plan_of(report)) == program.bind(plan)
 
 
+def test_a_plan_is_propagated_and_anything_else_refused(lame):
+    program, plan, _ = lame
+    ours, theirs = (sv.fixes(program, given, findings=1) for given in (plan, program.propagate(plan)))
+    assert [fix.text for fix in ours] == [fix.text for fix in theirs] and len(ours) > 0
+    with pytest.raises(sv.errors.ShardvizError, match="report: str was given; give a report or a plan"):
+        sv.fixes(program, "data=2")
+
+
 def finding(*suggestions: Suggestion) -> Finding:
     return Finding("tested:here", "error", "something", suggestions=suggestions)
 
