@@ -46,6 +46,9 @@ verb(
         help="End after this many calls of one program without a new program; 0: run the script to its end.",
     ),
     click.option("--open", "opens", is_flag=True, help="Run it in a notebook of JupyterLab, and explore it there."),
+    click.option(
+        "--process", metavar="I/N", help="Run as process I of N, or all/N: as each, and compare their programs."
+    ),
     help="""
 Run a script dry and say what it compiles, moves and keeps.
 
@@ -56,6 +59,7 @@ are recorded and return arrays of zeros. The script follows `--`.
 shardviz run --target "tpu v5p:4x4x4" -- python -m package.train config.yml
 shardviz run --devices 8 --out run.html --out run.json -- train.py --layers 4
 shardviz run --target "tpu v5p:4x4x4" --open -- python train.py
+shardviz run --target "tpu v5p:4x4x4" --process all/16 -- python train.py
 """,
     after="[OPTIONS] -- COMMAND",
 )

@@ -34,7 +34,16 @@ from shardviz.records.source import innermost, is_own
 from shardviz.records.values import Frame
 from shardviz.runs.checkpoints import orbax_patches
 from shardviz.runs.imports import patched_imports
-from shardviz.runs.recorded import ONE_DEVICE, argument_shardings, bytes_of, call_of, deciding_shardings, mesh_of, taken
+from shardviz.runs.recorded import (
+    ONE_DEVICE,
+    argument_shardings,
+    bytes_of,
+    call_of,
+    deciding_shardings,
+    mesh_of,
+    operations,
+    taken,
+)
 from shardviz.runs.rules import RulesSeen
 from shardviz.runs.run import Run, RunStep
 from shardviz.runs.shared import Identities
@@ -58,7 +67,12 @@ class RunEnds(BaseException):
 
 @contextlib.contextmanager
 def dry_run(
-    target: str | None = None, *, steps: int | None = None, small: int = SMALL, command: str = ""
+    target: str | None = None,
+    *,
+    steps: int | None = None,
+    small: int = SMALL,
+    command: str = "",
+    process: tuple[int, int] | None = None,
 ) -> Iterator[Run]:
     """Run the code in the `with` block dry: what it compiles is recorded, and nothing large is computed or moved.
 
@@ -71,12 +85,16 @@ def dry_run(
         steps: end the block once a program has been called so often with nothing new in between; None to run it whole.
         small: bytes of a program's arrays up to which it really runs, if it is on one device.
         command: what is run, for the record.
+        process: run as process i of n, `(i, n)`: `jax.process_index()`, `jax.process_count()`, `jax.local_devices()`
+            and `device.process_index` are those of this process, and each process has equally many devices. JAX must
+            not have started, and stays this process afterwards. `sv.compare` compares the runs of several processes.
 
     Yields:
         The `Run`, which is complete when the block has ended.
 
     Raises:
-        MeshError: if the target has more devices than JAX, whose backend has already started.
+        MeshError: if the target has more devices than JAX, whose backend has already started; or if the devices do not
+            divide by the number of processes.
         TargetError: if there is no such machine.
         ShardvizError: if this JAX dispatches otherwise than those that shardviz knows.
 
@@ -93,12 +111,14 @@ def dry_run(
             f"{missing}. Use JAX 0.10.2 to 0.12.0.1, or a newer shardviz"
         )
     machine = None if target in (None, "cpu") else machine_of(target)
-    recorder = _Recorder(machine, steps=steps, small=small, devices=_devices(machine), command=command)
+    devices = _devices(machine) if process is None else _devices_of_process(machine, *process)
+    recorder = _Recorder(machine, steps=steps, small=small, devices=devices, command=command, process=process)
     run = Run(recorder.record())
     if recorder.devices > 1:
         processes.start()  # in which Shardy runs first
     try:
         patches = recorder.rules.patches | orbax_patches(recorder.note, recorder.restored)
+        patches |= {"jax.experimental.multihost_utils": _jax.agreeing} if process else {}
         with _jax.intercepted(recorder), _posing(machine), patched_imports(patches), _ended_from_threads(recorder):
             yield run
         recorder.ended = "the script ended"
@@ -155,6 +175,28 @@ def _devices(machine: Machine | None) -> int:
     return machine.size
 
 
+def _devices_of_process(machine: Machine | None, index: int, count: int) -> int:
+    """Have JAX start as process `index` of `count`, unless it has, and return the devices of all processes."""
+    total = machine.size if machine else max(1, jax.config.jax_num_cpu_devices)  # type: ignore[attr-defined]
+    asked = f"dry_run(process=({index}, {count}))"
+    if not 0 <= index < count:
+        raise MeshError(f"{asked}: expected (i, n) with i from 0 to n - 1")
+    if not _jax.has_backend():
+        if total % count:
+            raise MeshError(
+                f"{asked}: {total} devices do not divide by {count} processes; give another number of either"
+            )
+        ids = list(range(total)) if machine is None or machine.ids().max() >= total else machine.ids().tolist()
+        _jax.start_process(index, count, ids)
+    elif _jax.process() != (index, count) or (machine and len(jax.devices()) != total):
+        i, n = _jax.process()
+        raise MeshError(
+            f"{asked}: JAX has already started, as process {i} of {n} with {len(jax.devices())} devices; restart the "
+            "kernel and call this before anything else of JAX"
+        )
+    return len(jax.devices())
+
+
 def _posing(machine: Machine | None) -> contextlib.AbstractContextManager[None]:
     """Under it, JAX's devices look like those of a machine, so that a script takes its branch for TPUs or GPUs."""
     if machine is None:
@@ -194,8 +236,11 @@ class _Step:
 class _Recorder:
     """Answers JAX's dispatch, and keeps what it answered."""
 
-    def __init__(self, machine: Machine | None, *, steps: int | None, small: int, devices: int, command: str):
+    def __init__(
+        self, machine: Machine | None, *, steps: int | None, small: int, devices: int, command: str, process: Any
+    ):
         self.machine, self.most, self.small, self.devices, self.command = machine, steps, small, devices, command
+        self.process: tuple[int, int] | None = process
         self.steps: list[_Step] = []
         self.ended = ""
         self._by_key: dict[Any, _Step] = {}
@@ -234,6 +279,7 @@ class _Recorder:
             findings=name_findings(rules),
             notes=tuple(self._notes),
             ended=self.ended,
+            process=self.process,
         )
 
     # --- What JAX asks ----------------------------------------------------------------------------------------------
@@ -319,6 +365,8 @@ class _Recorder:
             results=(),
             options=tuple((str(k), str(v)) for k, v in program.params["compiler_options_kvs"]),
             ahead=ahead,
+            processes=_processes(program) if self.process else (),
+            operations=operations(program, self.platforms) if self.process else (),
         )
         machine, params = self.machine, program.params
         traced = id(program.closed), program.in_tree, params["donated_invars"], params["keep_unused"], mesh
@@ -367,7 +415,9 @@ class _Recorder:
             self._end()
         step.at.append(len(self._calls))
         arguments = sum(a.bytes_per_device for a in step.step.recorded.arguments)
-        self._calls.append(RunCall(program=step.number, live_bytes=_live_bytes(), argument_bytes=arguments))
+        line = _line() if self.process else None
+        call = RunCall(program=step.number, live_bytes=_live_bytes(), argument_bytes=arguments, source=line)
+        self._calls.append(call)
         avals = program.closed.out_avals
         results = [_jax.zero_array(a, s, step.committed) for a, s in zip(avals, step.shardings, strict=True)]
         for argument in taken(program, results):
@@ -408,6 +458,14 @@ def _span(program: Dispatched) -> int:
     """Return how many devices a program is on."""
     on = mesh_of(program)
     return max([1 if on is None else on.size, *(len(s.device_set) for s in deciding_shardings(program))])
+
+
+def _processes(program: Dispatched) -> tuple[int, ...]:
+    """Return the processes that have a device of a program."""
+    on = mesh_of(program)
+    devices = [] if on is None else [*on.devices.flat]
+    every = {d.process_index for s in deciding_shardings(program) for d in (*s.device_set, *devices)}
+    return tuple(sorted(every or {d.process_index for d in devices}))
 
 
 def _named(mesh: Any, spec: Spec | None, aval: Any) -> NamedSharding | None:

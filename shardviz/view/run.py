@@ -17,21 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from shardviz.judge.processes import ProcessComparison, ProcessDifference
 from shardviz.judge.runs import ProgramChange, RunComparison
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.groups import grouped
 from shardviz.records.runs import RULED_OUT, RunArray, RunProgram, RunRecord
+from shardviz.records.values import SourceText
 from shardviz.view import document as doc
 from shardviz.view.report import counted, findings_table
 
-_MOST_ARRAYS, _FIRST_PROGRAMS, _SMALL = 60, 12, 100_000
+_MOST_ARRAYS, _FIRST_PROGRAMS, _SMALL, _MOST_TEXT = 60, 12, 100_000, 300
 
 
 @doc.document.register
 def of_run(run: RunRecord) -> doc.Document:
     """A row for each program, largest first, with its arrays below; then what moved, by bytes, and notes."""
     on = f"{run.target}, {plural(run.devices, 'device')}" if run.target else plural(run.devices, "device")
-    head = f"dry run on {on}: {plural(len(run.programs), 'program')}, {plural(len(run.calls), 'call')}; {run.ended}"
+    of = "" if run.process is None else f" as process {run.process[0]} of {run.process[1]}"
+    head = f"dry run on {on}{of}: {plural(len(run.programs), 'program')}, {plural(len(run.calls), 'call')}; {run.ended}"
     return doc.Document.of(
         doc.paragraph(doc.code(run.command)) if run.command else None,
         _peak(run),
@@ -215,3 +218,42 @@ def _array_words(array: RunArray | None, other: RunArray | None) -> doc.Inline:
         doc.code(array.spec or "no spec"),
         *((doc.words("donated"),) if array.donated else ()),
     )
+
+
+@doc.document.register
+def of_processes(comparison: ProcessComparison) -> doc.Document:
+    """The first difference of each process from the first one, with both sides."""
+    first, count = comparison.processes[0], comparison.count
+    ends = dict(zip(comparison.processes, comparison.ended, strict=True))
+    apart = {n for each in comparison.differences for n in each.processes} | {n for n in ends if ends[n] != ends[first]}
+    title = doc.words(f"{len(ends)} of {count} processes run the same programs in the same order", tone="good")
+    if apart:
+        title = doc.words(f"{len(apart)} of {count} processes do not run as process {first} does", tone="bad")
+    counts = f"{plural(comparison.programs, 'program')} on several processes, {plural(comparison.calls, 'call')}"
+    return doc.Document.of(
+        doc.paragraph(doc.words(f"process {first}: {counts}")),
+        *(_process_difference(each, comparison.source) for each in comparison.differences),
+        *(doc.paragraph(f"process {n} ended otherwise: {end}") for n, end in ends.items() if end != ends[first]),
+        *doc.notes(
+            "A job whose processes call different programs hangs or fails. Programs on one process's own devices are "
+            "not compared.",
+            "The runs ended after steps that brought nothing new; --steps 0 runs the script to its end."
+            if "steady" in comparison.ended
+            else "",
+        ),
+        title=title,
+    )
+
+
+def _process_difference(difference: ProcessDifference, source: SourceText) -> doc.Block:
+    others = f"{'process' if len(difference.processes) == 1 else 'processes'} {doc.device_ranges(difference.processes)}"
+    called, _ = difference.sides
+    where = "" if difference.what == "program" else f" of {called.program}"
+    rows = doc.table(
+        difference.sides,
+        ("process", lambda side: str(side.process) if side is called else doc.device_ranges(difference.processes)),
+        ("line", lambda side: doc.line(side.source, source)),
+        (doc.wrapped(f"{difference.what}{where}"), lambda side: doc.code(doc.shorten(side.text, _MOST_TEXT))),
+        ("called from", lambda side: doc.line(side.called)) if where else None,
+    )
+    return doc.section(f"{others}: call {difference.call} differs in its {difference.what}", rows)
