@@ -18,6 +18,7 @@ from shardviz.judge.processes import ProcessComparison
 from shardviz.judge.runs import ProgramChange
 from shardviz.records import Finding
 from shardviz.records.budget import Budget
+from shardviz.records.checkpoint import Checkpoint
 from shardviz.records.report import SCHEMA_VERSION, ReportRecord
 from shardviz.records.resharding import Resharding
 from shardviz.records.runs import RUN_VERSION, RunRecord
@@ -298,6 +299,7 @@ SCHEMAS: dict[str, tuple[type | tuple[type, ...], ...]] = {
     "timeline": ((Timeline, TimelineMore),),
     "show": (ShowData,),
     "reshard": (_record(Resharding, "shardviz_resharding"),),
+    "checkpoint": (_record(Checkpoint, "shardviz_checkpoint"),),
     "together": (
         _record(TogetherRecord, "shardviz_together"),
         _record(Budget, "shardviz_budget"),

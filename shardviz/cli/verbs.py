@@ -275,6 +275,52 @@ shardviz reshard model:params model:train_specs model:serve_specs --mesh fsdp=25
 """,
 )
 verb(
+    "checkpoint",
+    "arrays",
+    ARRAY,
+    click.argument("before"),
+    click.argument("after", required=False),
+    click.option(
+        "--mesh",
+        required=True,
+        multiple=True,
+        metavar="AXES",
+        help="The mesh: data=4,model=2. A second is the mesh that reads.",
+    ),
+    click.option(
+        "--processes",
+        type=click.IntRange(min=1),
+        multiple=True,
+        metavar="N",
+        help="So many processes write. A second number is of those that read.",
+    ),
+    click.option(
+        "--target",
+        multiple=True,
+        metavar="MACHINE",
+        help="A process per host of it: tpu v5p:4x4x4. A second one reads.",
+    ),
+    click.option("--chunk-bytes", metavar="BYTES", help="A chunk has this many bytes at most: 64MB."),
+    click.option("--limit", metavar="BYTES", help="A host holds this many bytes at most while it writes: 16GB."),
+    click.option("--bandwidth", metavar="BYTES/S", help="A process writes and reads so fast, for seconds: 2GB/s."),
+    click.option(
+        "--one-replica", is_flag=True, help="Replica 0 writes, as Orbax does it on GPUs; else all replicas do."
+    ),
+    help="""
+Say which process writes and reads what of a checkpoint.
+
+The checkpoint is Orbax's; nothing is written. ARRAY is an element type and a shape, or module:name of a tree of arrays
+or of a function that makes it. BEFORE, where it is written, and AFTER, where it is read, are shardings in any notation,
+one for all arrays, or module:name of a tree of specs.
+""",
+    examples="""
+shardviz checkpoint "f32[8192,4096]" "P('data', None)" --mesh data=8,model=8 --processes 16
+shardviz checkpoint model:params model:specs --mesh fsdp=256 --target "tpu v5p:4x8x8" --bandwidth 2GB/s
+shardviz checkpoint model:params model:specs model:serve_specs --mesh fsdp=64 --mesh tensor=8 \\
+    --processes 16 --processes 1
+""",
+)
+verb(
     "together",
     "together",
     click.argument("programs", nargs=-1, metavar="[NAME=STEP]...", shell_complete=step_names),
