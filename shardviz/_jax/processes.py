@@ -7,7 +7,6 @@ ids are set afterwards, because those of the CPU have gaps. Tried on JAX 0.10.2 
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +15,10 @@ from typing import Any
 
 import jax
 import numpy as np
+
+_ALWAYS = 10**8
+"""Seconds after which the store takes this process for dead, which may be stopped for a while."""
+_folders: list[tempfile.TemporaryDirectory[str]] = []  # of the store's socket, until Python ends
 
 
 def process() -> tuple[int, int]:
@@ -34,9 +37,10 @@ def start_process(index: int, count: int, ids: Sequence[int]) -> None:
     each = len(ids) // count
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", each)
-    state, address = distributed.global_state, f"unix:{tempfile.mkdtemp()}/{os.getpid()}"
-    state.service = _jax.get_distributed_runtime_service(address, 1)
-    client = state.client = _jax.get_distributed_runtime_client(address, 0, init_timeout=10, use_compression=True)
+    _folders.append(tempfile.TemporaryDirectory())
+    state, address, alive = distributed.global_state, f"unix:{_folders[0].name}/store", {"heartbeat_timeout": _ALWAYS}
+    state.service = _jax.get_distributed_runtime_service(address, 1, **alive)
+    client = state.client = _jax.get_distributed_runtime_client(address, 0, init_timeout=10, **alive)
     client.connect()
     state.process_id, state.num_processes = index, count
 

@@ -29,6 +29,7 @@ from shardviz.costs.machine import Machine, machine_of
 from shardviz.diagnose.names import name_findings
 from shardviz.errors import MeshError, ShardvizError, message_of
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.records.amounts import plural
 from shardviz.records.runs import RunArray, RunCall, RunNote, RunProgram, RunRecord, Transfer
 from shardviz.records.source import innermost, is_own
 from shardviz.records.values import Frame
@@ -56,6 +57,8 @@ LARGEST_FETCH = 1 << 30
 MOST_CALLS = 1000
 """Calls of one program, each with the same weights, after which a run that may end ends."""
 
+MOST_PROCESSES = 256
+"""Processes of a job; 256 take JAX four seconds to start and 1 GB."""
 
 _ENDS = getattr(signal, "SIGUSR1", None)
 """The signal that wakes the main thread, which may wait for another one."""
@@ -179,12 +182,13 @@ def _devices_of_process(machine: Machine | None, index: int, count: int) -> int:
     """Have JAX start as process `index` of `count`, unless it has, and return the devices of all processes."""
     total = machine.size if machine else max(1, jax.config.jax_num_cpu_devices)  # type: ignore[attr-defined]
     asked = f"dry_run(process=({index}, {count}))"
-    if not 0 <= index < count:
-        raise MeshError(f"{asked}: expected (i, n) with i from 0 to n - 1")
+    if not 0 <= index < count <= MOST_PROCESSES:
+        raise MeshError(f"{asked}: expected (i, n) with i from 0 to n - 1, and n up to {MOST_PROCESSES}")
     if not _jax.has_backend():
         if total % count:
             raise MeshError(
-                f"{asked}: {total} devices do not divide by {count} processes; give another number of either"
+                f"{asked}: {plural(total, 'device')} cannot be shared equally by {count} processes; give a target, "
+                "or simulate another number of devices"
             )
         ids = list(range(total)) if machine is None or machine.ids().max() >= total else machine.ids().tolist()
         _jax.start_process(index, count, ids)

@@ -226,9 +226,13 @@ def of_processes(comparison: ProcessComparison) -> doc.Document:
     first, count = comparison.processes[0], comparison.count
     ends = dict(zip(comparison.processes, comparison.ended, strict=True))
     apart = {n for each in comparison.differences for n in each.processes} | {n for n in ends if ends[n] != ends[first]}
-    title = doc.words(f"{len(ends)} of {count} processes run the same programs in the same order", tone="good")
+    title = doc.words(
+        f"{len(ends)} of {count} processes run the same programs in the same order", strong=True, tone="good"
+    )
     if apart:
-        title = doc.words(f"{len(apart)} of {count} processes do not run as process {first} does", tone="bad")
+        title = doc.words(
+            f"{len(apart)} of {count} processes do not run as process {first} does", strong=True, tone="bad"
+        )
     counts = f"{plural(comparison.programs, 'program')} on several processes, {plural(comparison.calls, 'call')}"
     return doc.Document.of(
         doc.paragraph(doc.words(f"process {first}: {counts}")),
