@@ -110,6 +110,8 @@ class Transfer:
         before, after: where the array was and is then: a spec, `host`, or the number of devices.
         nbytes: global bytes of all its arrays.
         count: how many arrays.
+        device_bytes: bytes of all its arrays on one device.
+        seconds: seconds over PCIe on the target, if the arrays come from the host or go there; None if unknown.
     """
 
     kind: str
@@ -118,6 +120,8 @@ class Transfer:
     after: str
     nbytes: int
     count: int = 1
+    device_bytes: int = 0
+    seconds: float | None = None
 
 
 NO_RULE, TAKEN, RULED_OUT = "no rule names it", "its mesh axes shard another dimension", "its rule says None"

@@ -250,8 +250,7 @@ class _Recorder:
         self._by_key: dict[Any, _Step] = {}
         self._traced: dict[Any, RunStep] = {}
         self._calls: list[RunCall] = []
-        self._transfers: Counter[tuple[str, Frame | None, str, str]] = Counter()
-        self._moved: Counter[tuple[str, Frame | None, str, str]] = Counter()
+        self._transfers: dict[tuple[str, Frame | None, str, str], Transfer] = {}
         self._notes: dict[RunNote, None] = {}
         self.rules = RulesSeen(_line)
         self.identities = Identities()
@@ -265,9 +264,11 @@ class _Recorder:
 
     def record(self) -> RunRecord:
         """Return what was recorded until now."""
+        chip = None if self.machine is None else self.machine.chip
+        rate = chip and chip.host_bytes_per_s and chip.host_bytes_per_s / chip.devices_per_chip
         transfers = (
-            Transfer(kind=k[0], source=k[1], before=k[2], after=k[3], nbytes=self._moved[k], count=n)
-            for k, n in self._transfers.items()
+            replace(each, seconds=each.device_bytes / rate) if rate and "host" in (each.before, each.after) else each
+            for each in self._transfers.values()
         )
         programs = tuple(step.finished().recorded for step in self.steps)
         rules = self.rules.rules([p.mesh.shape for p in programs if p.mesh is not None])
@@ -318,12 +319,12 @@ class _Recorder:
         shard = _nbytes(sharding.shard_shape(aval.shape), aval.dtype)
         is_large = shard * sharding.num_devices > self.small
         if value is not None or is_large:
-            self._moves("put", aval, _place(before), _place(sharding))
+            self._moves("put", aval, sharding, _place(before), _place(sharding))
         return _jax.zero_array(aval, sharding) if is_large else None
 
     def restored(self, aval: Any, sharding: Any) -> Any:
         """Return an array that a checkpoint would be restored to."""
-        self._moves("put", aval, "checkpoint", _place(sharding))
+        self._moves("put", aval, sharding, "checkpoint", _place(sharding))
         return _jax.zero_array(aval, sharding)
 
     def fetch(self, array: Any) -> None:
@@ -333,7 +334,7 @@ class _Recorder:
                 f"{_where(_line())}reads the values of {array.aval.str_short()}, {nbytes:,} bytes, which a dry run has "
                 "not computed; leave this out of the dry run, or read a part of the array"
             )
-        self._moves("fetched", array, _place(array.sharding), "host")
+        self._moves("fetched", array, array.sharding, _place(array.sharding), "host")
 
     def note(self, text: str) -> None:
         self._notes[RunNote(text=text, source=_line())] = None
@@ -451,11 +452,18 @@ class _Recorder:
             return False
         return self._newest <= step.at[-self.most] and (step.onward > self.most or called >= MOST_CALLS)
 
-    def _moves(self, kind: str, array: Any, before: str, after: str) -> None:
+    def _moves(self, kind: str, array: Any, sharding: Any, before: str, after: str) -> None:
         key = kind, _line(), before, after
         with self._lock:
-            self._transfers[key] += 1
-            self._moved[key] += _nbytes(array.shape, array.dtype)
+            each = self._transfers.get(key) or Transfer(
+                kind=kind, source=key[1], before=before, after=after, nbytes=0, count=0
+            )
+            self._transfers[key] = replace(
+                each,
+                nbytes=each.nbytes + _nbytes(array.shape, array.dtype),
+                count=each.count + 1,
+                device_bytes=each.device_bytes + _nbytes(sharding.shard_shape(array.shape), array.dtype),
+            )
 
 
 def _span(program: Dispatched) -> int:

@@ -21,7 +21,7 @@ from shardviz.judge.processes import ProcessComparison, ProcessDifference
 from shardviz.judge.runs import ProgramChange, RunComparison
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.groups import grouped
-from shardviz.records.runs import RULED_OUT, RunArray, RunProgram, RunRecord
+from shardviz.records.runs import RULED_OUT, RunArray, RunProgram, RunRecord, Transfer
 from shardviz.records.values import SourceText
 from shardviz.view import document as doc
 from shardviz.view.report import counted, findings_table
@@ -104,15 +104,22 @@ def _arrays(program: RunProgram) -> Iterator[doc.Block]:
     )
 
 
+def is_large(transfer: Transfer) -> bool:
+    """Whether the arrays of a transfer have more than a few bytes each, unlike a loss that is printed."""
+    return transfer.nbytes / transfer.count >= _SMALL
+
+
 def _transfers(run: RunRecord) -> Iterator[doc.Block]:
     """What moved, most first; transfers of a few bytes, such as a loss that is printed, in one line."""
-    large = [t for t in run.transfers if t.nbytes / t.count >= _SMALL]
-    few = [t for t in run.transfers if t.nbytes / t.count < _SMALL]
+    large = [t for t in run.transfers if is_large(t)]
+    few = [t for t in run.transfers if not is_large(t)]
+    timed = any(t.seconds is not None for t in large)
     rows = doc.table(
         sorted(large, key=lambda t: -t.nbytes),
         ("moved", lambda t: t.kind),
         (doc.right("arrays"), lambda t: f"{t.count:,}"),
         (doc.right("bytes"), lambda t: doc.nbytes(t.nbytes)),
+        (doc.right("PCIe"), lambda t: doc.seconds(t.seconds)) if timed else None,
         ("from", lambda t: t.before),
         ("to", lambda t: t.after),
         ("line", lambda t: doc.line(t.source)),
