@@ -21,14 +21,12 @@ class ProcessSide:
     """What a process does at the first call that differs.
 
     Attributes:
-        process: its number.
         program: the program that it calls; empty if it makes no further call.
         called: the line of the call.
         source: the line of the operation or argument that differs; the line of the call if the programs do.
         text: the operation, argument or program that differs.
     """
 
-    process: int
     program: str
     called: Frame | None
     source: Frame | None
@@ -93,9 +91,7 @@ def compare_processes(runs: Sequence[RunRecord]) -> ProcessComparison:
     differences: dict[ProcessDifference, list[int]] = {}
     for run, number in zip(runs[1:], numbers[1:], strict=True):
         if (difference := _difference(first, run, (numbers[0], number))) is not None:
-            one, other = difference.sides
-            alike = replace(difference, sides=(one, replace(other, process=-1)), processes=())
-            differences.setdefault(alike, []).append(number)
+            differences.setdefault(difference, []).append(number)
     source: dict[str, dict[int, str]] = {}
     for frame in (f for each in differences for side in each.sides for f in (side.source, side.called) if f):
         source.setdefault(frame.file, {})[frame.line] = linecache.getline(frame.file, frame.line).rstrip()
@@ -106,10 +102,7 @@ def compare_processes(runs: Sequence[RunRecord]) -> ProcessComparison:
         ended=tuple(run.ended for run in runs),
         programs=len(several),
         calls=sum(call.program in several for call in first.calls),
-        differences=tuple(
-            replace(each, sides=(each.sides[0], replace(each.sides[1], process=n[0])), processes=tuple(n))
-            for each, n in differences.items()
-        ),
+        differences=tuple(replace(each, processes=tuple(numbers)) for each, numbers in differences.items()),
         source=source,
     )
 
@@ -133,10 +126,8 @@ def _difference(one: RunRecord, other: RunRecord, numbers: tuple[int, int]) -> P
         if lines[0] != lines[1]:
             what, texts = "program", [(None, program.name if program else "no further call") for program in programs]
         sides = [
-            ProcessSide(
-                process=number, program=program.name if program else "", called=line, source=source or line, text=text
-            )
-            for number, program, line, (source, text) in zip(numbers, programs, lines, texts, strict=True)
+            ProcessSide(program=program.name if program else "", called=line, source=source or line, text=text)
+            for program, line, (source, text) in zip(programs, lines, texts, strict=True)
         ]
         return ProcessDifference(call=place, what=what, sides=(sides[0], sides[1]), processes=())
     return None

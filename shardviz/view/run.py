@@ -233,17 +233,15 @@ def of_processes(comparison: ProcessComparison) -> doc.Document:
     first, count = comparison.processes[0], comparison.count
     ends = dict(zip(comparison.processes, comparison.ended, strict=True))
     apart = {n for each in comparison.differences for n in each.processes} | {n for n in ends if ends[n] != ends[first]}
-    title = doc.words(
-        f"{len(ends)} of {count} processes run the same programs in the same order", strong=True, tone="good"
-    )
+    text = f"{len(ends)} of {count} processes run the same programs in the same order"
     if apart:
-        title = doc.words(
-            f"{len(apart)} of {count} processes do not run as process {first} does", strong=True, tone="bad"
-        )
+        text = f"{len(apart)} of {count} processes do not run as process {first} does"
+    elif "steady" in comparison.ended:
+        text += ", as far as they ran"
     counts = f"{plural(comparison.programs, 'program')} on several processes, {plural(comparison.calls, 'call')}"
     return doc.Document.of(
         doc.paragraph(doc.words(f"process {first}: {counts}")),
-        *(_process_difference(each, comparison.source) for each in comparison.differences),
+        *(_process_difference(each, first, comparison.source) for each in comparison.differences),
         *(doc.paragraph(f"process {n} ended otherwise: {end}") for n, end in ends.items() if end != ends[first]),
         *doc.notes(
             "A job whose processes call different programs hangs or fails. Programs on one process's own devices are "
@@ -252,17 +250,17 @@ def of_processes(comparison: ProcessComparison) -> doc.Document:
             if "steady" in comparison.ended
             else "",
         ),
-        title=title,
+        title=doc.words(text, strong=True, tone="bad" if apart else "good"),
     )
 
 
-def _process_difference(difference: ProcessDifference, source: SourceText) -> doc.Block:
+def _process_difference(difference: ProcessDifference, first: int, source: SourceText) -> doc.Block:
     others = f"{'process' if len(difference.processes) == 1 else 'processes'} {doc.device_ranges(difference.processes)}"
     called, _ = difference.sides
     where = "" if difference.what == "program" else f" of {called.program}"
     rows = doc.table(
         difference.sides,
-        ("process", lambda side: str(side.process) if side is called else doc.device_ranges(difference.processes)),
+        ("process", lambda side: str(first) if side is called else doc.device_ranges(difference.processes)),
         ("line", lambda side: doc.line(side.source, source)),
         (doc.wrapped(f"{difference.what}{where}"), lambda side: doc.code(doc.shorten(side.text, _MOST_TEXT))),
         ("called from", lambda side: doc.line(side.called)) if where else None,

@@ -29,7 +29,7 @@ jax.config.update("jax_num_cpu_devices", 4)
 jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
 import orbax.checkpoint as ocp
 import tensorstore as ts
-from orbax.checkpoint._src.serialization import jax_array_handlers, serialization
+from orbax.checkpoint._src.serialization import jax_array_handlers, serialization, worker_memory_utils
 
 tree, ways = json.loads(sys.argv[3]), json.loads(sys.argv[4])
 mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
@@ -55,7 +55,14 @@ for number, (parallel, chunk_bytes) in enumerate(ways):
         array, read = asyncio.run(serialization.async_deserialize(spec(tree[name][3]), where))
         assert all((np.asarray(shard.data) == value[shard.index]).all() for shard in array.addressable_shards)
         seen.append([name, number, list(chunk), written, read])
-print("seen", json.dumps(seen), flush=True)
+params = [(array, name, None) for name, array in sorted(arrays.items())]
+batches = [
+    [[name for _, name, _ in batch] for batch in worker_memory_utils.next_memory_budgeted_batch(
+        params, limit, replica_id=None if parallel else 0, dispatcher=None
+    )]
+    for parallel, limit in json.loads(sys.argv[5])
+]
+print("seen", json.dumps([seen, batches]), flush=True)
 """
 TREE = {
     "grid": ((16, 8), "float32", ["a", "b"], ["b", "a"]),
@@ -68,6 +75,7 @@ TREE = {
     "whole": ((24, 16), "float32", [], [None, "b"]),
 }
 WAYS = [[True, None], [False, None], [True, 100], [False, 1000]]
+LIMITS = [[True, 100], [True, 2500], [True, 6000], [False, 1500], [False, 100000]]
 
 
 def spec(entries) -> P:
@@ -81,7 +89,7 @@ def test_chunks_and_bytes_are_those_of_orbax(tmp_path):
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
     pipes = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    words = [json.dumps(TREE), json.dumps(WAYS)]
+    words = [json.dumps(each) for each in (TREE, WAYS, LIMITS)]
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     jobs = [subprocess.Popen([sys.executable, "job.py", address, i, *words], env=environment, **pipes) for i in "01"]
     outs = [job.communicate() for job in jobs]
@@ -102,12 +110,20 @@ def test_chunks_and_bytes_are_those_of_orbax(tmp_path):
             for name, array in arrays.items()
         }
         for process in range(2):
-            for name, way, chunk, written, read in real[process]:
+            for name, way, chunk, written, read in real[process][0]:
                 if way == number:
                     kept = one[name]
                     assert list(kept.leaves[0].chunk_shape) == chunk, name
                     assert [w.nbytes for w in kept.writers] + [0.0] * (2 - len(kept.writers)) == written, name
                     assert kept.readers[process].nbytes == read, name
+    for (parallel, limit), batches in zip(LIMITS, real[0][1], strict=True):
+        assert len(batches) > 1 or limit == 100000
+        kept = sv.checkpoint(
+            arrays, sides[0], mesh={"a": 2, "b": 4}, processes=2, replica_parallel=parallel, limit=limit
+        )
+        written = {name: each for name, way, _, each, _ in real[0][0] if way == WAYS.index([parallel, None])}
+        held = [max(sum(written[name][p] for name in batch) for batch in batches) for p in range(2)]
+        assert [writer.host_bytes for writer in kept.writers] == held
 
 
 PARAMS = {"up": jax.ShapeDtypeStruct((8, 4096, 1024), np.float32), "norm": jax.ShapeDtypeStruct((4096,), np.float32)}
