@@ -113,7 +113,7 @@ def _transfers(run: RunRecord) -> Iterator[doc.Block]:
     """What moved, most first; transfers of a few bytes, such as a loss that is printed, in one line."""
     large = [t for t in run.transfers if is_large(t)]
     few = [t for t in run.transfers if not is_large(t)]
-    timed = any(t.seconds is not None for t in large)
+    timed = next((t for t in large if t.seconds), None)
     rows = doc.table(
         sorted(large, key=lambda t: -t.nbytes),
         ("moved", lambda t: t.kind),
@@ -127,7 +127,12 @@ def _transfers(run: RunRecord) -> Iterator[doc.Block]:
         noun="transfer",
     )
     total = f"{plural(sum(t.count for t in few), 'array')}, {format_bytes(sum(t.nbytes for t in few))} in all"
-    said = doc.notes("Bytes are those of the whole arrays." if large else "")
+    rate = (
+        f" PCIe: the bytes of one device at {format_bytes(timed.device_bytes / (timed.seconds or 1))}/s."
+        if timed
+        else ""
+    )
+    said = doc.notes(f"Bytes are those of the whole arrays.{rate}" if large else "")
     said += doc.notes(f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "")
     if run.transfers:
         yield doc.section("Transfers", rows if large else None, *said)
