@@ -22,6 +22,7 @@ from .notation.read import sharding as sharding
 from .page import explore as explore
 from .page import open as open
 from .plan.plan import Plan as Plan
+from .runs import checkpoint as checkpoint
 from .runs import dry_run as dry_run
 from .runs import reshard as reshard
 from .runs import together as together

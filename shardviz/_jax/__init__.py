@@ -30,6 +30,7 @@ from shardviz._jax.dispatch import (
     has_backend,
     intercepted,
     is_unspecified,
+    lowered_text,
     missing_seam,
     zero_array,
 )
@@ -80,5 +81,6 @@ from shardviz._jax.lowering import (
 )
 from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing
 from shardviz._jax.posing import posing
+from shardviz._jax.processes import agreeing, process, start_process
 from shardviz._jax.tracing import cudnn_attention, missing_axis, refuses_types, tracing_on
 from shardviz._jax.wrappers import PmapWrapping, plain_function, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap

@@ -375,7 +375,13 @@ def _configuring(theirs: Any, handler: Handler) -> Any:
 
 def _starting(theirs: Any, handler: Handler) -> Any:
     def initialize(*_: Any, **__: Any) -> None:
-        handler.note("jax.distributed.initialize is left out: one process holds all devices")
+        from jax._src import distributed
+
+        index, count = distributed.global_state.process_id, distributed.global_state.num_processes
+        alone = "one process holds all devices; --process i/n takes the place of one of several"
+        handler.note(
+            f"jax.distributed.initialize is left out: {alone if count == 1 else f'process {index} of {count}'}"
+        )
 
     return initialize
 
@@ -434,3 +440,10 @@ def compiled_shardings(program: Dispatched) -> list[Any]:
     with past_handler():
         compiled = program.traced().lower().compile()
     return jax.tree.leaves(compiled.output_shardings)
+
+
+def lowered_text(program: Dispatched, platforms: Sequence[str] | None) -> str:
+    """The StableHLO of a program as JAX lowers it for these platforms, each operation with its location."""
+    with past_handler():
+        lowered = program.traced().lower(lowering_platforms=platforms)
+    return lowered.compiler_ir("stablehlo").operation.get_asm(enable_debug_info=True, use_local_scope=True)

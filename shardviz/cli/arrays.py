@@ -1,4 +1,5 @@
-"""The verbs about arrays: `show`, a shard map; `reshard`, what a change of their shardings, or their mesh, sends."""
+"""The verbs about arrays: `show`, a shard map; `reshard`, what a change of their shardings, or their mesh, sends; and
+`checkpoint`, which process writes and reads what."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from shardviz.cli.steps import importable, project
 from shardviz.compiler.shapes import numpy_name
 from shardviz.errors import ShardvizError
 from shardviz.records.limits import amount_of
+from shardviz.runs import checkpoint as checkpoint_of
 from shardviz.runs import reshard as reshard_tree
 from shardviz.view.show import show as shard_map
 from shardviz.view.subjects import document
@@ -47,16 +49,9 @@ def reshard(
     limit: str | None,
     code: bool,
 ) -> Answer:
-    for option, given in (("--mesh", mesh), ("--target", target)):
-        if len(given) > 2:
-            raise ShardvizError(f"{option}: {len(given)} values; give one, or one before and one after the resharding")
-    if alone := array_like(array):
-        element, shape = array_of(array)
-        tree: Any = SimpleNamespace(shape=shape, dtype=numpy_name(element))
-    else:
-        importable(project())
-        tree = value_of("ARRAY", array)
-    sides = [value_of(o, t) if is_name(t) else t for o, t in (("BEFORE", before), ("AFTER", after))]
+    _two_at_most(mesh=mesh, target=target)
+    alone, tree = array_like(array), _tree(array)
+    sides = [_side("BEFORE", before), _side("AFTER", after)]
     try:
         moved = reshard_tree(
             tree,
@@ -67,7 +62,7 @@ def reshard(
             to_target=target[1] if len(target) > 1 else None,
             apart=apart,
             dtype=dtype,
-            limit=None if limit is None else amount_of(limit, "B", "--limit"),
+            limit=_bytes("--limit", limit),
         )
     except ShardvizError as error:
         raise type(error)(f"ARRAY {array!r}, BEFORE {before!r}, AFTER {after!r}: {error}") from error
@@ -77,3 +72,61 @@ def reshard(
         return Answer(moved)
     maps = document(shard_map(tree.shape, before, mesh[0], after=after, dtype=tree.dtype))
     return Answer(replace(maps, blocks=(*maps.blocks, *document(moved).blocks)), record=moved)
+
+
+def checkpoint(
+    array: str,
+    before: str,
+    after: str | None,
+    mesh: Sequence[str],
+    processes: Sequence[int],
+    target: Sequence[str],
+    chunk_bytes: str | None,
+    limit: str | None,
+    bandwidth: str | None,
+    one_replica: bool,
+) -> Answer:
+    _two_at_most(mesh=mesh, processes=processes, target=target)
+    try:
+        kept = checkpoint_of(
+            _tree(array),
+            _side("BEFORE", before),
+            after if after is None else _side("AFTER", after),
+            mesh=mesh[0],
+            to_mesh=mesh[1] if len(mesh) > 1 else None,
+            processes=processes[0] if processes else None,
+            to_processes=processes[1] if len(processes) > 1 else None,
+            target=target[0] if target else None,
+            to_target=target[1] if len(target) > 1 else None,
+            replica_parallel=not one_replica,
+            chunk_bytes=_bytes("--chunk-bytes", chunk_bytes),
+            limit=_bytes("--limit", limit),
+            bandwidth=_bytes("--bandwidth", bandwidth and bandwidth.removesuffix("/s")),
+        )
+    except ShardvizError as error:
+        also = f", AFTER {after!r}" if after else ""
+        raise type(error)(f"ARRAY {array!r}, BEFORE {before!r}{also}: {error}") from error
+    return Answer(kept)
+
+
+def _two_at_most(**options: Sequence[Any]) -> None:
+    for name, given in options.items():
+        if len(given) > 2:
+            raise ShardvizError(f"--{name}: {len(given)} values; give one, or one before and one after")
+
+
+def _tree(array: str) -> Any:
+    """Return the tree that ARRAY names, or the array that it describes."""
+    if array_like(array):
+        element, shape = array_of(array)
+        return SimpleNamespace(shape=shape, dtype=numpy_name(element))
+    importable(project())
+    return value_of("ARRAY", array)
+
+
+def _side(argument: str, text: str) -> Any:
+    return value_of(argument, text) if is_name(text) else text
+
+
+def _bytes(option: str, text: str | None) -> float | None:
+    return None if text is None else amount_of(text, "B", option)

@@ -6,14 +6,16 @@ then is printed and written all the same, and the exit code is the script's.
 
 from __future__ import annotations
 
-import concurrent.futures.thread
+import concurrent.futures
 import contextlib
 import importlib.util
 import os
 import re
 import runpy
 import shlex
+import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
@@ -23,26 +25,72 @@ import click
 import psutil
 
 from shardviz import _jax
-from shardviz.cli.frame import INTERRUPTED, TERMINATED, Answer, Terminated
+from shardviz.cli.frame import DONE, FAILED, INTERRUPTED, TERMINATED, Answer, Terminated, progress
 from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
 from shardviz.errors import ShardvizError
+from shardviz.judge.processes import ProcessComparison, compare_processes
 from shardviz.processes import starting
+from shardviz.records.runs import RunRecord
 from shardviz.runs import Run, RunStep, dry_run
 
 
-def run(target: str | None, devices: int | None, steps: int, opens: bool) -> Answer:
+def run(target: str | None, devices: int | None, steps: int, opens: bool, process: str | None) -> Answer:
     """Run the words after `--` dry."""
     if target and devices:
         raise ShardvizError("--target says how many devices there are; leave out --devices")
     context = click.get_current_context()
+    which, count = _process(process) if process else (None, 0)
     if opens:
+        if process:
+            raise ShardvizError("--open: a notebook runs as one process; leave out --process")
         if context.params["out"] or context.params["as_json"]:
             raise ShardvizError("--open runs the script in a notebook of JupyterLab; leave out --out and --json")
         return Answer(
             "", code=run_lab(Path(DEFAULT_FOLDER), notebook=_notebook(context.obj.extra, target, devices, steps))
         )
-    run, code = recorded(context.obj.extra, target, devices, steps)
+    if count and which is None:
+        compared = _every_process(context.obj.extra, target, devices, steps, count)
+        return Answer(compared, code=DONE if compared.same else FAILED)
+    run, code = recorded(context.obj.extra, target, devices, steps, None if which is None else (which, count))
     return Answer(run, code=code)
+
+
+def _process(text: str) -> tuple[int | None, int]:
+    """Return i and n of `i/n`, and None and n of `all/n`."""
+    which, _, count = text.partition("/")
+    if (
+        not count.isdecimal()
+        or not int(count)
+        or not (which == "all" or (which.isdecimal() and int(which) < int(count)))
+    ):
+        raise ShardvizError(f"--process {text!r}: expected I/N with I from 0 to N - 1, such as 1/4, or all/N")
+    return None if which == "all" else int(which), int(count)
+
+
+def _every_process(
+    words: Sequence[str], target: str | None, devices: int | None, steps: int, count: int
+) -> ProcessComparison:
+    """Run a command dry as each of some processes, a Python process for each, and compare the runs."""
+    script_of(words)  # raises
+    options = [f"--target={target}"] * bool(target) + [f"--devices={devices}"] * bool(devices) + [f"--steps={steps}"]
+
+    def of(process: int) -> RunRecord:
+        out = Path(folder) / f"{process}.json"
+        command = [sys.executable, "-m", "shardviz.cli", "run", "-q", f"--process={process}/{count}", *options]
+        seed = {"PYTHONHASHSEED": str(process + 1)} | os.environ  # as different as in a job, and the same each time
+        done = subprocess.run([*command, f"--out={out}", "--", *words], env=seed, capture_output=True, text=True)
+        if not out.exists():
+            raise ShardvizError(
+                f"--process {process}/{count}: {done.stderr.strip()[-2000:].removeprefix('shardviz run: ')}"
+            )
+        return RunRecord.from_json(out.read_text())
+
+    progress(f"running it dry as each of {count} processes")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        concurrent.futures.ThreadPoolExecutor(min(count, os.cpu_count() or 1)) as pool,
+    ):
+        return compare_processes(list(pool.map(of, range(count))))
 
 
 def _notebook(words: list[str], target: str | None, devices: int | None, steps: int) -> tuple[str, tuple[str, ...]]:
@@ -99,7 +147,9 @@ def _words(command: str) -> list[str]:
         raise ShardvizError(f"--run {command!r}: {error}; write it as in a shell") from error
 
 
-def recorded(words: Sequence[str], target: str | None, devices: int | None, steps: int) -> tuple[Run, int]:
+def recorded(
+    words: Sequence[str], target: str | None, devices: int | None, steps: int, process: tuple[int, int] | None = None
+) -> tuple[Run, int]:
     """Return the dry run of a command line, and the script's exit code.
 
     Raises:
@@ -113,10 +163,10 @@ def recorded(words: Sequence[str], target: str | None, devices: int | None, step
         if not target:
             jax.config.update("jax_num_cpu_devices", devices or 1)
     command = shlex.join(["python", *(("-m", name) if kind == "module" else (name,)), *arguments])
-    run, code, process, threads = None, 0, os.getpid(), set(threading.enumerate())
+    run, code, own, threads = None, 0, os.getpid(), set(threading.enumerate())
     with _children_ended(), _as_script(kind, name, arguments):
         try:
-            with dry_run(target, steps=steps or None, command=command) as run:
+            with dry_run(target, steps=steps or None, command=command, process=process) as run:
                 if kind == "module":
                     runpy.run_module(name, run_name="__main__", alter_sys=True)
                 else:
@@ -137,7 +187,7 @@ def recorded(words: Sequence[str], target: str | None, devices: int | None, step
                 raise
             _show(error)
             code = 1
-        if os.getpid() != process:  # a fork, which ends where the script does
+        if os.getpid() != own:  # a fork, which ends where the script does
             with contextlib.suppress(OSError):
                 sys.stderr.flush()
             os._exit(code)

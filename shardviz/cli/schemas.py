@@ -14,9 +14,11 @@ import msgspec
 
 from shardviz.compiler.targets import TargetStatus
 from shardviz.costs.timeline import Timeline
+from shardviz.judge.processes import ProcessComparison
 from shardviz.judge.runs import ProgramChange
 from shardviz.records import Finding
 from shardviz.records.budget import Budget
+from shardviz.records.checkpoint import Checkpoint
 from shardviz.records.report import SCHEMA_VERSION, ReportRecord
 from shardviz.records.resharding import Resharding
 from shardviz.records.runs import RUN_VERSION, RunRecord
@@ -282,19 +284,22 @@ class DoctorData(msgspec.Struct, kw_only=True):
     text: str
 
 
-SCHEMAS: dict[str, tuple[type, ...]] = {
-    "run": (RunRecord, RunMore),
-    "report": (ReportRecord, ReportMore),
-    "compare": (ComparisonData, RunComparisonData),
+_PROCESSES = _record(ProcessComparison, "shardviz_process_comparison")
+
+SCHEMAS: dict[str, tuple[type | tuple[type, ...], ...]] = {
+    "run": ((RunRecord, RunMore), _PROCESSES),
+    "report": ((ReportRecord, ReportMore),),
+    "compare": (ComparisonData, RunComparisonData, _PROCESSES),
     "check": (CheckData,),
     "comment": (CommentData,),
     "why": (_record(Why), _record(CollectiveWhy)),
     "fixes": (FixesData,),
     "search": (SearchData,),
     "sweep": (SweepData,),
-    "timeline": (Timeline, TimelineMore),
+    "timeline": ((Timeline, TimelineMore),),
     "show": (ShowData,),
     "reshard": (_record(Resharding, "shardviz_resharding"),),
+    "checkpoint": (_record(Checkpoint, "shardviz_checkpoint"),),
     "together": (
         _record(TogetherRecord, "shardviz_together"),
         _record(Budget, "shardviz_budget"),
@@ -303,18 +308,23 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "targets": (TargetsData,),
     "doctor": (DoctorData,),
 }
-"""Verb → the types of its JSON. A verb with several types has all their fields; `why`, `compare` and `together` have
-one type each time."""
+"""Verb → the types that its JSON may have. A tuple of types is one with the fields of all."""
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a verb's `--json`."""
-    tops, definitions = msgspec.json.schema_components(SCHEMAS[verb], ref_template="#/$defs/{name}")
-    together = len(tops) > 1 and verb not in ("why", "compare", "together")
-    whole = {top["$ref"].rpartition("/")[2] for top in tops} if together else {}
+    answers = [each if isinstance(each, tuple) else (each,) for each in SCHEMAS[verb]]
+    types = [kind for answer in answers for kind in answer]
+    tops, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    references, options, whole = iter(tops), list[dict[str, Any]](), set[str]()
+    for answer in answers:
+        parts = [next(references) for _ in answer]
+        if len(parts) > 1:
+            whole |= {part["$ref"].rpartition("/")[2] for part in parts}
+        options.append({"allOf": parts, "unevaluatedProperties": False} if len(parts) > 1 else parts[0])
     for name, definition in definitions.items():
         if "properties" in definition and name not in whole:
             definition["additionalProperties"] = False
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"shardviz {verb} --json"}
-    combined = {"allOf": list(tops), "unevaluatedProperties": False} if together else {"anyOf": list(tops)}
+    combined = options[0] if len(options) == 1 and "allOf" in options[0] else {"anyOf": options}
     return head | combined | {"$defs": definitions}

@@ -46,6 +46,9 @@ verb(
         help="End after this many calls of one program without a new program; 0: run the script to its end.",
     ),
     click.option("--open", "opens", is_flag=True, help="Run it in a notebook of JupyterLab, and explore it there."),
+    click.option(
+        "--process", metavar="I/N", help="Run as process I of N, or all/N: as each, and compare their programs."
+    ),
     help="""
 Run a script dry and say what it compiles, moves and keeps.
 
@@ -56,6 +59,7 @@ are recorded and return arrays of zeros. The script follows `--`.
 shardviz run --target "tpu v5p:4x4x4" -- python -m package.train config.yml
 shardviz run --devices 8 --out run.html --out run.json -- train.py --layers 4
 shardviz run --target "tpu v5p:4x4x4" --open -- python train.py
+shardviz run --target "tpu v5p:4x4x4" --process all/16 -- python train.py
 """,
     after="[OPTIONS] -- COMMAND",
 )
@@ -268,6 +272,52 @@ shardviz reshard "bf16[8192,4096]" "P('data', None)" "P(None, 'data')" --mesh da
 shardviz reshard model:params model:train_specs model:serve_specs --mesh data=8 --limit 16GB
 shardviz reshard model:params model:train_specs model:serve_specs --mesh fsdp=256 --mesh data=8,model=8 \\
     --target "tpu v5p:4x8x8" --target "tpu v5p:4x4x4" --code > move.py    # to another machine
+""",
+)
+verb(
+    "checkpoint",
+    "arrays",
+    ARRAY,
+    click.argument("before"),
+    click.argument("after", required=False),
+    click.option(
+        "--mesh",
+        required=True,
+        multiple=True,
+        metavar="AXES",
+        help="The mesh: data=4,model=2. A second is the mesh that reads.",
+    ),
+    click.option(
+        "--processes",
+        type=click.IntRange(min=1),
+        multiple=True,
+        metavar="N",
+        help="So many processes write. A second number is of those that read.",
+    ),
+    click.option(
+        "--target",
+        multiple=True,
+        metavar="MACHINE",
+        help="A process per host of it: tpu v5p:4x4x4. A second one reads.",
+    ),
+    click.option("--chunk-bytes", metavar="BYTES", help="A chunk has this many bytes at most: 64MB."),
+    click.option("--limit", metavar="BYTES", help="A host holds this many bytes at most while it writes: 16GB."),
+    click.option("--bandwidth", metavar="BYTES/S", help="A process writes and reads so fast, for seconds: 2GB/s."),
+    click.option(
+        "--one-replica", is_flag=True, help="Replica 0 writes, as Orbax does it on GPUs; else all replicas do."
+    ),
+    help="""
+Say which process writes and reads what of a checkpoint.
+
+The checkpoint is Orbax's; nothing is written. ARRAY is an element type and a shape, or module:name of a tree of arrays
+or of a function that makes it. BEFORE, where it is written, and AFTER, where it is read, are shardings in any notation,
+one for all arrays, or module:name of a tree of specs.
+""",
+    examples="""
+shardviz checkpoint "f32[8192,4096]" "P('data', None)" --mesh data=8,model=8 --processes 16
+shardviz checkpoint model:params model:specs --mesh fsdp=256 --target "tpu v5p:4x8x8" --bandwidth 2GB/s
+shardviz checkpoint model:params model:specs model:serve_specs --mesh fsdp=64 --mesh tensor=8 \\
+    --processes 16 --processes 1
 """,
 )
 verb(

@@ -14,6 +14,7 @@ from shardviz.costs.machine import Machine
 from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import Comparison, compare_reports, named_in
+from shardviz.judge.processes import ProcessComparison, compare_processes, of_one_job
 from shardviz.records.runs import RunArray, RunProgram, RunRecord
 
 
@@ -35,7 +36,8 @@ class ProgramChange:
         """Return whether only the line of the first call may differ."""
         if self.before is None or self.after is None:
             return False
-        return replace(self.before, source=None) == replace(self.after, source=None)
+        before, after = (replace(each, source=None, operations=()) for each in (self.before, self.after))
+        return before == after
 
     @property
     def arrays(self) -> tuple[tuple[str, RunArray | None, RunArray | None], ...]:
@@ -78,13 +80,14 @@ class RunComparison(Displayed):
         return json.dumps(msgspec.to_builtins(data), indent=indent)
 
 
-def compare(*what: Any, target: str | Machine | None = None) -> Comparison | RunComparison:
-    """Compare a baseline with other reports, or two dry runs with each other.
+def compare(*what: Any, target: str | Machine | None = None) -> Comparison | RunComparison | ProcessComparison:
+    """Compare a baseline with other reports, or two dry runs with each other, or those of the processes of one job.
 
     Args:
         what: two or more `Report`s, or (name, report) pairs, or one dictionary of them; the first is the baseline. They
             have one level; plans, meshes, targets and versions of the function or JAX may differ (`Report.from_json`).
-            Or two runs (`sv.dry_run`, `RunRecord.from_json`), given in the same ways.
+            Or two runs (`sv.dry_run`, `RunRecord.from_json`), given in the same ways; or two or more runs of other
+            processes of one job (`process=(i, n)`).
         target: the machine that every step is timed on; each report's own if not given, if it has a known speed (a CPU
             has none). Runs keep their own.
 
@@ -107,6 +110,8 @@ def compare(*what: Any, target: str | Machine | None = None) -> Comparison | Run
     runs = {name: each for name, each in named if isinstance(each, RunRecord)}
     if not runs:
         return compare_reports(*what, target=target)
+    if len(runs) == len(named) > 1 and of_one_job(list(runs.values())):
+        return compare_processes(list(runs.values()))
     if len(named) != 2 or len(runs) != 2:
         raise ShardvizError(
             f"compare: {len(runs)} of {len(named)} are dry runs; give two runs with two names, or reports alone"

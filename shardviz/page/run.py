@@ -14,18 +14,22 @@ from shardviz.page.explorer import Explorer
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.runs import RunProgram, RunRecord
 from shardviz.runs import Run, RunStep
+from shardviz.view.run import is_large
 
 _STATIC = Path(__file__).with_name("static") / "run"
+_MOST_MOVES = 3
 
 
 class Strip(anywidget.AnyWidget):
-    """The programs of a run, each with what its calls take and what a device needs meanwhile; `at` is the open one."""
+    """The programs of a run, each with what its calls take and what a device needs meanwhile, and what the run moves;
+    `at` is the open one."""
 
     _esm = _STATIC / "strip.js"
     _css = _STATIC / "strip.css"
     blocks = traitlets.List().tag(sync=True)
     limit = traitlets.Float(0.0).tag(sync=True)
     limit_words = traitlets.Unicode().tag(sync=True)
+    moves = traitlets.List().tag(sync=True)
     at = traitlets.Int().tag(sync=True)
 
 
@@ -43,7 +47,7 @@ class RunExplorer(ipywidgets.VBox):
         at = run.steps.index(step)
         blocks, limit = blocks_of(run)
         words = f"{format_bytes(run.record.usable)} a device" if limit and run.record.usable else ""
-        self.strip = Strip(blocks=blocks, limit=limit, limit_words=words, at=at)
+        self.strip = Strip(blocks=blocks, limit=limit, limit_words=words, moves=moves_of(run.record), at=at)
         super().__init__()
         self.strip.observe(lambda change: self.choose(change["new"]), "at")
         self.choose(at)
@@ -101,6 +105,28 @@ def blocks_of(run: Run) -> tuple[list[dict[str, Any]], float]:
             }
         )
     return blocks, (record.usable or 0.0) / top
+
+
+def moves_of(record: RunRecord) -> list[dict[str, str]]:
+    """Return the largest transfers, each as a few words with a tip."""
+    large = sorted(filter(is_large, record.transfers), key=lambda t: -t.nbytes)
+    moves = []
+    for each in large[:_MOST_MOVES]:
+        took = "" if each.seconds is None else f", {format_seconds(each.seconds)}"
+        where = f" at {each.source.short}" if each.source else ""
+        over = "" if each.seconds is None else f"; over PCIe: {format_bytes(each.device_bytes)} on one device"
+        tip = f"{each.kind}{where}: {plural(each.count, 'array')}, {each.before} → {each.after}{over}"
+        moves.append(
+            {"text": f"{_end(each.before)} → {_end(each.after)}: {format_bytes(each.nbytes)}{took}", "tip": tip}
+        )
+    if more := large[_MOST_MOVES:]:
+        moves.append({"text": f"{len(more)} more: {format_bytes(sum(t.nbytes for t in more))}", "tip": ""})
+    return moves
+
+
+def _end(place: str) -> str:
+    """Return the spec of a place, without its mesh."""
+    return place.partition(" on ")[0]
 
 
 def label_of(program: RunProgram) -> str:

@@ -36,6 +36,14 @@ class RunArray:
     donated: bool = False
 
 
+@dataclass(frozen=True)
+class RunOperation:
+    """A line of a lowered program: its StableHLO text, and the source line that it comes from, or that before it."""
+
+    text: str
+    source: Frame | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunProgram:
     """A program that was recorded instead of run.
@@ -51,6 +59,8 @@ class RunProgram:
         ahead: whether the script compiled it before it called it.
         seconds: seconds of one call on the target, at level `propagated`; None if unknown.
         needs_bytes: bytes of a device while it runs, including its arguments, estimated at that level.
+        processes: the processes that have its devices, if the run is one process of several; else empty.
+        operations: the lowered program line by line, if the run is one process of several; else empty.
     """
 
     name: str
@@ -64,6 +74,8 @@ class RunProgram:
     ahead: bool = False
     seconds: float | None = None
     needs_bytes: float | None = None
+    processes: tuple[int, ...] = ()
+    operations: tuple[RunOperation, ...] = ()
 
     @property
     def bytes_per_device(self) -> int:
@@ -79,11 +91,13 @@ class RunCall:
         program: its number among the run's programs.
         live_bytes: bytes of live arrays before the call, on the device that has most.
         argument_bytes: bytes of its arguments on a device, which are among them.
+        source: the line, if the run is one process of several.
     """
 
     program: int
     live_bytes: int
     argument_bytes: int
+    source: Frame | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +110,8 @@ class Transfer:
         before, after: where the array was and is then: a spec, `host`, or the number of devices.
         nbytes: global bytes of all its arrays.
         count: how many arrays.
+        device_bytes: bytes of all its arrays on one device.
+        seconds: seconds over PCIe on the target, if the arrays come from the host or go there; None if unknown.
     """
 
     kind: str
@@ -104,6 +120,8 @@ class Transfer:
     after: str
     nbytes: int
     count: int = 1
+    device_bytes: int = 0
+    seconds: float | None = None
 
 
 NO_RULE, TAKEN, RULED_OUT = "no rule names it", "its mesh axes shard another dimension", "its rule says None"
@@ -154,6 +172,7 @@ class RunRecord(Versioned, kind="run", version=RUN_VERSION):
         findings: suggested changes of these names, most severe first.
         notes: differences from a real run.
         ended: `the script ended`, `steady`, `interrupted`, or the error that the script raised.
+        process: (i, n) if the script ran as process i of n; None if one process had all devices.
     """
 
     command: str = ""
@@ -167,6 +186,7 @@ class RunRecord(Versioned, kind="run", version=RUN_VERSION):
     findings: tuple[Finding, ...] = ()
     notes: tuple[RunNote, ...] = ()
     ended: str = ""
+    process: tuple[int, int] | None = None
 
     def needs_at(self, call: RunCall) -> float:
         """Return the bytes that a device needs during a call: other live arrays, plus what the program needs, or its

@@ -29,12 +29,22 @@ from shardviz.costs.machine import Machine, machine_of
 from shardviz.diagnose.names import name_findings
 from shardviz.errors import MeshError, ShardvizError, message_of
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.records.amounts import plural
 from shardviz.records.runs import RunArray, RunCall, RunNote, RunProgram, RunRecord, Transfer
 from shardviz.records.source import innermost, is_own
 from shardviz.records.values import Frame
 from shardviz.runs.checkpoints import orbax_patches
 from shardviz.runs.imports import patched_imports
-from shardviz.runs.recorded import ONE_DEVICE, argument_shardings, bytes_of, call_of, deciding_shardings, mesh_of, taken
+from shardviz.runs.recorded import (
+    ONE_DEVICE,
+    argument_shardings,
+    bytes_of,
+    call_of,
+    deciding_shardings,
+    mesh_of,
+    operations,
+    taken,
+)
 from shardviz.runs.rules import RulesSeen
 from shardviz.runs.run import Run, RunStep
 from shardviz.runs.shared import Identities
@@ -48,6 +58,8 @@ LARGEST_FETCH = 1 << 30
 MOST_CALLS = 1000
 """Calls of one program, each with the same weights, after which a run that may end ends."""
 
+MOST_PROCESSES = 256
+"""Processes of a job; 256 take JAX four seconds to start and 1 GB."""
 
 _ENDS = getattr(signal, "SIGUSR1", None)
 """The signal that wakes the main thread, which may wait for another one."""
@@ -59,7 +71,12 @@ class RunEnds(BaseException):
 
 @contextlib.contextmanager
 def dry_run(
-    target: str | None = None, *, steps: int | None = None, small: int = SMALL, command: str = ""
+    target: str | None = None,
+    *,
+    steps: int | None = None,
+    small: int = SMALL,
+    command: str = "",
+    process: tuple[int, int] | None = None,
 ) -> Iterator[Run]:
     """Run the code in the `with` block dry: what it compiles is recorded, and nothing large is computed or moved.
 
@@ -72,12 +89,16 @@ def dry_run(
         steps: end the block once a program has been called so often with nothing new in between; None to run it whole.
         small: bytes of a program's arrays up to which it really runs, if it is on one device.
         command: what is run, for the record.
+        process: run as process i of n, `(i, n)`: `jax.process_index()`, `jax.process_count()`, `jax.local_devices()`
+            and `device.process_index` are those of this process, and each process has equally many devices. JAX must
+            not have started, and stays this process afterwards. `sv.compare` compares the runs of several processes.
 
     Yields:
         The `Run`, which is complete when the block has ended.
 
     Raises:
-        MeshError: if the target has more devices than JAX, whose backend has already started.
+        MeshError: if the target has more devices than JAX, whose backend has already started; or if the devices do not
+            divide by the number of processes.
         TargetError: if there is no such machine.
         ShardvizError: if this JAX dispatches otherwise than those that shardviz knows.
 
@@ -94,12 +115,14 @@ def dry_run(
             f"{missing}. Use JAX 0.10.2 to 0.12.0.1, or a newer shardviz"
         )
     machine = None if target in (None, "cpu") else machine_of(target)
-    recorder = _Recorder(machine, steps=steps, small=small, devices=_devices(machine), command=command)
+    devices = _devices(machine) if process is None else _devices_of_process(machine, *process)
+    recorder = _Recorder(machine, steps=steps, small=small, devices=devices, command=command, process=process)
     run = Run(recorder.record())
     if recorder.devices > 1:
         processes.start()  # in which Shardy runs first
     try:
         patches = recorder.rules.patches | orbax_patches(recorder.note, recorder.restored)
+        patches |= {"jax.experimental.multihost_utils": _jax.agreeing} if process else {}
         with _jax.intercepted(recorder), _posing(machine), patched_imports(patches), _ended_from_threads(recorder):
             yield run
         recorder.ended = "the script ended"
@@ -156,6 +179,29 @@ def _devices(machine: Machine | None) -> int:
     return machine.size
 
 
+def _devices_of_process(machine: Machine | None, index: int, count: int) -> int:
+    """Have JAX start as process `index` of `count`, unless it has, and return the devices of all processes."""
+    total = machine.size if machine else max(1, jax.config.jax_num_cpu_devices)  # type: ignore[attr-defined]
+    asked = f"dry_run(process=({index}, {count}))"
+    if not 0 <= index < count <= MOST_PROCESSES:
+        raise MeshError(f"{asked}: expected (i, n) with i from 0 to n - 1, and n up to {MOST_PROCESSES}")
+    if not _jax.has_backend():
+        if total % count:
+            raise MeshError(
+                f"{asked}: {plural(total, 'device')} cannot be shared equally by {count} processes; give a target, "
+                "or simulate another number of devices"
+            )
+        ids = list(range(total)) if machine is None or machine.ids().max() >= total else machine.ids().tolist()
+        _jax.start_process(index, count, ids)
+    elif _jax.process() != (index, count) or (machine and len(jax.devices()) != total):
+        i, n = _jax.process()
+        raise MeshError(
+            f"{asked}: JAX has already started, as process {i} of {n} with {len(jax.devices())} devices; restart the "
+            "kernel and call this before anything else of JAX"
+        )
+    return len(jax.devices())
+
+
 def _posing(machine: Machine | None) -> contextlib.AbstractContextManager[None]:
     """Under it, JAX's devices look like those of a machine, so that a script takes its branch for TPUs or GPUs."""
     if machine is None:
@@ -195,15 +241,17 @@ class _Step:
 class _Recorder:
     """Answers JAX's dispatch, and keeps what it answered."""
 
-    def __init__(self, machine: Machine | None, *, steps: int | None, small: int, devices: int, command: str):
+    def __init__(
+        self, machine: Machine | None, *, steps: int | None, small: int, devices: int, command: str, process: Any
+    ):
         self.machine, self.most, self.small, self.devices, self.command = machine, steps, small, devices, command
+        self.process: tuple[int, int] | None = process
         self.steps: list[_Step] = []
         self.ended = ""
         self._by_key: dict[Any, _Step] = {}
         self._traced: dict[Any, RunStep] = {}
         self._calls: list[RunCall] = []
-        self._transfers: Counter[tuple[str, Frame | None, str, str]] = Counter()
-        self._moved: Counter[tuple[str, Frame | None, str, str]] = Counter()
+        self._transfers: dict[tuple[str, Frame | None, str, str], Transfer] = {}
         self._notes: dict[RunNote, None] = {}
         self.rules = RulesSeen(_line)
         self.identities = Identities()
@@ -217,9 +265,11 @@ class _Recorder:
 
     def record(self) -> RunRecord:
         """Return what was recorded until now."""
+        chip = None if self.machine is None else self.machine.chip
+        rate = chip and chip.host_bytes_per_s and chip.host_bytes_per_s / chip.devices_per_chip
         transfers = (
-            Transfer(kind=k[0], source=k[1], before=k[2], after=k[3], nbytes=self._moved[k], count=n)
-            for k, n in self._transfers.items()
+            replace(each, seconds=each.device_bytes / rate) if rate and "host" in (each.before, each.after) else each
+            for each in self._transfers.values()
         )
         programs = tuple(step.finished().recorded for step in self.steps)
         rules = self.rules.rules([p.mesh.shape for p in programs if p.mesh is not None])
@@ -235,6 +285,7 @@ class _Recorder:
             findings=name_findings(rules),
             notes=tuple(self._notes),
             ended=self.ended,
+            process=self.process,
         )
 
     # --- What JAX asks ----------------------------------------------------------------------------------------------
@@ -273,12 +324,12 @@ class _Recorder:
         shard = _nbytes(sharding.shard_shape(aval.shape), aval.dtype)
         is_large = shard * sharding.num_devices > self.small
         if value is not None or is_large:
-            self._moves("put", aval, _place(before), _place(sharding))
+            self._moves("put", aval, sharding, _place(before), _place(sharding))
         return _jax.zero_array(aval, sharding) if is_large else None
 
     def restored(self, aval: Any, sharding: Any) -> Any:
         """Return an array that a checkpoint would be restored to."""
-        self._moves("put", aval, "checkpoint", _place(sharding))
+        self._moves("put", aval, sharding, "checkpoint", _place(sharding))
         return _jax.zero_array(aval, sharding)
 
     def fetch(self, array: Any) -> None:
@@ -288,7 +339,7 @@ class _Recorder:
                 f"{_where(_line())}reads the values of {array.aval.str_short()}, {nbytes:,} bytes, which a dry run has "
                 "not computed; leave this out of the dry run, or read a part of the array"
             )
-        self._moves("fetched", array, _place(array.sharding), "host")
+        self._moves("fetched", array, array.sharding, _place(array.sharding), "host")
 
     def note(self, text: str) -> None:
         self._notes[RunNote(text=text, source=_line())] = None
@@ -324,6 +375,8 @@ class _Recorder:
             results=(),
             options=tuple((str(k), str(v)) for k, v in program.params["compiler_options_kvs"]),
             ahead=ahead,
+            processes=_processes(program) if self.process else (),
+            operations=operations(program, self.platforms) if self.process else (),
         )
         machine, params = self.machine, program.params
         traced = id(program.closed), program.in_tree, params["donated_invars"], params["keep_unused"], mesh
@@ -377,7 +430,9 @@ class _Recorder:
             self._end()
         step.at.append(len(self._calls))
         arguments = sum(a.bytes_per_device for a in step.step.recorded.arguments)
-        self._calls.append(RunCall(program=step.number, live_bytes=_live_bytes(), argument_bytes=arguments))
+        line = _line() if self.process else None
+        call = RunCall(program=step.number, live_bytes=_live_bytes(), argument_bytes=arguments, source=line)
+        self._calls.append(call)
         avals = program.closed.out_avals
         results = [_jax.zero_array(a, s, step.committed) for a, s in zip(avals, step.shardings, strict=True)]
         for argument in taken(program, results):
@@ -407,11 +462,18 @@ class _Recorder:
             return False
         return self._newest <= step.at[-self.most] and (step.onward > self.most or called >= MOST_CALLS)
 
-    def _moves(self, kind: str, array: Any, before: str, after: str) -> None:
+    def _moves(self, kind: str, array: Any, sharding: Any, before: str, after: str) -> None:
         key = kind, _line(), before, after
         with self._lock:
-            self._transfers[key] += 1
-            self._moved[key] += _nbytes(array.shape, array.dtype)
+            each = self._transfers.get(key) or Transfer(
+                kind=kind, source=key[1], before=before, after=after, nbytes=0, count=0
+            )
+            self._transfers[key] = replace(
+                each,
+                nbytes=each.nbytes + _nbytes(array.shape, array.dtype),
+                count=each.count + 1,
+                device_bytes=each.device_bytes + _nbytes(sharding.shard_shape(array.shape), array.dtype),
+            )
 
 
 def _span(program: Dispatched) -> int:
@@ -434,6 +496,14 @@ def _typed(mesh: Any, aval: Any) -> NamedSharding | None:
         return None
     devices = mesh.devices.reshape(typed.axis_sizes)
     return NamedSharding(Mesh(devices, typed.axis_names, axis_types=typed.axis_types), aval.sharding.spec)
+
+
+def _processes(program: Dispatched) -> tuple[int, ...]:
+    """Return the processes that have a device of a program."""
+    on = mesh_of(program)
+    devices = [] if on is None else [*on.devices.flat]
+    every = {d.process_index for s in deciding_shardings(program) for d in (*s.device_set, *devices)}
+    return tuple(sorted(every or {d.process_index for d in devices}))
 
 
 def _named(mesh: Any, spec: Spec | None, aval: Any) -> NamedSharding | None:

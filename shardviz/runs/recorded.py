@@ -5,7 +5,9 @@ The jaxpr is the one that JAX traced for the script, so its lines are the model'
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +20,9 @@ from shardviz import _jax
 from shardviz._jax import Dispatched
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.hlo import read_spec
+from shardviz.records.runs import RunOperation
 from shardviz.stablehlo.donations import Shard, donations
+from shardviz.stablehlo.module import parse
 from shardviz.tracing.call import Brings, Call, Notes
 
 ONE_DEVICE = DeviceMesh(("device",), (1,))
@@ -127,6 +131,24 @@ def taken(dispatched: Dispatched, results: Sequence[Any]) -> list[Any]:
     shards = [Shard(tuple(r.sharding.shard_shape(r.shape)), str(r.dtype)) for r in results]
     pairs = donations(donated, shards, one_device=True)  # the shardings of all results are known
     return [dispatched.args[number] for number, result in pairs.items() if result is not None]
+
+
+def operations(dispatched: Dispatched, platforms: Sequence[str] | None) -> tuple[RunOperation, ...]:
+    """Return a program as JAX lowers it to StableHLO, shardings included: a text and a source line for each line."""
+    found, line = list[RunOperation](), None
+    for text in _jax.lowered_text(dispatched, platforms).splitlines():
+        plain, at, location = _NAMED.sub("", text).partition(" loc(")
+        line = (parse(f"loc({location}").frame if at else None) or line
+        plain = plain.strip()
+        if len(plain) > _LONGEST:
+            plain = f"{plain[:_LONGEST]} ... {hashlib.sha256(plain.encode()).hexdigest()[:12]}"
+        found.append(RunOperation(plain, line))
+    return tuple(found)
+
+
+_LONGEST = 2000
+_NAMED = re.compile(r' loc\((?:"[^"]*"|unknown)\)')
+"""A location without a line."""
 
 
 def _spec(sharding: Any, rank: int, mesh: DeviceMesh | None) -> Spec | None:

@@ -85,8 +85,8 @@ def reshard(
         >>> moved.moved_bytes, [link.kind for link in moved.links]
         (16777216.0, ['DCN'])
     """
-    old = _side("before", tree, before, mesh)
-    new = _side("after", tree, after, mesh if to_mesh is None else to_mesh)
+    old = side_of("before", tree, before, mesh)
+    new = side_of("after", tree, after, mesh if to_mesh is None else to_mesh)
     pairs = {name: rename(name) if callable(rename) else (rename or {}).get(name, name) for name in old}
     if strange := [name for name in ({} if callable(rename) else rename or {}) if name not in old]:
         raise ShardvizError(f"rename: no array before has the path {strange[0]!r}; it has {_some(old)}")
@@ -94,7 +94,7 @@ def reshard(
         twice = next(to for to in pairs.values() if list(pairs.values()).count(to) > 1)
         raise ShardvizError(f"rename: two arrays become {twice!r}; give each its own path")
     if not new.arrays:  # specs, which go by the paths before
-        new = _Side({to: new[name] for name, to in pairs.items()}, False)
+        new = Side({to: new[name] for name, to in pairs.items()}, False)
     arriving = {name: to for name, to in pairs.items() if to in new}
     if not arriving:
         raise ShardvizError(
@@ -113,7 +113,7 @@ def _some(paths: Iterable[str]) -> str:
     return first_names(paths, 4) or "no arrays"
 
 
-class _Given(NamedTuple):
+class GivenArray(NamedTuple):
     """An array on one side: global shape, element type, sharding, and the mesh unless the sharding has it."""
 
     shape: tuple[int, ...]
@@ -122,15 +122,16 @@ class _Given(NamedTuple):
     mesh: Any
 
 
-class _Side(dict[str, _Given]):
+class Side(dict[str, GivenArray]):
     """The arrays of a side by tree path, and whether it was given as arrays, with paths of its own."""
 
-    def __init__(self, found: Mapping[str, _Given], arrays: bool):
+    def __init__(self, found: Mapping[str, GivenArray], arrays: bool):
         super().__init__(found)
         self.arrays = arrays
 
 
-def _side(side: str, tree: Any, given: Any, mesh: Any) -> _Side:
+def side_of(side: str, tree: Any, given: Any, mesh: Any) -> Side:
+    """Return the arrays of a tree under the shardings of one side, `before` or `after`; raise as `reshard` does."""
     if isinstance(given, Plan):
         if given.overrides:
             raise ShardvizError(f"{side}: this plan has rules or edits, which are for a program; give a tree of specs")
@@ -158,9 +159,9 @@ def _side(side: str, tree: Any, given: Any, mesh: Any) -> _Side:
                 f"{odd[0] if odd else 'tree'}, {side}: the arrays are {_some(leaves)}, the specs are of "
                 f"{_some(theirs)}; give a pytree prefix of the arrays, with None for a replicated array"
             ) from error
-    return _Side(
+    return Side(
         {
-            name: _Given(tuple(leaf.shape), dtype_name(leaf.dtype), spec, mesh)
+            name: GivenArray(tuple(leaf.shape), dtype_name(leaf.dtype), spec, mesh)
             for (name, leaf), spec in zip(leaves.items(), specs, strict=True)
         },
         own and given is not None,
@@ -171,7 +172,9 @@ def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
-def _array(name: str, new_name: str, old: _Given, new: _Given, dtype: Any, known: dict[Any, Layout]) -> MovedArray:
+def _array(
+    name: str, new_name: str, old: GivenArray, new: GivenArray, dtype: Any, known: dict[Any, Layout]
+) -> MovedArray:
     """Return an array whose layouts are those in `known` where an equal one is; raise as `reshard` does."""
     paths = (name or "array") if name == new_name else f"{name} → {new_name}"
     if old.shape != new.shape:
@@ -211,7 +214,7 @@ def _places(arrays: list[MovedArray], target: Any, to_target: Any, apart: bool) 
     old, new = meshes
     first = machines[0].size if len(machines) > 1 else 0 if not apart else int(old.ids().max()) + 1
     known = {
-        (side, mesh): _numbers(mesh, machine, whole) + start
+        (side, mesh): device_numbers(mesh, machine, whole) + start
         for side, machine, start, whole in (
             (0, machines[0] if machines else None, 0, not apart),
             (1, machines[-1] if machines else None, first, len(machines) > 1 or not apart),
@@ -231,7 +234,7 @@ def _places(arrays: list[MovedArray], target: Any, to_target: Any, apart: bool) 
     return BothSides(devices, len(devices.machine), ids)
 
 
-def _numbers(mesh: DeviceMesh, machine: Machine | None, whole: bool) -> np.ndarray:
+def device_numbers(mesh: DeviceMesh, machine: Machine | None, whole: bool) -> np.ndarray:
     """Return the number of each device of a mesh on a machine that may be larger."""
     if machine is None or not whole or (mesh.size < machine.size and mesh.ids().max() < machine.size):
         return mesh.ids()

@@ -17,21 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from shardviz.judge.processes import ProcessComparison, ProcessDifference
 from shardviz.judge.runs import ProgramChange, RunComparison
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.groups import grouped
-from shardviz.records.runs import RULED_OUT, RunArray, RunProgram, RunRecord
+from shardviz.records.runs import RULED_OUT, RunArray, RunProgram, RunRecord, Transfer
+from shardviz.records.values import SourceText
 from shardviz.view import document as doc
 from shardviz.view.report import counted, findings_table
 
-_MOST_ARRAYS, _FIRST_PROGRAMS, _SMALL = 60, 12, 100_000
+_MOST_ARRAYS, _FIRST_PROGRAMS, _SMALL, _MOST_TEXT = 60, 12, 100_000, 300
 
 
 @doc.document.register
 def of_run(run: RunRecord) -> doc.Document:
     """A row for each program, largest first, with its arrays below; then what moved, by bytes, and notes."""
     on = f"{run.target}, {plural(run.devices, 'device')}" if run.target else plural(run.devices, "device")
-    head = f"dry run on {on}: {plural(len(run.programs), 'program')}, {plural(len(run.calls), 'call')}; {run.ended}"
+    of = "" if run.process is None else f" as process {run.process[0]} of {run.process[1]}"
+    head = f"dry run on {on}{of}: {plural(len(run.programs), 'program')}, {plural(len(run.calls), 'call')}; {run.ended}"
     return doc.Document.of(
         doc.paragraph(doc.code(run.command)) if run.command else None,
         _peak(run),
@@ -101,15 +104,22 @@ def _arrays(program: RunProgram) -> Iterator[doc.Block]:
     )
 
 
+def is_large(transfer: Transfer) -> bool:
+    """Whether the arrays of a transfer have more than a few bytes each, unlike a loss that is printed."""
+    return transfer.nbytes / transfer.count >= _SMALL
+
+
 def _transfers(run: RunRecord) -> Iterator[doc.Block]:
     """What moved, most first; transfers of a few bytes, such as a loss that is printed, in one line."""
-    large = [t for t in run.transfers if t.nbytes / t.count >= _SMALL]
-    few = [t for t in run.transfers if t.nbytes / t.count < _SMALL]
+    large = [t for t in run.transfers if is_large(t)]
+    few = [t for t in run.transfers if not is_large(t)]
+    timed = next((t for t in large if t.seconds), None)
     rows = doc.table(
         sorted(large, key=lambda t: -t.nbytes),
         ("moved", lambda t: t.kind),
         (doc.right("arrays"), lambda t: f"{t.count:,}"),
         (doc.right("bytes"), lambda t: doc.nbytes(t.nbytes)),
+        (doc.right("PCIe"), lambda t: doc.seconds(t.seconds)) if timed else None,
         ("from", lambda t: t.before),
         ("to", lambda t: t.after),
         ("line", lambda t: doc.line(t.source)),
@@ -117,7 +127,12 @@ def _transfers(run: RunRecord) -> Iterator[doc.Block]:
         noun="transfer",
     )
     total = f"{plural(sum(t.count for t in few), 'array')}, {format_bytes(sum(t.nbytes for t in few))} in all"
-    said = doc.notes("Bytes are those of the whole arrays." if large else "")
+    rate = (
+        f" PCIe: the bytes of one device at {format_bytes(timed.device_bytes / (timed.seconds or 1))}/s."
+        if timed
+        else ""
+    )
+    said = doc.notes(f"Bytes are those of the whole arrays.{rate}" if large else "")
     said += doc.notes(f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "")
     if run.transfers:
         yield doc.section("Transfers", rows if large else None, *said)
@@ -215,3 +230,44 @@ def _array_words(array: RunArray | None, other: RunArray | None) -> doc.Inline:
         doc.code(array.spec or "no spec"),
         *((doc.words("donated"),) if array.donated else ()),
     )
+
+
+@doc.document.register
+def of_processes(comparison: ProcessComparison) -> doc.Document:
+    """The first difference of each process from the first one, with both sides."""
+    first, count = comparison.processes[0], comparison.count
+    ends = dict(zip(comparison.processes, comparison.ended, strict=True))
+    apart = {n for each in comparison.differences for n in each.processes} | {n for n in ends if ends[n] != ends[first]}
+    text = f"{len(ends)} of {count} processes run the same programs in the same order"
+    if apart:
+        text = f"{len(apart)} of {count} processes do not run as process {first} does"
+    elif "steady" in comparison.ended:
+        text += ", as far as they ran"
+    counts = f"{plural(comparison.programs, 'program')} on several processes, {plural(comparison.calls, 'call')}"
+    return doc.Document.of(
+        doc.paragraph(doc.words(f"process {first}: {counts}")),
+        *(_process_difference(each, first, comparison.source) for each in comparison.differences),
+        *(doc.paragraph(f"process {n} ended otherwise: {end}") for n, end in ends.items() if end != ends[first]),
+        *doc.notes(
+            "A job whose processes call different programs hangs or fails. Programs on one process's own devices are "
+            "not compared.",
+            "The runs ended after steps that brought nothing new; --steps 0 runs the script to its end."
+            if "steady" in comparison.ended
+            else "",
+        ),
+        title=doc.words(text, strong=True, tone="bad" if apart else "good"),
+    )
+
+
+def _process_difference(difference: ProcessDifference, first: int, source: SourceText) -> doc.Block:
+    others = f"{'process' if len(difference.processes) == 1 else 'processes'} {doc.device_ranges(difference.processes)}"
+    called, _ = difference.sides
+    where = "" if difference.what == "program" else f" of {called.program}"
+    rows = doc.table(
+        difference.sides,
+        ("process", lambda side: str(first) if side is called else doc.device_ranges(difference.processes)),
+        ("line", lambda side: doc.line(side.source, source)),
+        (doc.wrapped(f"{difference.what}{where}"), lambda side: doc.code(doc.shorten(side.text, _MOST_TEXT))),
+        ("called from", lambda side: doc.line(side.called)) if where else None,
+    )
+    return doc.section(f"{others}: call {difference.call} differs in its {difference.what}", rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardviz.view import (  # noqa: F401
+    checkpoint,
     comparison,
     layouts,
     motion,

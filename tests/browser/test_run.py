@@ -48,6 +48,7 @@ def test_the_strip_opens_each_program_of_a_run(lab: Lab, page: LabPage):
     expect(state(view)).to_have_attribute("data-level", re.compile("partitioned|compiled"), timeout=60_000)
     page.run_cell(2)
     assert page.cell_output(2).inner_text().strip() == "train_step tpu v5e:2x4"
+    expect(view.get_by_text("host → P('data'): 403 MB, 13.4 ms")).to_be_visible()  # 3 batches over PCIe
     page.screenshot("run", of=view)
 
     tabs.nth(1).focus()

@@ -43,6 +43,7 @@ RIGHT = {
     "timeline": ("timeline", *TRAIN),
     "show": ("show", ARRAY, "P('data', None)", "--mesh", "data=4,model=2"),
     "reshard": ("reshard", "stranger:params", "P('model')", "P(None, 'model')", "--mesh", "data=2,model=4", *POD),
+    "checkpoint": ("checkpoint", "stranger:params", "P('model')", "P(None, 'model')", "--mesh", "data=2,model=4", *POD),
     "together": ("together", "one=train", "other=train", "--calls", "one=2", *POD),
     "targets": ("targets",),
     "doctor": ("doctor",),
@@ -72,6 +73,7 @@ WRONG = [
     (("reshard", ARRAY, "P()", "P('x')", "--mesh", "x=16", *POD), "16 devices, but tpu v5p:2x2x2 has 8"),
     (("reshard", ARRAY, "P()", "P()", *("--mesh", "x=2") * 3), "--mesh: 3 values; give one, or one before and one"),
     (("reshard", ARRAY, "P()", "P()", "--mesh", "x=2", "--limit", "many"), "--limit='many': expected an amount such"),
+    (("checkpoint", ARRAY, "P()", "--mesh", "x=8", "--processes", "3"), "8 devices do not divide by 3 processes"),
     (("together", "train"), "NAME=STEP 'train': expected NAME=VALUE"),
     (("together", "a=train"), "1 program; give two or more by name"),
     (("together", "a=train", "b=train", "--shared", "parms"), "a has no array at 'parms'"),
@@ -119,7 +121,18 @@ MORE = {
 }
 AS_IT_IS = ("skill", "schema", "completion", "targets", "doctor")
 """What prints JSON, Markdown, a script or a list, which are as wide as they are."""
-ASKS_THE_PERSON = ("report", "check", "why", "fixes", "search", "sweep", "timeline", "reshard", "together")
+ASKS_THE_PERSON = (
+    "report",
+    "check",
+    "why",
+    "fixes",
+    "search",
+    "sweep",
+    "timeline",
+    "reshard",
+    "checkpoint",
+    "together",
+)
 """What runs code of the person before it answers."""
 
 

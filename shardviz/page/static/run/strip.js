@@ -14,7 +14,9 @@ function render({ model, el }) {
   strip.className = "shardviz-strip";
   strip.setAttribute("role", "tablist");
   strip.setAttribute("aria-label", "Programs of the run");
-  el.append(strip);
+  const moves = document.createElement("p");
+  moves.className = "shardviz-moves";
+  el.append(strip, moves);
 
   function draw() {
     /** @type {Block[]} */
@@ -22,6 +24,17 @@ function render({ model, el }) {
     strip.style.setProperty("--limit", String(model.get("limit")));
     strip.dataset.limit = model.get("limit_words");
     strip.replaceChildren(...blocks.map((block, number) => button(block, number)));
+    /** @type {{text: string, tip: string}[]} */
+    const moved = model.get("moves");
+    moves.replaceChildren(...(moved.length ? ["moved", ...moved.map(move)] : []));
+  }
+
+  /** @param {{text: string, tip: string}} one */
+  function move({ text, tip }) {
+    const it = document.createElement("span");
+    it.textContent = text;
+    it.title = tip;
+    return it;
   }
 
   /** @param {Block} block @param {number} number */

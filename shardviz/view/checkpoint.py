@@ -1,0 +1,121 @@
+"""Words on a checkpoint: what each process writes and reads, the memory of its host, and the chunks of each array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardviz.records.amounts import first_names, format_bytes, format_seconds, plural
+from shardviz.records.checkpoint import Checkpoint, CheckpointLeaf
+from shardviz.records.groups import grouped
+from shardviz.view import document as doc
+
+_FIRST, _MOST = 12, 200
+
+
+@doc.document.register
+def of_checkpoint(kept: Checkpoint) -> doc.Document:
+    """Return the totals, the processes that write, those that read, and the arrays that have most bytes."""
+    most = max(writer.nbytes for writer in kept.writers)
+    even = f"{format_bytes(most)} at most by one process, {kept.unevenness:.3g} times the mean"
+    if kept.unevenness < 1.005:
+        even = f"{format_bytes(most)}, equally much by each process"
+    written = f"{format_bytes(kept.nbytes)} by {plural(len(kept.writers), 'process')}"
+    return doc.Document.of(
+        doc.paragraph(f"{even}{_time(kept, most, kept.write_seconds)}", label="written"),
+        *_read(kept),
+        doc.section(
+            "Processes that write", _writers(kept), lead=_limit(kept.limit, "no limit: a host holds all of it")
+        ),
+        doc.section("Processes that read", _readers(kept), lead=_limit(kept.read_limit, "no limit"))
+        if kept.readers
+        else None,
+        doc.section("Arrays", _arrays(kept), lead=plural(len(kept.leaves), "array")),
+        *doc.notes("Bytes are those of the arrays, before compression."),
+        title=doc.words(f"checkpoint, {kept.before}: {written}", strong=True),
+        mesh=kept.before,
+    )
+
+
+def _time(kept: Checkpoint, nbytes: float, seconds: float | None) -> str:
+    if seconds is None or kept.bandwidth is None:
+        return ""
+    return f": {format_seconds(seconds)} = {format_bytes(nbytes)} / {format_bytes(kept.bandwidth)}/s"
+
+
+def _limit(limit: float | None, none: str) -> str:
+    return none if limit is None else f"a host holds {format_bytes(limit)} at most"
+
+
+def _read(kept: Checkpoint) -> Iterator[doc.Block]:
+    if not kept.readers:
+        return
+    needed = sum(reader.needed_bytes for reader in kept.readers)
+    most = max(reader.nbytes for reader in kept.readers)
+    each = f"{format_bytes(most)} at most by one process{_time(kept, most, kept.read_seconds)}"
+    aligned = "shards and chunks align, and nothing else is read"
+    if kept.read_bytes > needed:
+        aligned = f"{kept.read_bytes / needed:.3g} times as much is read: shards end within chunks"
+    more = f"{format_bytes(needed)} are needed; {aligned}"
+    total = f"{format_bytes(kept.read_bytes)} by {plural(len(kept.readers), 'process')} on {kept.after}"
+    yield doc.paragraph(f"{total}; {each}; {more}", label="read")
+    if kept.too_large:
+        words = doc.words(f"Orbax refuses {plural(len(kept.too_large), 'array')}", tone="bad")
+        yield doc.paragraph(words, f"a shard needs more than the limit of a host: {first_names(kept.too_large, 4)}")
+
+
+def _writers(kept: Checkpoint) -> doc.Table:
+    groups = grouped(((w.arrays, w.nbytes, w.host_bytes), w) for w in kept.writers).values()
+    return doc.table(
+        groups,
+        ("processes", lambda group: doc.device_ranges(w.process for w in group)),
+        (doc.wrapped("folders"), lambda group: first_names((w.folder for w in group), 2)),
+        (doc.right("arrays"), lambda group: f"{group[0].arrays:,}"),
+        (doc.right("each writes"), lambda group: doc.nbytes(group[0].nbytes)),
+        (doc.right("in its host at most"), lambda group: doc.nbytes(group[0].host_bytes)),
+        first=_FIRST,
+        most=_MOST,
+        noun="group of processes",
+        name="writers",
+    )
+
+
+def _readers(kept: Checkpoint) -> doc.Table:
+    groups = grouped(((r.needed_bytes, r.nbytes, r.host_bytes, r.sources), r) for r in kept.readers).values()
+    return doc.table(
+        groups,
+        ("processes", lambda group: doc.device_ranges(r.process for r in group)),
+        (doc.right("each needs"), lambda group: doc.nbytes(group[0].needed_bytes)),
+        (doc.right("reads"), lambda group: doc.nbytes(group[0].nbytes)),
+        (doc.right("from folders"), lambda group: f"{group[0].sources:,}"),
+        (doc.right("in its host at most"), lambda group: doc.nbytes(group[0].host_bytes)),
+        first=_FIRST,
+        most=_MOST,
+        noun="group of processes",
+        name="readers",
+    )
+
+
+def _arrays(kept: Checkpoint) -> doc.Table:
+    def specs(leaf: CheckpointLeaf) -> str:
+        both = [leaf.before or "no spec", *([leaf.after or "no spec"] if kept.readers else [])]
+        return " → ".join(dict.fromkeys(both))
+
+    def by(leaf: CheckpointLeaf) -> str:
+        shared = f"replica 0 of {leaf.replicas}" if leaf.along is None else f"replicas share dimension {leaf.along}"
+        return plural(leaf.writers, "process") + (f", {shared}" if leaf.replicas > 1 else "")
+
+    return doc.table(
+        sorted(kept.leaves, key=lambda leaf: -leaf.nbytes),
+        ("array", lambda leaf: doc.code(leaf.name or "array")),
+        ("type and shape", lambda leaf: doc.shape(leaf.shape, dtype=leaf.dtype)),
+        (doc.wrapped("spec"), specs),
+        (doc.right("bytes"), lambda leaf: doc.nbytes(leaf.nbytes)),
+        ("chunk", lambda leaf: doc.shape(leaf.chunk_shape)),
+        (doc.right("chunks"), lambda leaf: f"{leaf.chunks:,}"),
+        (doc.wrapped("written by"), by),
+        (doc.right("read"), lambda leaf: doc.nbytes(leaf.read_bytes)) if kept.readers else None,
+        first=_FIRST,
+        most=_MOST,
+        noun="array",
+        name="arrays",
+    )
