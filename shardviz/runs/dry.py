@@ -20,7 +20,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from shardviz import _jax, processes
 from shardviz._jax import Ahead, Dispatched
@@ -43,7 +43,10 @@ from shardviz.runs.recorded import (
     deciding_shardings,
     mesh_of,
     operations,
+    replicated,
+    shardy_sharding,
     taken,
+    typed_sharding,
 )
 from shardviz.runs.rules import RulesSeen
 from shardviz.runs.run import Run, RunStep
@@ -313,7 +316,7 @@ class _Recorder:
         if program.leaves_layouts_open:
             self.note(f"{program.name}: XLA would choose layouts (Layout.AUTO); its formats are row-major here")
         asked = zip(argument_shardings(program), kinds, strict=True)
-        left = _replicated(mesh_of(program))
+        left = replicated(mesh_of(program))
         ins = [s or k.sharding or left for s, k in asked]
         return Ahead(call, lambda: ins, lambda: step.shardings, lambda: _memory(step.step), lambda: _cost(step.step))
 
@@ -402,16 +405,16 @@ class _Recorder:
         """Return the shardings of a program's results: those that it was given, else those that their types, then its
         constraints, then Shardy, then a compile decide."""
         asked = zip(program.params["out_shardings"], program.closed.out_avals, strict=True)
-        results = [_typed(on, aval) if _jax.is_unspecified(s) else s for s, aval in asked]
+        results = [typed_sharding(on, aval) if _jax.is_unspecified(s) else s for s, aval in asked]
         if None not in results:
             return results
         if step.recorded.devices == 1:
-            alone = placed[0] if placed else _replicated(None)
+            alone = placed[0] if placed else replicated(None)
             return [r or alone for r in results]
         settled = None if on is None else _jax.settled_results(program.closed.jaxpr, on)
         try:
             specs = step.result_specs() if settled is None else map(Spec.of, settled)
-            found = [_named(on, spec, a) for spec, a in zip(specs, program.closed.out_avals, strict=True)]
+            found = [shardy_sharding(on, spec, a) for spec, a in zip(specs, program.closed.out_avals, strict=True)]
             results = [f if r is None else r for r, f in zip(results, found, strict=True)]
         except ShardvizError as error:
             step.refused = str(error)
@@ -421,7 +424,7 @@ class _Recorder:
                 results = _jax.compiled_shardings(program)
             except (ValueError, NotImplementedError, RuntimeError) as error:  # a kernel of the target's, on CPUs
                 why = f"{step.refused}; nor does it compile here ({error}); its results are taken as replicated"
-                results = [r or _replicated(on) for r in results]
+                results = [r or replicated(on) for r in results]
             self.note(f"{program.name}: {why}")
         return results
 
@@ -482,46 +485,12 @@ def _span(program: Dispatched) -> int:
     return max([1 if on is None else on.size, *(len(s.device_set) for s in deciding_shardings(program))])
 
 
-def _replicated(mesh: Any) -> Any:
-    """Return the sharding of an array that nobody shards: on a mesh, or on JAX's default device."""
-    alone = jax.sharding.SingleDeviceSharding
-    return alone(_jax.default_device()) if mesh is None else NamedSharding(mesh, PartitionSpec())
-
-
-def _typed(mesh: Any, aval: Any) -> NamedSharding | None:
-    """Return the sharding of a result whose type says it, axes of size 1 included; None if some axes are not Explicit.
-    JAX asks for these itself (`_concretize_abstract_out_shardings`)."""
-    typed = aval.sharding.mesh
-    if mesh is None or typed.empty or not typed.are_all_axes_explicit or typed.size != mesh.size:
-        return None
-    devices = mesh.devices.reshape(typed.axis_sizes)
-    return NamedSharding(Mesh(devices, typed.axis_names, axis_types=typed.axis_types), aval.sharding.spec)
-
-
 def _processes(program: Dispatched) -> tuple[int, ...]:
     """Return the processes that have a device of a program."""
     on = mesh_of(program)
     devices = [] if on is None else [*on.devices.flat]
     every = {d.process_index for s in deciding_shardings(program) for d in (*s.device_set, *devices)}
     return tuple(sorted(every or {d.process_index for d in devices}))
-
-
-def _named(mesh: Any, spec: Spec | None, aval: Any) -> NamedSharding | None:
-    """Return the sharding of a result that Shardy shards so; dimensions that do not divide are replicated."""
-    if spec is None or mesh is None:
-        return None
-    typed = aval.sharding.mesh  # `auto_axes` and `explicit_axes` change the types of the axes in between
-    if typed.axis_names == mesh.axis_names and typed.axis_types != mesh.axis_types:
-        mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=typed.axis_types)
-    sizes, entries = dict(mesh.shape), list[Any]()
-    for size, axes in zip(aval.shape, spec.dims, strict=False):
-        if any(not isinstance(axis, str) for axis in axes):
-            return None
-        parts = math.prod(sizes[axis] for axis in axes)
-        entries.append(tuple(axes) if axes and size % parts == 0 else None)
-    while entries and entries[-1] is None and not typed.explicit_axes:  # as JAX writes what a compiler decides
-        entries.pop()
-    return NamedSharding(mesh, PartitionSpec(*entries))
 
 
 def _arrays(program: Dispatched, names: Sequence[str | None], shardings: list[Any]) -> tuple[RunArray, ...]:

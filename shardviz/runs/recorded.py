@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardviz import _jax
 from shardviz._jax import Dispatched
@@ -113,6 +113,40 @@ def mesh_of(dispatched: Dispatched) -> Any:
 
 def _is_several(mesh: Any) -> bool:
     return isinstance(mesh, Mesh) and mesh.size > 1  # an abstract one has no devices
+
+
+def replicated(mesh: Any) -> Any:
+    """Return the sharding of an array that nobody shards: on a mesh, or on JAX's default device."""
+    alone = jax.sharding.SingleDeviceSharding
+    return alone(_jax.default_device()) if mesh is None else NamedSharding(mesh, PartitionSpec())
+
+
+def typed_sharding(mesh: Any, aval: Any) -> NamedSharding | None:
+    """Return the sharding of a result whose type says it, axes of size 1 included; None if some axes are not Explicit.
+    JAX asks for these itself (`_concretize_abstract_out_shardings`)."""
+    typed = aval.sharding.mesh
+    if mesh is None or typed.empty or not typed.are_all_axes_explicit or typed.size != mesh.size:
+        return None
+    devices = mesh.devices.reshape(typed.axis_sizes)
+    return NamedSharding(Mesh(devices, typed.axis_names, axis_types=typed.axis_types), aval.sharding.spec)
+
+
+def shardy_sharding(mesh: Any, spec: Spec | None, aval: Any) -> NamedSharding | None:
+    """Return the sharding of a result that Shardy shards so; dimensions that do not divide are replicated."""
+    if spec is None or mesh is None:
+        return None
+    typed = aval.sharding.mesh  # `auto_axes` and `explicit_axes` change the types of the axes in between
+    if typed.axis_names == mesh.axis_names and typed.axis_types != mesh.axis_types:
+        mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=typed.axis_types)
+    sizes, entries = dict(mesh.shape), list[Any]()
+    for size, axes in zip(aval.shape, spec.dims, strict=False):
+        if any(not isinstance(axis, str) for axis in axes):
+            return None
+        parts = math.prod(sizes[axis] for axis in axes)
+        entries.append(tuple(axes) if axes and size % parts == 0 else None)
+    while entries and entries[-1] is None and not typed.explicit_axes:  # as JAX writes what a compiler decides
+        entries.pop()
+    return NamedSharding(mesh, PartitionSpec(*entries))
 
 
 def bytes_of(dispatched: Dispatched) -> int:

@@ -220,10 +220,10 @@ def names_of(traced: Any) -> tuple[list[str | None], list[str | None]]:
     """The tree paths of a trace's arguments and results, as `jax.jit` names them; those of the arrays of an object that
     `nnx.jit` has taken apart as its attributes are: `model.layers[0].kernel`, and `updated.` before what it changed."""
     trees = traced.args_info, traced.out_info
-    names, out_names = (
-        list(names) if len(names) == (count := len(jax.tree.leaves(tree))) else [None] * count  # of a derivative's
-        for names, tree in zip(_jax.names_of(traced), trees, strict=True)
-    )
+    names, out_names = (list(names) for names in _jax.names_of(traced))
+    for each, tree in zip((names, out_names), trees, strict=True):
+        if len(each) != (count := len(jax.tree.leaves(tree))):  # of a derivative's
+            each[:] = [None] * count
     if "flax.nnx" not in sys.modules:
         return names, out_names
     roots: dict[Any, str] = {}
