@@ -36,7 +36,7 @@ IN_ONE_PROCESS = ("tests/browser/", "tests/hosts/")
 
 ONCE = ("cli", "costs", "diagnose", "explorer", "page", "paint", "records", "ship", "study", "view")
 """Folders of tests that ask little of JAX, so that what one end of JAX showed, the other need not show with every
-parameter: where SHARDVIZ_AGAIN is set, each test runs with one."""
+parameter: where SHARDVIZ_AGAIN is set, each test runs with one. So does what compiles for TPUs and GPUs."""
 
 PACKAGES = {"dask": "distributed", "docs": "mkdocs", "mcp": "mcp"}
 """Mark, which is also the name of shardviz's extra → the package that the test needs."""
@@ -63,14 +63,15 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def leave_out_repeated(config, items):
-    """Deselects the tests of the folders in `ONCE` but for one parameter of each, and for what is marked: that has
-    not been run before.
+    """Deselects the tests of the folders in `ONCE`, and those for compilers, but for one parameter of each; and not
+    those with marks whose tests have not been run before.
     """
-    marks = {"long", *COMPILERS, *PACKAGES}
+    new, compilers = {"long", *PACKAGES}, set(COMPILERS)
     seen, repeated = set(), []
     for item in items:
         test, folder = item.nodeid.partition("[")[0], "".join(item.nodeid.split("/")[1:2])
-        if folder in ONCE and not marks & {mark.name for mark in item.iter_markers()}:
+        marks = {mark.name for mark in item.iter_markers()}
+        if (folder in ONCE or compilers & marks) and not new & marks:
             if test in seen:
                 repeated.append(item)
             seen.add(test)
@@ -100,6 +101,8 @@ def pytest_collection_modifyitems(config, items):
             )
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
+        elif item.nodeid.startswith("notebooks/"):
+            item.add_marker(pytest.mark.notebooks)
     wanted = set(filter(None, os.environ.get("SHARDVIZ_EXTRAS", "").split(",")))
     marked = {mark: [i for i in items if i.get_closest_marker(mark)] for mark in (*COMPILERS, *PACKAGES)}
     if not wanted and not any(marked.values()):
