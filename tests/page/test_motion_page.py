@@ -8,7 +8,7 @@ from shardviz.page.explorer import Explorer
 
 NOW = "Number(getComputedStyle(document.querySelector('.sv-motion form')).getPropertyValue('--now'))"
 OUT = """() => [...document.querySelectorAll('.mo-held, .mo-fly')].filter((e) => +getComputedStyle(e).opacity > .5).map(
-  (e) => { const film = document.querySelector('.mo-film').getBoundingClientRect(), r = e.getBoundingClientRect();
+  (e) => { const film = document.querySelector('.mo-stage').getBoundingClientRect(), r = e.getBoundingClientRect();
     return [r.left - film.left, r.top - film.top, r.width, r.height, e.className]; })"""
 
 
@@ -66,7 +66,7 @@ def test_steps_by_keys_and_by_button_end_at_the_layout_after(opened, animation, 
     assert page.locator(".mo-2").is_checked()
     reached(page, f"{NOW} == 2")
     film = animation.film
-    scale = page.locator(".mo-film").bounding_box()["width"] / film.width
+    scale = page.locator(".mo-stage").bounding_box()["width"] / film.width
     want = sorted([round(n * scale) for n in r] for p in film.patches if p.until is None for r in p.rects)
     seen = page.evaluate(OUT)
     assert all("mo-held" in found[4] for found in seen), "nothing flies any more"
@@ -83,7 +83,7 @@ def test_reduced_motion_and_paper_get_the_filmstrip(opened, animation):
     page = opened()
     assert not page.locator(".mo-frame").first.is_visible()
     page.emulate_media(media="print")
-    assert page.locator(".mo-frame").first.is_visible() and not page.locator(".mo-film").is_visible()
+    assert page.locator(".mo-frame").first.is_visible() and not page.locator(".mo-stage").is_visible()
 
 
 def test_every_control_and_step_has_a_name(opened, animation):
