@@ -34,6 +34,9 @@ COMPILERS = {"tpu": "tpu", "cuda": "gpu"}
 IN_ONE_PROCESS = ("tests/browser/", "tests/hosts/")
 """Where the tests are that share a server and a browser."""
 
+ONE_BY_ONE = ("tests/study/test_bad_plans.py",)
+"""Files whose tests share nothing and take long together: each test goes to the next free process."""
+
 ONCE = ("cli", "costs", "diagnose", "explorer", "page", "paint", "records", "ship", "study", "view")
 """Folders of tests that ask little of JAX, so that what one end of JAX showed, the other need not show with every
 parameter: where SHARDVIZ_AGAIN is set, each test runs with one. So does what compiles for TPUs and GPUs."""
@@ -54,7 +57,9 @@ class ByFile(LoadFileScheduling):
     """Shares out files; but what drives JupyterLab and its like goes to one process: one server, one browser."""
 
     def _split_scope(self, nodeid):
-        return "hosts" if nodeid.startswith(IN_ONE_PROCESS) else super()._split_scope(nodeid)
+        if nodeid.startswith(IN_ONE_PROCESS):
+            return "hosts"
+        return nodeid if nodeid.startswith(ONE_BY_ONE) else super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config, log):
