@@ -37,7 +37,8 @@ IN_ONE_PROCESS = ("tests/browser/", "tests/hosts/")
 ONE_BY_ONE = ("tests/study/test_bad_plans.py",)
 """Files whose tests share nothing and take long together: each test goes to the next free process."""
 
-ONCE = ("cli", "costs", "diagnose", "explorer", "page", "paint", "records", "ship", "study", "view")
+ONCE = ("cli", "costs", "diagnose", "explorer", "judge", "layouts", "notation")
+ONCE += ("page", "paint", "records", "ship", "study", "view")
 """Folders of tests that ask little of JAX, so that what one end of JAX showed, the other need not show with every
 parameter: where SHARDVIZ_AGAIN is set, each test runs with one. So does what compiles for TPUs and GPUs."""
 
@@ -46,11 +47,13 @@ PACKAGES = {"dask": "distributed", "docs": "mkdocs", "mcp": "mcp"}
 
 
 def pytest_xdist_auto_num_workers(config):
-    """A process more than there are cores; but one for what is measured, and where files are named."""
+    """A process more than there are cores, two more where no browser waits for its page; but one for what is measured,
+    and where files are named."""
     paths = [Path(text.partition("::")[0]) for text in config.args]
     if any("benchmarks" in path.parts for path in paths) or all(path.is_file() for path in paths):
         return 0
-    return min((os.cpu_count() or 1) + 1, MOST_PROCESSES)  # each waits for compile servers half of its time
+    more = 2 if os.environ.get("SHARDVIZ_AGAIN") else 1  # each waits for compile servers half of its time
+    return min((os.cpu_count() or 1) + more, MOST_PROCESSES)
 
 
 class ByFile(LoadFileScheduling):

@@ -101,6 +101,7 @@ def test_without_a_command_it_helps(capsys):
     assert "doctor" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals and terminals as POSIX has them")
 @pytest.mark.skipif(importlib.util.find_spec("jupyterlab") is None, reason="no jupyterlab: shardviz[lab]")
 @pytest.mark.parametrize("end", ["SIGTERM", pytest.param("terminal", marks=pytest.mark.long)])

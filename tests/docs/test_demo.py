@@ -9,6 +9,8 @@ import pytest
 
 from tests.scripts import loaded
 
+pytestmark = pytest.mark.slow
+
 FEW = 10
 HEAD = "[data-testid=shardviz] .sv-facts"
 

@@ -9,6 +9,8 @@ import pytest
 from tests.runs.scripts_on_8 import SCRIPTS
 from tests.truth import UNOPTIMIZED, answers_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def both():

@@ -24,6 +24,7 @@ def array(*shape: int, dtype: str = "bfloat16") -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["pairs", "code"])
 def test_real_arrays_move_so_on_16_simulated_devices(what):
     answers_of(Path(__file__).with_name("reshard_on_16.py"), what, **UNOPTIMIZED)
