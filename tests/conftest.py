@@ -34,8 +34,8 @@ COMPILERS = {"tpu": "tpu", "cuda": "gpu"}
 IN_ONE_PROCESS = ("tests/browser/", "tests/hosts/")
 """Where the tests are that share a server and a browser."""
 
-ONE_BY_ONE = ("tests/study/test_bad_plans.py",)
-"""Files whose tests share nothing and take long together: each test goes to the next free process."""
+LONGEST = ("tests/docs/test_demo.py", "tests/study/test_bad_plans.py", "tests/study/test_fixes.py")
+"""Files that take minutes: they begin early, or one would still run when all others are done."""
 
 ONCE = ("cli", "costs", "diagnose", "explorer", "judge", "layouts", "notation")
 ONCE += ("page", "paint", "records", "ship", "study", "view")
@@ -60,9 +60,7 @@ class ByFile(LoadFileScheduling):
     """Shares out files; but what drives JupyterLab and its like goes to one process: one server, one browser."""
 
     def _split_scope(self, nodeid):
-        if nodeid.startswith(IN_ONE_PROCESS):
-            return "hosts"
-        return nodeid if nodeid.startswith(ONE_BY_ONE) else super()._split_scope(nodeid)
+        return "hosts" if nodeid.startswith(IN_ONE_PROCESS) else super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config, log):
@@ -91,12 +89,13 @@ def leave_out_repeated(config, items):
 def pytest_collection_modifyitems(config, items):
     """Skips what needs something that is not installed; what SHARDVIZ_EXTRAS=tpu,mcp names must be there.
 
-    What one process has to do alone comes first: begun in the middle, it would still run when the others are done.
+    What one process has to do alone comes first, as do the longest files: begun in the middle, they would still run
+    when the others are done.
 
     What is measured is measured up to three times, since a machine may do something else meanwhile: what became slower
     fails all three. So is a wait in the browser tried twice that came to no end.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith(IN_ONE_PROCESS))
+    items.sort(key=lambda item: not item.nodeid.startswith(IN_ONE_PROCESS + LONGEST))
     if os.environ.get("SHARDVIZ_AGAIN"):
         leave_out_repeated(config, items)
     for item in items:
