@@ -9,6 +9,8 @@ import numpy as np
 from shardviz.compiler import collectives, parse
 from shardviz.notation import DeviceMesh
 
+pytestmark = pytest.mark.slow
+
 BITS = {"pred": 8, "bf16": 16, "f32": 32, "s32": 32, "u32": 32, "f16": 16, "f64": 64, "s8": 8, "u8": 8}
 LINE = re.compile(
     r"%([\w.\-]+) = (\S+?)\[([\d,]*)\]\S* (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)\("
