@@ -5,6 +5,7 @@ import math
 import re
 
 import numpy as np
+import pytest
 
 from shardviz.compiler import collectives, parse
 from shardviz.notation import DeviceMesh
