@@ -33,6 +33,8 @@ from shardviz.study.search import Searching
 from shardviz.study.workers import Workers
 from tests.programs import abstract, graph
 
+pytestmark = pytest.mark.slow
+
 FOUR = "tpu v5p:2x2x1"
 
 
@@ -440,7 +442,6 @@ def test_a_70b_model_on_512_chips_is_zero_3():
     assert len(large) == 27 and all(by(name) == 512 for name in large)
 
 
-@pytest.mark.slow
 def test_a_convolution_of_many_images_is_pure_data_parallel():
     def loss(params, x):
         for w in params:
