@@ -34,20 +34,26 @@ COMPILERS = {"tpu": "tpu", "cuda": "gpu"}
 IN_ONE_PROCESS = ("tests/browser/", "tests/hosts/")
 """Where the tests are that share a server and a browser."""
 
-ONCE = ("cli", "costs", "diagnose", "explorer", "page", "paint", "records", "ship", "study", "view")
+LONGEST = ("tests/docs/test_demo.py", "tests/study/test_bad_plans.py", "tests/study/test_fixes.py")
+"""Files that take minutes: they begin early, or one would still run when all others are done."""
+
+ONCE = ("cli", "costs", "diagnose", "explorer", "judge", "layouts", "notation")
+ONCE += ("page", "paint", "records", "ship", "study", "view")
 """Folders of tests that ask little of JAX, so that what one end of JAX showed, the other need not show with every
-parameter: where SHARDVIZ_AGAIN is set, each test runs with one."""
+parameter: where SHARDVIZ_AGAIN is set, each test runs with one. So does what compiles for TPUs and GPUs."""
 
 PACKAGES = {"dask": "distributed", "docs": "mkdocs", "mcp": "mcp"}
 """Mark, which is also the name of shardviz's extra → the package that the test needs."""
 
 
 def pytest_xdist_auto_num_workers(config):
-    """A process more than there are cores; but one for what is measured, and where files are named."""
+    """A process more than there are cores, two more where no browser waits for its page; but one for what is measured,
+    and where files are named."""
     paths = [Path(text.partition("::")[0]) for text in config.args]
     if any("benchmarks" in path.parts for path in paths) or all(path.is_file() for path in paths):
         return 0
-    return min((os.cpu_count() or 1) + 1, MOST_PROCESSES)  # each waits for compile servers half of its time
+    more = 2 if os.environ.get("SHARDVIZ_AGAIN") else 1  # each waits for compile servers half of its time
+    return min((os.cpu_count() or 1) + more, MOST_PROCESSES)
 
 
 class ByFile(LoadFileScheduling):
@@ -63,14 +69,15 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def leave_out_repeated(config, items):
-    """Deselects the tests of the folders in `ONCE` but for one parameter of each, and for what is marked: that has
-    not been run before.
+    """Deselects the tests of the folders in `ONCE`, and those for compilers, but for one parameter of each; and not
+    those with marks whose tests have not been run before.
     """
-    marks = {"long", *COMPILERS, *PACKAGES}
+    new, compilers = {"long", *PACKAGES}, set(COMPILERS)
     seen, repeated = set(), []
     for item in items:
         test, folder = item.nodeid.partition("[")[0], "".join(item.nodeid.split("/")[1:2])
-        if folder in ONCE and not marks & {mark.name for mark in item.iter_markers()}:
+        marks = {mark.name for mark in item.iter_markers()}
+        if (folder in ONCE or compilers & marks) and not new & marks:
             if test in seen:
                 repeated.append(item)
             seen.add(test)
@@ -82,12 +89,13 @@ def leave_out_repeated(config, items):
 def pytest_collection_modifyitems(config, items):
     """Skips what needs something that is not installed; what SHARDVIZ_EXTRAS=tpu,mcp names must be there.
 
-    What one process has to do alone comes first: begun in the middle, it would still run when the others are done.
+    What one process has to do alone comes first, as do the longest files: begun in the middle, they would still run
+    when the others are done.
 
     What is measured is measured up to three times, since a machine may do something else meanwhile: what became slower
     fails all three. So is a wait in the browser tried twice that came to no end.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith(IN_ONE_PROCESS))
+    items.sort(key=lambda item: not item.nodeid.startswith(IN_ONE_PROCESS + LONGEST))
     if os.environ.get("SHARDVIZ_AGAIN"):
         leave_out_repeated(config, items)
     for item in items:
@@ -100,6 +108,8 @@ def pytest_collection_modifyitems(config, items):
             )
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
+        elif item.nodeid.startswith("notebooks/"):
+            item.add_marker(pytest.mark.notebooks)
     wanted = set(filter(None, os.environ.get("SHARDVIZ_EXTRAS", "").split(",")))
     marked = {mark: [i for i in items if i.get_closest_marker(mark)] for mark in (*COMPILERS, *PACKAGES)}
     if not wanted and not any(marked.values()):

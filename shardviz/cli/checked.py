@@ -25,12 +25,12 @@ from shardviz.cli.answers import step_data
 from shardviz.cli.base import Broken
 from shardviz.cli.bounds import bounds
 from shardviz.cli.naming import collectives_of
-from shardviz.cli.schemas import CheckData, CheckedStep, ComparisonData, Failure
+from shardviz.cli.schemas import CheckData, CheckedStep, Failure
 from shardviz.cli.steps import LoadedStep
 from shardviz.costs.step_cost import StepCost, memory_parts
 from shardviz.errors import ContractError, ShardvizError
 from shardviz.judge.changes import SourceLine
-from shardviz.judge.comparison import Comparison, compare_reports
+from shardviz.judge.comparison import Comparison, ComparisonData, compare_reports
 from shardviz.judge.report import Report
 from shardviz.records import Collective, Finding
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural

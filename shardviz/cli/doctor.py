@@ -5,12 +5,13 @@ JAX's devices are listed by a separate process, so that a driver that hangs or c
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
 import subprocess
 import sys
+
+from shardviz.compiler.targets import version_of
 
 NEEDED = ("jax", "jaxlib", "numpy", "ipywidgets", "anywidget", "matplotlib", "psutil")
 OPTIONAL = ("jupyterlab", "flax", "distributed", "nbval", "playwright")
@@ -24,7 +25,7 @@ print(", ".join(f"{count} x {platform} ({kind})" for (platform, kind), count in 
 def examine() -> tuple[str, bool]:
     """Return a text about this machine, and whether the basics work: all required packages are installed, JAX finds a
     device, and programs can be compiled for CPU."""
-    needed = {name: _version(name) for name in NEEDED}
+    needed = {name: version_of(name) for name in NEEDED}
     devices, devices_work = _devices()
     compilers, compilers_work = _compilers()
     absent = [name for name, version in needed.items() if version is None]
@@ -33,9 +34,9 @@ def examine() -> tuple[str, bool]:
     sections = {
         "Versions": [
             f"python       {platform.python_version()} ({platform.system()} {platform.machine()})",
-            f"shardviz     {_version('shardviz') or 'runs from a folder; not installed'}",
+            f"shardviz     {version_of('shardviz') or 'runs from a folder; not installed'}",
             *(f"{name:<12} {version or 'MISSING'}" for name, version in needed.items()),
-            *(f"{name:<12} {_version(name) or 'not installed (optional)'}" for name in OPTIONAL),
+            *(f"{name:<12} {version_of(name) or 'not installed (optional)'}" for name in OPTIONAL),
         ],
         "Machine": [
             f"cores        {usable} of {os.cpu_count()}",
@@ -52,13 +53,6 @@ def examine() -> tuple[str, bool]:
     if not devices_work:
         verdict += " JAX finds no device: see above."
     return "\n".join([*lines, verdict]), works
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _devices() -> tuple[str, bool]:

@@ -14,8 +14,9 @@ import msgspec
 
 from shardviz.compiler.targets import TargetStatus
 from shardviz.costs.timeline import Timeline
+from shardviz.judge.comparison import ComparisonData
 from shardviz.judge.processes import ProcessComparison
-from shardviz.judge.runs import ProgramChange
+from shardviz.judge.runs import RunComparisonData
 from shardviz.records import Finding
 from shardviz.records.budget import Budget
 from shardviz.records.checkpoint import Checkpoint
@@ -24,11 +25,10 @@ from shardviz.records.resharding import Resharding
 from shardviz.records.runs import RUN_VERSION, RunRecord
 from shardviz.records.together import TogetherRecord, TogetherSearchRecord
 from shardviz.records.why import CollectiveWhy, Why
+from shardviz.study.fixes import FixesData
 
 Specs = dict[str, str | None]
 """Tree path → spec as text, such as `P('data', None)`; None for the compiler's choice."""
-Rows = list[dict[str, Any]]
-"""Records of the API as their own `to_json` writes them."""
 
 
 class StepData(msgspec.Struct, kw_only=True):
@@ -70,29 +70,6 @@ class TimelineMore(msgspec.Struct, kw_only=True):
     """The version of a timeline's JSON."""
 
     shardviz_timeline: int
-
-
-class ComparisonData(msgspec.Struct, kw_only=True):
-    """`shardviz compare --json`, as `Comparison.to_json`; bytes, seconds and FLOPs per device."""
-
-    shardviz_comparison: int
-    program: str
-    level: str
-    reports: Rows
-    specs: Rows
-    collectives: Rows
-    amounts: Rows
-    notes: list[str]
-
-
-class RunComparisonData(msgspec.Struct, kw_only=True):
-    """`shardviz compare --json` of two dry runs, as `RunComparison.to_json`; `peak_bytes` per device, None if nothing
-    was recorded."""
-
-    shardviz_run_comparison: int
-    names: tuple[str, str]
-    peak_bytes: tuple[float | None, float | None]
-    programs: list[ProgramChange]
 
 
 class Failure(msgspec.Struct, kw_only=True):
@@ -157,20 +134,6 @@ class CommentData(msgspec.Struct, kw_only=True):
     shardviz_comment: int = SCHEMA_VERSION
     steps: tuple[StepChange, ...]
     markdown: str
-
-
-class FixesData(msgspec.Struct, kw_only=True):
-    """`shardviz fixes --json`, as `Fixes.to_json`, largest saving first; bytes and seconds per device."""
-
-    shardviz_fixes: int
-    program: str
-    target: str
-    level: str
-    fixes: Rows
-    rejected: Rows
-    by_hand: list[str]
-    tried: int
-    finished: bool
 
 
 def _record(kind: type, key: str = "shardviz_why") -> type:

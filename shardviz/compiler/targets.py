@@ -91,13 +91,13 @@ def _changed(folder: str) -> int:
 
 
 def _cpu() -> TargetStatus:
-    version = _version("jaxlib")
+    version = version_of("jaxlib")
     missing = "" if version and _importable("jaxlib") else "jaxlib is not installed"
     return _status("cpu", {"jaxlib": version}, missing, "pip install shardviz")
 
 
 def _tpu() -> TargetStatus:
-    version, install = _version("libtpu"), "pip install 'shardviz[tpu]'"
+    version, install = version_of("libtpu"), "pip install 'shardviz[tpu]'"
     wanted = _wanted("libtpu", extra="tpu")
     missing = ""
     if version is None or not _importable("libtpu"):
@@ -105,17 +105,17 @@ def _tpu() -> TargetStatus:
         if (sys.platform, platform.machine()) != ("linux", "x86_64"):
             missing, install = f"the TPU compiler exists for Linux x86-64 only, this is {_system()}", ""
     elif wanted is not None and not version.startswith(wanted):
-        missing = f"jax {_version('jax')} goes with libtpu {wanted}*, not {version}"
+        missing = f"jax {version_of('jax')} goes with libtpu {wanted}*, not {version}"
     return _status("tpu", {"libtpu": version}, missing, install, TPU_CHIPS, TPU_EXAMPLE)
 
 
 def _gpu() -> TargetStatus:
     install = "pip install 'shardviz[cuda]'"
     packages = ("jax-cuda13-plugin", "jax-cuda13-pjrt", "nvidia-cuda-nvcc")
-    versions = {name: _version(name) for name in packages}
+    versions = {name: version_of(name) for name in packages}
     absent = [name for name, version in versions.items() if version is None]
     absent += [] if absent or _importable("jax_cuda13_plugin") else ["jax_cuda13_plugin"]
-    jaxlib = _version("jaxlib")
+    jaxlib = version_of("jaxlib")
     other = next((name for name in packages[:2] if versions[name] != jaxlib), "")
     missing = ""
     if sys.platform != "linux":
@@ -150,7 +150,8 @@ def _system() -> str:
     return f"{platform.system()} {platform.machine()}"
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """Return the version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import msgspec
+
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of, memory_parts
 from shardviz.display import Displayed
@@ -162,35 +164,45 @@ class Comparison(Displayed):
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the comparison as JSON text: names, level, and the differences; bytes, seconds and FLOPs on one
         device."""
-        return json.dumps(
-            {
-                "shardviz_comparison": 1,
-                "program": self.program,
-                "level": self.level,
-                "reports": [
-                    {
-                        "name": n,
-                        "mesh": dict(self.meshes[n].shape),
-                        "target": self.targets[n],
-                        "options": dict(self.options.get(n, {})),
-                    }
-                    for n in self.names
-                ],
-                "specs": [vars(v) | {"before": _value(v.before), "after": _value(v.after)} for v in self.values],
-                "collectives": [
-                    vars(c) | {"before": total_data(c.before), "after": total_data(c.after)} for c in self.collectives
-                ],
-                "amounts": [
-                    {name: value for name, value in vars(a).items() if name != "axes"} | {"difference": a.difference}
-                    for a in self.amounts
-                ],
-                "notes": list(self.notes),
-            },
-            indent=indent,
+        data = ComparisonData(
+            program=self.program,
+            level=self.level,
+            reports=[
+                {
+                    "name": n,
+                    "mesh": dict(self.meshes[n].shape),
+                    "target": self.targets[n],
+                    "options": dict(self.options.get(n, {})),
+                }
+                for n in self.names
+            ],
+            specs=[vars(v) | {"before": _value(v.before), "after": _value(v.after)} for v in self.values],
+            collectives=[
+                vars(c) | {"before": total_data(c.before), "after": total_data(c.after)} for c in self.collectives
+            ],
+            amounts=[
+                {name: value for name, value in vars(a).items() if name != "axes"} | {"difference": a.difference}
+                for a in self.amounts
+            ],
+            notes=self.notes,
         )
+        return json.dumps(msgspec.to_builtins(data), indent=indent)
 
     def _changed(self, group: str) -> tuple[Amount, ...]:
         return tuple(a for a in self.amounts if a.group == group and a.before != a.after)
+
+
+class ComparisonData(msgspec.Struct, kw_only=True):
+    """The JSON of `Comparison`; bytes, seconds and FLOPs per device."""
+
+    shardviz_comparison: int = 1
+    program: str
+    level: str
+    reports: list[dict[str, Any]]
+    specs: list[dict[str, Any]]
+    collectives: list[dict[str, Any]]
+    amounts: list[dict[str, Any]]
+    notes: tuple[str, ...]
 
 
 def compare_reports(*what: Any, target: str | Machine | None = None) -> Comparison:

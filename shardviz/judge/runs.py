@@ -70,14 +70,18 @@ class RunComparison(Displayed):
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the comparison as JSON text: both runs' peaks in bytes per device, and each program that differs."""
-        changes = [each for each in self.programs if not each.same]
-        data = {
-            "shardviz_run_comparison": 1,
-            "names": self.names,
-            "peak_bytes": [_peak(self.before), _peak(self.after)],
-            "programs": [{"name": c.name, "before": c.before, "after": c.after} for c in changes],
-        }
+        peaks, changes = (_peak(self.before), _peak(self.after)), [each for each in self.programs if not each.same]
+        data = RunComparisonData(names=self.names, peak_bytes=peaks, programs=changes)
         return json.dumps(msgspec.to_builtins(data), indent=indent)
+
+
+class RunComparisonData(msgspec.Struct, kw_only=True):
+    """The JSON of `RunComparison`; `peak_bytes` per device, None if nothing was recorded."""
+
+    shardviz_run_comparison: int = 1
+    names: tuple[str, str]
+    peak_bytes: tuple[float | None, float | None]
+    programs: list[ProgramChange]
 
 
 def compare(*what: Any, target: str | Machine | None = None) -> Comparison | RunComparison | ProcessComparison:

@@ -17,6 +17,9 @@ from shardviz.files import read_whole, write_whole
 
 FREE = 3
 """Number of wrong tries after which the answer is shown."""
+STARS = 3
+PAR, NEAR = 1.005, 1.25
+"""The multiples of par's costs up to which an answer has three stars, and two."""
 KEPT = ".shardviz-progress.json"
 """The file in the notebook's folder with the best score of each lesson."""
 
@@ -54,6 +57,33 @@ class Question(Displayed):
                 "reveal(give_up=True): afterwards there are no stars"
             )
         self.helped |= not solved
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Starred(Displayed):
+    """A scored answer of a puzzle.
+
+    Attributes:
+        tries: number of answers, this one included.
+        helped: whether the solution was shown before: then there are no stars.
+    """
+
+    tries: int = 0
+    helped: bool = False
+
+    def stars_at(self, times: float, least: int) -> int:
+        """Return 3 stars at par, 2 at most a quarter above, else `least`; `times` is the largest cost over par's."""
+        return 0 if self.helped else STARS if times <= PAR else 2 if times <= NEAR else least
+
+    @property
+    def stars(self) -> int:
+        """The stars, 0 to 3."""
+        raise NotImplementedError
+
+    @property
+    def score(self) -> float:
+        """The share of stars, 0 to 1."""
+        return self.stars / STARS
 
 
 @dataclass(frozen=True, repr=False)

@@ -26,24 +26,20 @@ from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
-from shardviz.lessons.asked import Question
+from shardviz.lessons.asked import PAR, STARS, Question, Starred
 from shardviz.lessons.exercises import answer_at
 from shardviz.plan.plan import Plan
 from shardviz.records import Findings
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.report import ASKED
 
-STARS = 3
-_SAME = 0.005  # amounts within this relative difference are equal
-_NEAR = 1.25  # two stars for at most this multiple of par's seconds and bytes
-
 Idea = Plan | Callable[[Report], bool]
 """A misconception: a plan that follows it, or a predicate of the answer's report."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Attempt(Displayed):
-    """The score of a plan.
+class Attempt(Starred):
+    """A scored plan.
 
     Attributes:
         plan: the plan.
@@ -51,10 +47,8 @@ class Attempt(Displayed):
         cost: the cost of its step on the machine.
         par: the cost of a step of par's plan, at the same level.
         start: the cost of a step of the puzzle's starting plan.
-        tries: number of scored plans, this one included.
         par_findings: the findings of par's plan.
         ideas: hints for common misconceptions that the plan follows.
-        helped: whether par's plan was shown before: there are no stars.
     """
 
     plan: Plan
@@ -62,10 +56,8 @@ class Attempt(Displayed):
     cost: StepCost
     par: StepCost
     start: StepCost
-    tries: int
     par_findings: Findings
     ideas: tuple[str, ...] = ()
-    helped: bool = False
 
     @property
     def seconds(self) -> float:
@@ -91,19 +83,13 @@ class Attempt(Displayed):
     def stars(self) -> int:
         """3: as good as par; 2: at most a quarter above; 1: better than the start; 0: otherwise, too large, or
         par's plan was shown before."""
-        worst = max(self.times_par)
-        better = self.seconds < self.start.step.seconds * (1 - _SAME) or self.start.needs.fits is False
-        return 0 if not self.fits or self.helped else 3 if worst <= 1 + _SAME else 2 if worst <= _NEAR else int(better)
+        better = self.seconds < self.start.step.seconds * (2 - PAR) or self.start.needs.fits is False
+        return self.stars_at(max(self.times_par), int(better)) if self.fits else 0
 
     @property
     def under_par(self) -> bool:
         """Whether it beats par in time or memory and is not worse in the other."""
-        return self.stars == STARS and min(self.times_par) < 1 - _SAME
-
-    @property
-    def score(self) -> float:
-        """The share of stars, 0 to 1."""
-        return self.stars / STARS
+        return self.stars == STARS and min(self.times_par) < 2 - PAR
 
     @property
     def hints(self) -> Findings:
@@ -115,7 +101,7 @@ class Attempt(Displayed):
     @property
     def excess(self) -> tuple[str, ...]:
         """One sentence each for the largest excess over par's memory and time; none if par is reached."""
-        slower, larger = (times > 1 + _SAME for times in self.times_par)
+        slower, larger = (times > PAR for times in self.times_par)
         reports, costs = (self.report, self.par.report), (self.cost, self.par)
         arguments = ({a.name: a.bytes_per_device or 0.0 for a in report.arguments} for report in reports)
         times = (
@@ -213,9 +199,9 @@ class Puzzle(Question):
                 f"answer: the plan's mesh has {plan.mesh.size} devices, expected {size} as on {self.target}"
             )
         report, cost = self._cost(plan)
-        right = cost.step.seconds <= self.par.step.seconds * (1 + _SAME)
+        right = cost.step.seconds <= self.par.step.seconds * PAR
         helped = self.helped
-        self.count(right and cost.needs.total <= self.par.needs.total * (1 + _SAME))
+        self.count(right and cost.needs.total <= self.par.needs.total * PAR)
         attempt = Attempt(
             plan=plan, report=report, cost=cost, par=self.par, start=self.begun, tries=self.tries,
             par_findings=self.par_findings, helped=helped,

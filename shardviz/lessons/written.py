@@ -26,12 +26,10 @@ from shardviz import processes
 from shardviz.caching import cached_property
 from shardviz.compat.export_files import load
 from shardviz.compiler.collectives import parse_pairs
-from shardviz.display import Displayed
 from shardviz.errors import CompileMemoryLimit, CompileTimeout, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.lessons import running
-from shardviz.lessons.asked import FREE, Question
-from shardviz.lessons.puzzles import STARS
+from shardviz.lessons.asked import FREE, NEAR, PAR, Question, Starred
 from shardviz.lessons.schedules import Schedule
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
@@ -39,8 +37,6 @@ from shardviz.records import Collective
 from shardviz.records.amounts import format_bytes, format_number
 from shardviz.study.workers import packed
 
-_NEAR = 1.25  # two stars for at most this multiple of par
-_SAME = 1.005
 _MEMORY = 6e9
 
 
@@ -75,30 +71,26 @@ class FunctionCost:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Try(Displayed):
-    """The result of a function.
+class Try(Starred):
+    """A scored function; `tries` is 0 for the function to complete.
 
     Attributes:
         puzzle: the puzzle.
-        tries: number of functions, this one included; 0 for the function to complete.
         left: number of wrong tries after which the solution is shown.
         problem: the first problem, one sentence; empty if the function is right.
         mine, par: the costs; None if the function is wrong.
         hint: the next hint; empty if none is needed.
         solution: the code of a solution, after the third wrong try; else empty.
-        helped: whether the solution was shown before: then there are no stars.
         printed: what the function printed.
     """
 
     puzzle: Written
-    tries: int = 0
     left: int = 0
     problem: str = ""
     mine: FunctionCost | None = None
     par: FunctionCost | None = None
     hint: str = ""
     solution: str = ""
-    helped: bool = False
     printed: str = ""
 
     @property
@@ -117,19 +109,12 @@ class Try(Displayed):
     @property
     def stars(self) -> int:
         """3: par; 2: at most a quarter above; 1: right, and above; 0: wrong, or the solution was shown before."""
-        if self.problem or self.helped:
-            return 0
-        return 3 if self.times_par <= _SAME else 2 if self.times_par <= _NEAR else 1
-
-    @property
-    def score(self) -> float:
-        """The share of stars, 0 to 1."""
-        return self.stars / STARS
+        return 0 if self.problem else self.stars_at(self.times_par, 1)
 
     @property
     def solved(self) -> bool:
         """Whether it is right, and at most a quarter above par."""
-        return not self.problem and self.times_par <= _NEAR
+        return not self.problem and self.times_par <= NEAR
 
     @property
     def sentence(self) -> str:
@@ -139,7 +124,7 @@ class Try(Displayed):
         times = self.of_par
         verb = max(times, key=lambda verb: times[verb])
         right = "The order is valid" if self.mine.schedule else "The values are right"
-        if times[verb] <= _SAME:
+        if times[verb] <= PAR:
             return f"{right}, and par is reached."
         who = "it" if self.mine.schedule else "a device"
         return (

@@ -25,7 +25,7 @@ from shardviz.paint.text import blocks
 from shardviz.paint.theme import MUTED, AxisColour, axis_colour, axis_colours, ink_for, paint_of
 from shardviz.records.amounts import plural
 from shardviz.view import document as doc
-from shardviz.view.picture import Grid, Head, Picture, Role, Stage
+from shardviz.view.picture import Film, Grid, Head, Picture, Role
 
 Colours = Mapping[str, AxisColour]
 
@@ -121,7 +121,7 @@ def _figure(block: doc.Figure, look: Look) -> str:
     if isinstance(block.of, doc.Listing):
         style = f"{MONO};white-space:pre;overflow-x:auto;margin:4px 0 12px 0;padding:8px 10px;border:{HAIRLINE}"
         drawn = f'<pre style="{style}">{escape(uncontrolled(block.of.text))}</pre>'
-    elif isinstance(block.of, Stage):
+    elif isinstance(block.of, Film):
         drawn = motion_html(block.of)
     else:
         drawn = _picture(block.of)

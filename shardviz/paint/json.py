@@ -17,7 +17,7 @@ from shardviz.notation import Axis, Spec
 from shardviz.paint.motion import motion_tree
 from shardviz.paint.outside import shown, uncontrolled
 from shardviz.view.document import Beside, Block, Document, Inline, Listing, Paragraph, Piece, Row, Section, Table
-from shardviz.view.picture import Stage
+from shardviz.view.picture import Film
 
 Json = dict[str, Any]
 
@@ -55,7 +55,7 @@ def _block(block: Block) -> Json:
         )
     if isinstance(block, Beside):
         return {"block": "beside", "blocks": blocks_json(block.blocks)}
-    if isinstance(block.of, Stage):
+    if isinstance(block.of, Film):
         drawn = {"tree": motion_tree(block.of)}
     else:
         drawn = {"lines": uncontrolled(block.of.text)} if isinstance(block.of, Listing) else block.of.to_json()

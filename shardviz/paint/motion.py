@@ -6,7 +6,7 @@ list, which is the filmstrip. It is also shown on paper, and to readers who pref
 drops a tag keeps its text, so CSS writes the words of the controls.
 
 >>> from shardviz.view.motion import animate
->>> html = motion_html(animate((8, 4), ("x",), (), {"x": 2}).stage)
+>>> html = motion_html(animate((8, 4), ("x",), (), {"x": 2}).film)
 >>> "<script" in html, html.count("listitem"), "prefers-reduced-motion" in html
 (False, 2, True)
 """
@@ -18,7 +18,7 @@ from html import escape
 
 from shardviz.paint.outside import shown, uncontrolled
 from shardviz.paint.theme import axis_colour, paint_of
-from shardviz.view.picture import Rect, Role, Stage
+from shardviz.view.picture import Film, Rect, Role
 
 _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
 _OWN_KEYS = {"data_lm_suppress_shortcuts": "true"}
@@ -90,29 +90,29 @@ Node = tuple[str, dict[str, str], "list[Node | str]"]
 """An element: its tag, its attributes, and what is in it."""
 
 
-def motion_html(stage: Stage) -> str:
+def motion_html(film: Film) -> str:
     """Return an animation as one `<div>`: it plays where styles are kept, and is a filmstrip where they are not."""
-    return "".join(_html(motion_tree(stage)))
+    return "".join(_html(motion_tree(film)))
 
 
-def motion_tree(stage: Stage) -> Node:
+def motion_tree(film: Film) -> Node:
     """Return the elements of an animation, for HTML and for the explorer's page."""
-    last = len(stage.captions) - 1
-    words = shown(f"{stage.title}. {stage.captions[0]} {stage.captions[-1]}")
-    drawn = _node("div", "mo-stage", *_drawn(stage), role="img", aria_label=words)
-    counts = (_node("b", "", style=f"--s:{n}", data_t=count) for n, count in enumerate(stage.counts))
+    last = len(film.captions) - 1
+    words = shown(f"{film.title}. {film.captions[0]} {film.captions[-1]}")
+    drawn = _node("div", "mo-stage", *_drawn(film), role="img", aria_label=words)
+    counts = (_node("b", "", style=f"--s:{n}", data_t=count) for n, count in enumerate(film.counts))
     live = _node(
         "div", "mo-live", _node("div", "mo-count", *counts, aria_hidden="true"), _node("div", "mo-show", drawn)
     )
-    over = ("messages travel over ", *(_chip(name, place) for place, name in stage.axes.items()))
+    over = ("messages travel over ", *(_chip(name, place) for place, name in film.axes.items()))
     return _node(
         "div",
         "sv-motion",
         _node("style", "", _rules(last)),
-        *([_node("div", "", *over, style="padding:2px 0")] if stage.axes else []),
-        _node("form", "", _bar(), live, _node("div", "mo-list", *_steps(stage), role="list"), aria_label=stage.title),
-        _node("div", "mo-key", stage.legend, style=_MONO),
-        style=f"--n:{last};--w:{stage.width:.0f};--t:{stage.height:.0f};--v:1",
+        *([_node("div", "", *over, style="padding:2px 0")] if film.axes else []),
+        _node("form", "", _bar(), live, _node("div", "mo-list", *_steps(film), role="list"), aria_label=film.title),
+        _node("div", "mo-key", film.legend, style=_MONO),
+        style=f"--n:{last};--w:{film.width:.0f};--t:{film.height:.0f};--v:1",
     )
 
 
@@ -169,9 +169,9 @@ def _control(kind: str, name: str, look: str, word: str, *, chosen: bool = False
     )
 
 
-def _steps(stage: Stage) -> Iterator[Node]:
+def _steps(film: Film) -> Iterator[Node]:
     """Yield the list: a sentence and a frame for each step, which a radio button chooses."""
-    for n, (caption, frame) in enumerate(zip(stage.captions, stage.frames, strict=True)):
+    for n, (caption, frame) in enumerate(zip(film.captions, film.frames, strict=True)):
         choose = _node("input", f"mo-{n}", type="radio", name="at", style="display:none", **_OWN_KEYS)
         go = (
             _node("b", f"mo-go {side}{n}", data_t=word)
@@ -188,18 +188,18 @@ def _steps(stage: Stage) -> Iterator[Node]:
         )
 
 
-def _drawn(stage: Stage) -> Iterator[Node]:
-    for device, (x, y, wide, high) in stage.tiles.items():
+def _drawn(film: Film) -> Iterator[Node]:
+    for device, (x, y, wide, high) in film.tiles.items():
         yield _node("i", "mo-id", style=_at((x, y - 17, 20, 16)), data_t=str(device))
         yield _node("i", "mo-map", style=_at((x, y, wide, high)))
-    for patch in stage.patches:
+    for patch in film.patches:
         came = patch.role is not None and patch.since > 0
         ends = f"--s:{patch.since - _LANDS * came:g};--e:{patch.until or 999}"
         look = "" if patch.role is None else f";{_look(patch.role)}"
         label = {"data_t": patch.label} if patch.label else {}
         for rect in patch.rects:
             yield _node("i", "mo-held", style=f"{_at(rect)};{ends}{look}", **label)
-    for flight in stage.flights:
+    for flight in film.flights:
         (dx, dy), look = flight.way, _look(flight.role)
         for rect in flight.rects:
             yield _node("i", "mo-fly", style=f"{_at(rect)};--s:{flight.step};--dx:{dx:g};--dy:{dy:g};{look}")

@@ -19,7 +19,7 @@ from shardviz.paint.columns import columns, pad, text_width, wrap
 from shardviz.paint.outside import isolated, shown, uncontrolled
 from shardviz.records.amounts import plural
 from shardviz.view import document as doc
-from shardviz.view.picture import Grid, Picture, Stage
+from shardviz.view.picture import Film, Grid, Picture
 
 PROSE = 100
 """Columns of a line of prose if no width is given; tables then take the columns that they need."""
@@ -82,12 +82,12 @@ def _block(block: doc.Block, width: int | None) -> list[str]:
     return [] if block.brief else figure_lines(block.of, width).splitlines()
 
 
-def figure_lines(figure: Picture | doc.Listing | Stage, width: int | None) -> str:
+def figure_lines(figure: Picture | doc.Listing | Film, width: int | None) -> str:
     """Return a Picture's grids as tables of lines, or the lines of a Listing. If there are too many columns, neighbours
     are merged. A Picture without grids becomes its description."""
     if isinstance(figure, doc.Listing):
         return uncontrolled(figure.text)
-    if isinstance(figure, Stage):
+    if isinstance(figure, Film):
         return uncontrolled(figure.filmstrip)
     width = width or _WIDTH
     if not figure.grids:

@@ -105,21 +105,10 @@ class Wish:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WishCost:
-    """The costs that a program adds if it takes arrays with another program's spec.
+class WishCost(ProgramCost):
+    """The seconds and bytes that a program adds if it takes arrays with another program's `spec`."""
 
-    Attributes:
-        program, spec: the program, and the spec in the other program's plan.
-        seconds: seconds of a call that this adds; None if not known.
-        needs_bytes: bytes of a device that this adds while the program runs.
-        why_not: the reason why the program cannot take arrays with this spec; else empty.
-    """
-
-    program: str
     spec: str
-    seconds: float | None = None
-    needs_bytes: float | None = None
-    why_not: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,12 @@ left = usable - the largest total                   (programs do not run at once
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
-from shardviz.ask.parts import Parts
-from shardviz.ask.program import sketch, update_arguments
+from shardviz.ask.parts import Parts, nbytes
+from shardviz.ask.program import arrays, sketch, update_arguments
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import Needs, cost_of, memory_parts
 from shardviz.errors import ShardvizError
@@ -137,26 +137,27 @@ def _read(together: ProgramSet, side: SetMember, level: str, timeout: float | No
         report = sketch(side.program, side.plan, together.lowered_for(side))
     needs = None if machine is None else cost_of(report, machine, tokens=False).needs
     shared = {p: array.name for array in together.shared for p in array.of(side.name, "argument")}
-    kinds = _kinds_of(side, report, shared)
+    kinds = kinds_of(side, shared)
     return _Read(side, report, needs, {name: f"{side.name}: {name}" for name in kinds} | shared, kinds)
 
 
-def _kinds_of(side: SetMember, report: ReportRecord, shared: Mapping[str, str]) -> dict[str, str]:
+def kinds_of(side: SetMember, shared: Collection[str]) -> dict[str, str]:
     """Return the kinds of a program's arguments that stay on the devices between calls: shared arrays, donated
     arguments with a new value, and parameters. Parameters are looked up only among large arguments, because that needs
     the logical dimensions, which takes seconds."""
+    arguments, outputs = arrays(side.program, side.plan)
     optimizer = update_arguments(side.program)
-    returned = {(output.shape, output.dtype) for output in report.outputs}
+    returned = {(output.shape, output.dtype) for output in outputs}
     kinds: dict[str, str] = {}
-    for value in report.arguments:
-        renewed = value.donated and (value.shape, value.dtype) in returned
-        if value.name in optimizer:
-            kinds[value.name] = OPTIMIZER
-        elif value.shape and (value.name in shared or renewed):
-            is_weight = not (renewed and not optimizer) and not value.dtype.startswith(("int32", "uint", "bool"))
-            kinds[value.name] = WEIGHTS if is_weight else STATE
-    if _nbytes(v for v in report.arguments if v.name not in kinds) > _SMALL * _nbytes(report.arguments):
-        state = Parts(arguments=side.program.arguments, dimensions=side.program.dimensions).state
+    for array in arguments:
+        renewed = array.donated and (array.shape, array.dtype) in returned
+        if array.name in optimizer:
+            kinds[array.name] = OPTIMIZER
+        elif array.shape and (array.name in shared or renewed):
+            is_weight = not (renewed and not optimizer) and not array.dtype.startswith(("int32", "uint", "bool"))
+            kinds[array.name] = WEIGHTS if is_weight else STATE
+    if sum(nbytes(a) for a in arguments if a.name not in kinds) > _SMALL * sum(map(nbytes, arguments)):
+        state = Parts(arguments=arguments, dimensions=side.program.dimensions).state
         kinds = {array.name: WEIGHTS for array in state} | kinds
     return kinds
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardviz.ask.parts import Parts
 from shardviz.ask.program import Program, arrays, named_axes, state_of, update_arguments
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs.machine import Machine
@@ -25,6 +24,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
 from shardviz.propagate.dimensions import Dimension, Dimensions
 from shardviz.records.together import OWN, ProgramCost, SharedPlan, SharedPlanSpec, TogetherSearchRecord
+from shardviz.runs.budget import kinds_of
 from shardviz.runs.sets import ProgramSet, SetMember, assigned, check_calls
 from shardviz.runs.shared import SharedGroup
 from shardviz.study import search
@@ -288,12 +288,8 @@ class JointScorer:
         """Return the arrays that stay on the devices between calls → bytes of one device."""
         names = self.names[side.name]
         if side.name not in self._stays:
-            arguments, outputs = arrays(side.program, side.plan)
-            new = {(output.shape, output.dtype) for output in outputs}
-            state = {a.name for a in Parts(arguments=arguments, dimensions=side.program.dimensions).state}
-            again = state | {p for array in self.shared for p in array.of(side.name, "argument")}
-            again |= {a.name for a in arguments if a.donated and (a.shape, a.dtype) in new}
-            self._stays[side.name] = tuple(a for a in arguments if a.name in again)
+            kinds = kinds_of(side, {path for array in self.shared for path in array.of(side.name, "argument")})
+            self._stays[side.name] = tuple(a for a in arrays(side.program, side.plan)[0] if a.name in kinds)
         specs = side.program.bind(plan).in_specs
         return {
             names.joint(a.name): layout(a.shape, specs[a.name], plan.mesh).bytes_per_device(a.dtype)

@@ -270,13 +270,8 @@ class ProgramSet(Displayed):
     def _added(self, side: SetMember, group: tuple[SharedGroup, ...], spec: str, names: list[str]) -> WishCost:
         own, new = self.cost(side, side.plan), self._cost_as(side, names[0], group)
         more = lambda one, two: None if one is None or two is None else two - one  # noqa: E731
-        return WishCost(
-            program=side.name,
-            spec=spec,
-            seconds=more(own.seconds, new.seconds),
-            needs_bytes=more(own.needs_bytes, new.needs_bytes),
-            why_not=new.why_not,
-        )
+        seconds, needs = more(own.seconds, new.seconds), more(own.needs_bytes, new.needs_bytes)
+        return WishCost(program=side.name, spec=spec, seconds=seconds, needs_bytes=needs, why_not=new.why_not)
 
     def _moved(self, group: Sequence[SharedGroup], name: str, other: str) -> WishMove:
         """Return the cost of resharding arrays from one program's sharding to another's."""

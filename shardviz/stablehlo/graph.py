@@ -60,7 +60,9 @@ _KINDS = {
 class MlirOperation(Operation):
     """An operation of MLIR, with MLIR's name, `stablehlo.dot_general`, and where it was found to stand last."""
 
-    __slots__ = ("around", "met_along", "name", "place")
+    __slots__ = ("_contraction", "around", "name", "place")
+
+    _contraction: Contraction | None  # once it was read
 
     @property
     def attributes(self) -> Any:
@@ -119,9 +121,9 @@ class MlirOperation(Operation):
 
     @property
     def contraction(self) -> Contraction:
-        if self.met_along is None:
-            self.met_along = contraction_of(self.native)
-        return self.met_along
+        if self._contraction is None:
+            self._contraction = contraction_of(self.native)
+        return self._contraction
 
     @property
     def spreads(self) -> bool:
@@ -236,7 +238,7 @@ class MlirGraph(Graph):
                 block.returns(operands)
                 return
             operation = MlirOperation(kind_of(name), operands, block, op)
-            operation.name, operation.place, operation.met_along = name, None, None
+            operation.name, operation.place, operation._contraction = name, None, None
             operation.results = tuple([self._value(operation, i, v) for i, v in enumerate(op.results)])
             block.operations.append(operation)
             if name == "func.call":

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
+
 from shardviz.ask.program import Program
 from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.display import Displayed
@@ -212,20 +214,31 @@ class Fixes(Displayed):
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return everything as JSON text; bytes and seconds per device."""
-        return json.dumps(
-            {
-                "shardviz_fixes": 1,
-                "program": self.program,
-                "target": self.target,
-                "level": self.level,
-                "fixes": [fix.to_data() for fix in self.fixes],
-                "rejected": [{"action": n.action, "why": n.why} for n in self.rejected],
-                "by_hand": list(self.by_hand),
-                "tried": self.tried,
-                "finished": self.finished,
-            },
-            indent=indent,
+        data = FixesData(
+            program=self.program,
+            target=self.target,
+            level=self.level,
+            fixes=[fix.to_data() for fix in self.fixes],
+            rejected=[{"action": n.action, "why": n.why} for n in self.rejected],
+            by_hand=self.by_hand,
+            tried=self.tried,
+            finished=self.finished,
         )
+        return json.dumps(msgspec.to_builtins(data), indent=indent)
+
+
+class FixesData(msgspec.Struct, kw_only=True):
+    """The JSON of `Fixes`, largest saving first; bytes and seconds per device."""
+
+    shardviz_fixes: int = 1
+    program: str
+    target: str
+    level: str
+    fixes: list[dict[str, Any]]
+    rejected: list[dict[str, Any]]
+    by_hand: tuple[str, ...]
+    tried: int
+    finished: bool
 
 
 CodeFor = Callable[[Program], str]

@@ -8,9 +8,9 @@ from dataclasses import replace
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
 from shardviz.layouts import layout
-from shardviz.lessons.asked import LessonScores, Locked, Scores
+from shardviz.lessons.asked import STARS, LessonScores, Locked, Scores, Starred
 from shardviz.lessons.exercises import Exercise, Graded, Result
-from shardviz.lessons.puzzles import STARS, Attempt, Puzzle, Solution
+from shardviz.lessons.puzzles import Attempt, Puzzle, Solution
 from shardviz.lessons.written import FunctionCost, Try, Written
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
@@ -165,6 +165,11 @@ def result_document(result: Result) -> doc.Document:
     )
 
 
+def _stars(answer: Starred) -> doc.Piece:
+    tone = "good" if answer.stars == STARS else "warn" if answer.stars else "bad"
+    return doc.words("★" * answer.stars + "☆" * (STARS - answer.stars), strong=True, tone=tone)
+
+
 def _tries(tries: int) -> str:
     return "not tried yet" if not tries else "at the first try" if tries == 1 else f"at try {tries}"
 
@@ -268,10 +273,8 @@ def _amounts(start: StepCost, par: StepCost, mine: Attempt | None = None) -> doc
 @doc.document.register
 def attempt_document(attempt: Attempt) -> doc.Document:
     """Return the stars, the distance from par, the cost of misconceptions, and hints."""
-    stars = "★" * attempt.stars + "☆" * (STARS - attempt.stars)
     verdict = "under par" if attempt.under_par else "par is reached" if attempt.stars == STARS else "above par"
     verdict = verdict if attempt.fits else memory_words(attempt.cost.needs)
-    tone = "good" if attempt.stars == STARS else "warn" if attempt.stars else "bad"
     hints = doc.table(
         attempt.hints[:_MOST_HINTS],
         ("where", lambda hint: doc.line(hint.source) if hint.source else hint.value),
@@ -281,11 +284,7 @@ def attempt_document(attempt: Attempt) -> doc.Document:
     blocks: list[doc.Block] = [_amounts(attempt.start, attempt.par, attempt)]
     blocks += [doc.paragraph(hint, label="hint") for hint in (*attempt.ideas, *attempt.excess)]
     blocks += [doc.section("Findings about this plan that par's plan does not have", hints)] if hints.rows else []
-    title = (
-        doc.words(stars, strong=True, tone=tone),
-        doc.words(verdict, strong=True),
-        doc.words(_tries(attempt.tries), quiet=True),
-    )
+    title = (_stars(attempt), doc.words(verdict, strong=True), doc.words(_tries(attempt.tries), quiet=True))
     who = doc.notes(f"The score is from {_WHO[attempt.report.level]} ({attempt.report.level}).")
     return doc.Document(title=title, blocks=(*blocks, *who), mesh=attempt.report.mesh)
 
@@ -373,9 +372,7 @@ def try_document(tried: Try) -> doc.Document:
             f"The solution is shown after {tried.left} more wrong {'try' if tried.left == 1 else 'tries'}."
         )
     blocks += doc.notes("The solution was shown before: no stars.") if tried.helped else ()
-    tone = "good" if tried.stars == STARS else "warn" if tried.stars else "bad"
-    stars = "★" * tried.stars + "☆" * (STARS - tried.stars)
-    title = (doc.words(stars, strong=True, tone=tone), doc.words(_tries(tried.tries), quiet=True))
+    title = (_stars(tried), doc.words(_tries(tried.tries), quiet=True))
     return doc.Document(title=title, blocks=tuple(blocks), mesh=tried.puzzle.mesh)
 
 

@@ -1,6 +1,6 @@
 """Animations of reshardings and collectives. A device is a tile with a map of the array; messages are boxes that move.
 
-A `Stage` is the geometry of all steps: the boxes on each device with their first and last step, and the messages of
+A `Film` is the geometry of all steps: the boxes on each device with their first and last step, and the messages of
 each step. Each step also has a sentence, and a frame in characters.
 
 >>> print(animate((8, 4), ("x",), (None, None), {"x": 2}, dtype="float32").text())
@@ -50,7 +50,7 @@ from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.collectives import axes_words
 from shardviz.stablehlo.resharding import moves_between
 from shardviz.view import document as doc
-from shardviz.view.picture import Flight, Patch, Rect, Stage
+from shardviz.view.picture import Film, Flight, Patch, Rect
 from shardviz.view.show import read_one
 
 MOST_DEVICES, MOST_STEPS, MOST_ROWS, MOST_COLUMNS = 16, 24, 8, 16
@@ -73,9 +73,9 @@ class Animation(Displayed):
     _width = 100
 
     @cached_property
-    def stage(self) -> Stage:
+    def film(self) -> Film:
         """The geometry of all steps."""
-        return _Director(self.motion).stage()
+        return _Director(self.motion).film()
 
 
 def animate(
@@ -182,7 +182,7 @@ class _Director:
         self.columns = min(across, max(1, len(self.devices)))
         self.tiles = self._tiles()
 
-    def stage(self) -> Stage:
+    def film(self) -> Film:
         """Return the geometry of all steps."""
         motion, flights = self.motion, []
         sums = motion.start.sums
@@ -218,7 +218,7 @@ class _Director:
             if at_once or held.until is None or held.since < held.until
         ]
         places = {f.role for f in flights if isinstance(f.role, int)}
-        return Stage(
+        return Film(
             title=f"{motion.title}, {amount(motion, int(motion.sent().sum()))} between devices",
             axes={place: motion.mesh.names[place] for place in sorted(places)},
             legend=LEGEND,
@@ -488,7 +488,7 @@ LEGEND = f"{HELD} held  {RECEIVED} received in this step  {PARTIAL} partial sum 
 
 def facts(animation: Animation) -> list[str]:
     """Return sentences on the devices, the rings, the machine, the level, and the parts that are not drawn."""
-    motion, stage = animation.motion, animation.stage
+    motion, film = animation.motion, animation.film
     ring = any(step.kind in ("all-gather", "all-reduce", "reduce-scatter") and step.count > 1 for step in motion.steps)
     parts = [
         plural(len(motion.devices), "device"),
@@ -497,8 +497,8 @@ def facts(animation: Animation) -> list[str]:
         f"level {motion.level}",
     ]
     left = []
-    if len(stage.tiles) < len(motion.devices):
-        left.append(f"{len(stage.tiles)} of {len(motion.devices)} devices are drawn; the numbers count all of them.")
+    if len(film.tiles) < len(motion.devices):
+        left.append(f"{len(film.tiles)} of {len(motion.devices)} devices are drawn; the numbers count all of them.")
     if len(motion.steps) > MOST_STEPS:
         left.append(f"Steps {MOST_STEPS} to {len(motion.steps)} are one picture.")
     return [", ".join(parts), *left, *motion.notes]
@@ -512,19 +512,19 @@ def collective_section(collective: Collective, mesh: DeviceMesh, target: str | N
         animation = animate(collective, mesh=mesh, target=own if with_links else None)
     except ShardvizError as error:
         return doc.section("How it moves", *doc.notes(str(error)), name="motion")
-    stage = animation.stage
+    film = animation.film
     return doc.section(
-        "How it moves", *doc.notes(*facts(animation)), doc.Figure(of=stage), lead=stage.title, name="motion"
+        "How it moves", *doc.notes(*facts(animation)), doc.Figure(of=film), lead=film.title, name="motion"
     )
 
 
 @doc.document.register
 def of_animation(animation: Animation) -> doc.Document:
-    """Return the facts, and the stage: it plays where it can, elsewhere it is a filmstrip."""
-    stage = animation.stage
+    """Return the facts, and the film: it plays where it can, elsewhere it is a filmstrip."""
+    film = animation.film
     return doc.Document.of(
         *doc.notes(*facts(animation)),
-        doc.Figure(of=stage),
-        title=doc.words(f"animation: {stage.title}", strong=True),
+        doc.Figure(of=film),
+        title=doc.words(f"animation: {film.title}", strong=True),
         mesh=animation.motion.mesh,
     )

@@ -389,7 +389,7 @@ class Flight:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class Film:
     """An animation: tiles that hold patches, and flights between them, step by step.
 
     Attributes:

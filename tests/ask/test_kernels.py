@@ -19,6 +19,8 @@ from shardviz.records import Cost
 from tests.ask.stated import stated
 from tests.programs import abstract as array
 
+pytestmark = pytest.mark.slow
+
 DEVICES, BATCH, HEADS, LENGTH, DIM = 4, 4, 8, 1024, 128
 MESH = sv.mesh(data=DEVICES)
 UNTIL = "until"

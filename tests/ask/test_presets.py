@@ -13,6 +13,8 @@ from shardviz.errors import MeshError, ShardvizError
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.plan.plan import is_by_name
 
+pytestmark = pytest.mark.slow
+
 
 def mlp(params, x):
     for w1, w2 in params:

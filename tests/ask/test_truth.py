@@ -14,6 +14,8 @@ from tests.ask.ground_truth import MESHES, example
 from tests.heap_traces import heap_peaks
 from tests.truth import counted
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["mlp", "llama-8b", "llama-70b"]
 CASES = [(name, mesh) for mesh, names in MESHES.items() for name in names]
 

@@ -9,6 +9,8 @@ import shardviz as sv
 from shardviz.cli.schemas import schema_of
 from tests.cli.conftest import committed, git
 
+pytestmark = pytest.mark.slow
+
 GATHERED = 'down = jax.lax.with_sharding_constraint(params["down"], P())\n    return jnp.mean(h @ down)'
 BASE = ("--base", "main", "--level", "propagated")
 

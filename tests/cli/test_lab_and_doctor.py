@@ -101,6 +101,7 @@ def test_without_a_command_it_helps(capsys):
     assert "doctor" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals and terminals as POSIX has them")
 @pytest.mark.skipif(importlib.util.find_spec("jupyterlab") is None, reason="no jupyterlab: shardviz[lab]")
 @pytest.mark.parametrize("end", ["SIGTERM", pytest.param("terminal", marks=pytest.mark.long)])
@@ -193,7 +194,7 @@ def machine(monkeypatch):
 
     def pretend(versions: dict[str, str], system: str = "linux", processor: str = "x86_64") -> tuple[TargetStatus, ...]:
         monkeypatch.setattr(targets_module, "_read_targets", targets_module._read_targets.__wrapped__)
-        monkeypatch.setattr(targets_module, "_version", {**PAIRED, **versions}.get)
+        monkeypatch.setattr(targets_module, "version_of", {**PAIRED, **versions}.get)
         monkeypatch.setattr(targets_module, "_importable", lambda module: True)
         monkeypatch.setattr(targets_module, "_wanted", lambda package, extra: "0.0.50.")
         monkeypatch.setattr(targets_module.sys, "platform", system)

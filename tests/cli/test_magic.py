@@ -12,6 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 import shardviz as sv
 from shardviz.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def shell(monkeypatch):

@@ -17,7 +17,10 @@ import pytest
 
 from tests.cli.conftest import command, committed, environment, git
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and terminals as POSIX has them")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name != "posix", reason="signals and terminals as POSIX has them"),
+]
 
 SLOW = """
 def slow():

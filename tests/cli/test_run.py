@@ -18,6 +18,8 @@ from shardviz.cli.dry import script_of
 from shardviz.cli.schemas import schema_of
 from shardviz.errors import ShardvizError
 
+pytestmark = pytest.mark.slow  # each starts a process
+
 TRAIN = """
 import sys
 import jax, jax.numpy as jnp, numpy as np

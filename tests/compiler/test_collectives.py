@@ -5,9 +5,12 @@ import math
 import re
 
 import numpy as np
+import pytest
 
 from shardviz.compiler import collectives, parse
 from shardviz.notation import DeviceMesh
+
+pytestmark = pytest.mark.slow
 
 BITS = {"pred": 8, "bf16": 16, "f32": 32, "s32": 32, "u32": 32, "f16": 16, "f64": 64, "s8": 8, "u8": 8}
 LINE = re.compile(

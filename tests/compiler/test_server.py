@@ -26,6 +26,8 @@ from shardviz.errors import CompileCrashed, CompileMemoryLimit, CompileRefused, 
 from shardviz.processes import client, dumps
 from shardviz.propagate import propagate as shardy
 
+pytestmark = pytest.mark.slow
+
 PLAN = sv.Plan("x=4", (P("x"), None))
 SERVER = b"shardviz.processes.main".hex()  # in its command line
 

@@ -123,8 +123,8 @@ def test_without_a_compiler_partitioned_stands_in_and_compiled_is_refused_with_t
 
 
 def test_packages_are_looked_for_again_only_where_something_was_installed(tmp_path, monkeypatch):
-    looked_for, real = [], targets_module._version
-    monkeypatch.setattr(targets_module, "_version", lambda name: looked_for.append(name) or real(name))
+    looked_for, real = [], targets_module.version_of
+    monkeypatch.setattr(targets_module, "version_of", lambda name: looked_for.append(name) or real(name))
     monkeypatch.syspath_prepend(tmp_path)
     before = sv.targets()
     once = len(looked_for)
@@ -135,10 +135,10 @@ def test_packages_are_looked_for_again_only_where_something_was_installed(tmp_pa
 
 
 def test_packages_that_do_not_go_with_jax_are_named_before_anything_is_compiled(program, monkeypatch):
-    real = targets_module._version
+    real = targets_module.version_of
     monkeypatch.setattr(targets_module, "_read_targets", targets_module._read_targets.__wrapped__)
     odd = {"libtpu": "0.0.1", "nvidia-cuda-nvcc": "13.1.1", "jax-cuda13-pjrt": "0.4.1", "jax-cuda13-plugin": "0.4.1"}
-    monkeypatch.setattr(targets_module, "_version", lambda name: odd.get(name) or real(name))
+    monkeypatch.setattr(targets_module, "version_of", lambda name: odd.get(name) or real(name))
     monkeypatch.setattr(targets_module, "_importable", lambda module: True)
     said = {
         "tpu v5e:2x2": r"goes with libtpu \d.*\*, not 0\.0\.1; to install it: pip install 'shardviz\[tpu\]'",

@@ -20,6 +20,8 @@ from shardviz.judge.report import Report
 from shardviz.records import Cost
 from tests.collectives import held, report_of
 
+pytestmark = pytest.mark.slow
+
 
 def report(*arguments: tuple[str, str, tuple[int, ...]], donated: tuple[str, ...] = ()) -> Report:
     """Of arguments (name, dtype, shape); those whose names begin with one of `donated` are donated."""

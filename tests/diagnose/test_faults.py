@@ -28,6 +28,8 @@ from tests.diagnose.programs import s
 from tests.diagnose.test_rules import EXAMPLES, in_best_order
 from tests.truth import UNOPTIMIZED, answers_of
 
+pytestmark = pytest.mark.slow
+
 MESH, MACHINE = "data=2,model=4", "tpu v5e:2x4"
 LEVELS = ("propagated", "partitioned")
 

@@ -20,6 +20,8 @@ from tests.diagnose.programs import FIRES, Case
 from tests.programs import MACHINES as PRESETS_ON
 from tests.programs import programs_on
 
+pytestmark = pytest.mark.slow
+
 
 def of(rule: str, case: Case) -> tuple[Report, list]:
     report = case.report

@@ -21,6 +21,8 @@ from shardviz.compiler.traffic import moved_bytes
 from shardviz.errors import CompileTimeout, TraceError
 from shardviz.foresee import listed_arrays
 
+pytestmark = pytest.mark.slow
+
 HERE = str(Path(sv.__file__).parent)
 PLAN = sv.Plan("data=2,model=4", (P(None, "model"), P("data")))
 TPU = "tpu v5p:2x2x2"

@@ -11,6 +11,8 @@ from shardviz.errors import ShardvizError
 from shardviz.lessons.running import defined
 from tests.lessons.solutions import RIGHT, WRONG
 
+pytestmark = pytest.mark.slow
+
 NAMES = sorted(RIGHT)
 QUICK = ("all-gather", "fsdp", "pipeline")
 

@@ -8,8 +8,8 @@ from shardviz.page.explorer import Explorer
 
 NOW = "Number(getComputedStyle(document.querySelector('.sv-motion form')).getPropertyValue('--now'))"
 OUT = """() => [...document.querySelectorAll('.mo-held, .mo-fly')].filter((e) => +getComputedStyle(e).opacity > .5).map(
-  (e) => { const stage = document.querySelector('.mo-stage').getBoundingClientRect(), r = e.getBoundingClientRect();
-    return [r.left - stage.left, r.top - stage.top, r.width, r.height, e.className]; })"""
+  (e) => { const film = document.querySelector('.mo-stage').getBoundingClientRect(), r = e.getBoundingClientRect();
+    return [r.left - film.left, r.top - film.top, r.width, r.height, e.className]; })"""
 
 
 def reached(page, truth: str) -> None:
@@ -65,9 +65,9 @@ def test_steps_by_keys_and_by_button_end_at_the_layout_after(opened, animation, 
     page.locator(".mo-on:visible").click()
     assert page.locator(".mo-2").is_checked()
     reached(page, f"{NOW} == 2")
-    stage = animation.stage
-    scale = page.locator(".mo-stage").bounding_box()["width"] / stage.width
-    want = sorted([round(n * scale) for n in r] for p in stage.patches if p.until is None for r in p.rects)
+    film = animation.film
+    scale = page.locator(".mo-stage").bounding_box()["width"] / film.width
+    want = sorted([round(n * scale) for n in r] for p in film.patches if p.until is None for r in p.rects)
     seen = page.evaluate(OUT)
     assert all("mo-held" in found[4] for found in seen), "nothing flies any more"
     for mine, theirs in zip(sorted([round(n) for n in found[:4]] for found in seen), want, strict=True):
@@ -78,7 +78,7 @@ def test_steps_by_keys_and_by_button_end_at_the_layout_after(opened, animation, 
 def test_reduced_motion_and_paper_get_the_filmstrip(opened, animation):
     page = opened(reduced_motion="reduce")
     assert page.evaluate("document.getAnimations().length") == 0
-    assert all(page.locator(".mo-frame").nth(n).is_visible() for n in range(len(animation.stage.frames)))
+    assert all(page.locator(".mo-frame").nth(n).is_visible() for n in range(len(animation.film.frames)))
     assert not page.locator(".mo-play").is_visible()
     page = opened()
     assert not page.locator(".mo-frame").first.is_visible()
@@ -90,9 +90,9 @@ def test_every_control_and_step_has_a_name(opened, animation):
     page = opened()
     assert page.get_by_role("radio", name="play", exact=True).count() == 1
     assert page.get_by_role("checkbox", name="pause").count() == 1
-    for number, caption in enumerate(animation.stage.captions):
+    for number, caption in enumerate(animation.film.captions):
         assert page.get_by_role("radio", name=f"{number}. {caption}").count() == 1
-    assert animation.stage.title in page.get_by_role("img").get_attribute("aria-label")
+    assert animation.film.title in page.get_by_role("img").get_attribute("aria-label")
 
 
 def test_the_explorer_animates_the_collective_that_is_asked_about(open_page):

@@ -28,6 +28,8 @@ from shardviz.view.subjects import document
 from tests.page.documents import said
 from tests.programs import decode
 
+pytestmark = pytest.mark.slow
+
 NUMBER = r"((?:about |≥ )?[\d.,]+(?: [µmn]?s| [kMGTP]?B)?)"
 MEANINGS = {
     # quantity → how texts name it; (N) is the number

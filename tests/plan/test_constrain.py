@@ -19,6 +19,8 @@ from shardviz.gallery import llama, mlp
 from shardviz.judge.report import Report
 from tests.plan.edited import edited, module_of, said
 
+pytestmark = pytest.mark.slow
+
 LLAMA, MLP = sys.modules["shardviz.gallery.llama"], sys.modules["shardviz.gallery.mlp"]
 H = '    h = rms_norm(x, p["ln2"])\n'
 GATE = '    g = jax.nn.silu(h @ p["w1"]) * (h @ p["w3"])\n'

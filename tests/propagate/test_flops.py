@@ -14,6 +14,8 @@ from shardviz import gallery
 from shardviz.records.source import module_of
 from tests.programs import without_constraints
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = {
     "mlp": lambda: gallery.mlp(),
     "mlp data=8": lambda: gallery.mlp(mesh="data=8,model=1"),

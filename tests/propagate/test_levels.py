@@ -13,6 +13,8 @@ from shardviz.ask.targeting import resolve_target
 from shardviz.notation import DeviceMesh, Spec
 from tests.programs import scanned, vit
 
+pytestmark = pytest.mark.slow
+
 MESH, BOTH = "data=2,model=4", ("data", "model")
 X = jax.ShapeDtypeStruct((64, 128), jnp.float32)
 CUBE = jax.ShapeDtypeStruct((16, 64, 128), jnp.float32)

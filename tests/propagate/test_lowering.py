@@ -23,6 +23,8 @@ from shardviz.processes.job import TPU_ENVIRONMENT
 from tests.propagate import group_norm
 from tests.truth import answers_of, filled_once
 
+pytestmark = pytest.mark.slow
+
 MESH = {"data": 2, "model": 4}
 SQUARE = jax.ShapeDtypeStruct((8, 8), jnp.float32)
 

@@ -61,6 +61,7 @@ def runs(saved):
     return {name: RunRecord.from_json((saved / f"{name}.json").read_text()) for name in ("replicated", "sharded")}
 
 
+@pytest.mark.slow
 def test_runs_are_compared_program_by_program(runs):
     both = sv.compare(runs)
     step, total = both.programs

@@ -12,6 +12,8 @@ from shardviz.records.together import OWN, TogetherSearchRecord
 from shardviz.runs.joint import JointScorer, _Names
 from tests.runs.test_together import TARGET, decoded, prefilled, trained
 
+pytestmark = pytest.mark.slow
+
 FOUR = "tpu v5p:2x2x1"
 
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.runs.scripts_on_8 import SCRIPTS
+from tests.truth import UNOPTIMIZED, answers_of
 
-ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def both():
     """Script → (the programs of its dry run, those of its real run on 8 devices of the CPU)."""
-    command = [sys.executable, "-m", "tests.runs.scripts_on_8"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(answers_of("-m", "tests.runs.scripts_on_8", **UNOPTIMIZED))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

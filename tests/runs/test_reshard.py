@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -16,6 +14,7 @@ import shardviz as sv
 from shardviz.errors import MeshError, ShardvizError, SpecError, TargetError
 from shardviz.records.resharding import Resharding
 from shardviz.stablehlo.resharding import moves_between
+from tests.truth import UNOPTIMIZED, answers_of
 
 PODS = {"target": "tpu v5e:4x4", "to_target": "tpu v5e:2x4"}
 APART = {"mesh": {"fsdp": 16}, "to_mesh": {"replica": 2, "tensor": 4}}
@@ -25,12 +24,10 @@ def array(*shape: int, dtype: str = "bfloat16") -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["pairs", "code"])
 def test_real_arrays_move_so_on_16_simulated_devices(what):
-    root = Path(__file__).resolve().parents[2]
-    script = Path(__file__).with_name("reshard_on_16.py")
-    ran = subprocess.run([sys.executable, script, what], cwd=root, capture_output=True, text=True, timeout=500)
-    assert ran.returncode == 0, ran.stderr
+    answers_of(Path(__file__).with_name("reshard_on_16.py"), what, **UNOPTIMIZED)
 
 
 def test_a_trainer_hands_a_sampler_its_weights_over_the_network():

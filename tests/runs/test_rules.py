@@ -72,6 +72,7 @@ def test_each_name_has_its_mesh_axes_or_the_reason_for_none(tmp_path):
     assert all(finding.suggestions for finding in run.findings) and "Findings: 4 warnings, 2 notes" in text
 
 
+@pytest.mark.slow
 def test_a_check_of_a_script_fails_for_a_name_that_has_no_longer_a_rule(tmp_path):
     def at(*command):
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)

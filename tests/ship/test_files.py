@@ -13,6 +13,8 @@ import yaml
 
 import shardviz as sv
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OF_CONDA = {"matplotlib": "matplotlib-base", "flatbuffers": "python-flatbuffers"}

@@ -59,7 +59,8 @@ class Followed:
     @cache
     def of(cls, name: str) -> Followed:
         bad = BAD[name]
-        program, better = (sv.trace(fn, *bad.args, donate_argnums=bad.donated) for fn in (bad.fn, bad.better or bad.fn))
+        program = sv.trace(bad.fn, *bad.args, donate_argnums=bad.donated)
+        better = program if bad.better is None else sv.trace(bad.better, *bad.args, donate_argnums=bad.donated)
         plan, did, fixes = plan_of(bad), [], None
         report = program.partition(plan, MACHINE)
         findings = tuple(report.findings_on(MACHINE))

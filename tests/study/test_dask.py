@@ -15,7 +15,8 @@ import shardviz as sv
 from shardviz.study import workers
 from shardviz.study.workers import Shared, answers
 
-pytestmark = [pytest.mark.dask, pytest.mark.filterwarnings("default")]  # dask's and tornado's own warnings
+OWN_WARNINGS = pytest.mark.filterwarnings("default")  # dask's and tornado's
+pytestmark = [pytest.mark.dask, pytest.mark.slow, OWN_WARNINGS]
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,8 @@ from shardviz.study.proposing import Proposals
 from tests.plan.edited import module_of, said
 from tests.programs import sampler, unet, vit
 
+pytestmark = pytest.mark.slow
+
 TARGET = "tpu v5e:2x4"
 CONFIRMED = {"partitioned": "partition", "compiled": "compile"}
 """The level of a fix → what asks for it; `compiled` where memory decides, or no finding names what it saves."""

@@ -33,6 +33,8 @@ from shardviz.study.search import Searching
 from shardviz.study.workers import Workers
 from tests.programs import abstract, graph
 
+pytestmark = pytest.mark.slow
+
 FOUR = "tpu v5p:2x2x1"
 
 

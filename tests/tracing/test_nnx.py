@@ -24,6 +24,8 @@ optax = pytest.importorskip("optax")
 from tests.tracing import nnx_truth as decoder  # noqa: E402
 from tests.truth import answers_of, counted  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 BATCH = (jax.ShapeDtypeStruct(decoder.X, jnp.float32), jax.ShapeDtypeStruct(decoder.Y, jnp.float32))
 CASES = [(way, mesh) for mesh in decoder.MESHES for way in decoder.WAYS]
 

@@ -20,6 +20,8 @@ from tests.raw import array
 from tests.tracing import pmap_examples as pmaps
 from tests.truth import counted, filled_once
 
+pytestmark = pytest.mark.slow
+
 CASES = [(name, n) for n in pmaps.SIZES for name in pmaps.examples(2)]
 
 

@@ -22,6 +22,8 @@ from tests.ask.counting import count
 from tests.tracing import manual_programs as programs
 from tests.truth import answers_of, counted, filled_once
 
+pytestmark = pytest.mark.slow
+
 MESH = {"data": 2, "model": 4}
 SQUARE = jax.ShapeDtypeStruct((16, 16), jnp.float32)
 CASES = [(n, w, d) for n in programs.NAMES for w in programs.PASSES for d in programs.MESHES]
