@@ -19,6 +19,7 @@ from shardviz.view import (  # noqa: F401
     shard_map,
     timeline,
     together,
+    tree,
     why,
 )
 from shardviz.view.document import Document
