@@ -65,6 +65,8 @@ class SameResult:
         off: the largest difference, divided by the largest value and the type's rounding (`jnp.finfo(dtype).eps`); for
             whole numbers, the number of elements that differ.
         infinite: the number of elements that are not finite, on both.
+        same: whether the difference is that of sums in another order: 256 roundings, one of the coarsest result's type
+            if that is more, and at most a tenth of the largest value; none for whole numbers.
     """
 
     name: str
@@ -72,6 +74,7 @@ class SameResult:
     shape: tuple[int, ...]
     off: float
     infinite: int
+    same: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +109,19 @@ def small_run(program: Program, plan: Plan) -> Generator[None, None, SmallRun]:
     small = plan.with_mesh(_small_mesh(plan.mesh))
     left, refusal, lengths = _bytes(program, small), "", dict[str, tuple[int, int]]()
     if left > _MOST_BYTES:
-        for dimension in sorted(program.dimensions, key=lambda each: -each.size):
-            if dimension.size <= _SMALL or not dimension.arguments:
-                continue
-            member = dimension.arguments[0]
-            asked = {**lengths, f"{member.path}:{member.dimension}": (dimension.size, _SMALL)}
-            try:
-                left, lengths = _bytes(program, small.with_variant(lengths=asked)), asked
-            except ShardvizError as error:
-                refusal = refusal or f"{dimension.name} stays {dimension.size}: {str(error).splitlines()[0]}"
+        long = [each for each in program.dimensions if each.size > _SMALL and each.arguments]
+        members = ((each, each.arguments[0]) for each in sorted(long, key=lambda each: -each.size))
+        shorter = {f"{member.path}:{member.dimension}": (each.size, _SMALL) for each, member in members}
+        for asked in (shorter, *({at: sizes} for at, sizes in shorter.items())):  # all at once, or one by one
             yield
+            try:
+                left = _bytes(program, small.with_variant(lengths=lengths | asked))
+                lengths |= asked
+            except ShardvizError as error:
+                at, (size, _) = list(asked.items())[-1]
+                refusal = f"{at} stays {size:,}: {str(error).splitlines()[0]}"
+            if lengths == shorter:
+                break
     if left > _MOST_BYTES:
         raise ShardvizError(
             f"its arguments and results are {format_bytes(left)}, also with its dimensions as short as its function "
@@ -125,7 +131,9 @@ def small_run(program: Program, plan: Plan) -> Generator[None, None, SmallRun]:
     small = small.with_variant(lengths=lengths)
     yield
     one = replace(small.mesh, sizes=(1,) * len(small.mesh.sizes))
-    code, alone = program.code(small), program.code(small.with_mesh(one))
+    code = program.code(small)
+    yield
+    alone = program.code(small.with_mesh(one))
     yield
     varied = of_variant(program, small.variant)._call
     by_name = [*varied.dynamic[1], *sorted(set(varied.options.static_argnames) & set(varied.kwargs))]
@@ -191,7 +199,9 @@ def run(data: bytes) -> bytes:
             random = np.random.default_rng(0)
             values = jax.tree.map(lambda leaf: _filled(leaf, random), task["values"])
             mesh, alone = (_called(code, task, values) for code in task["codes"])
-            answer: dict[str, Any] = {"results": [_compared(*pair) for pair in zip(mesh, alone, strict=True)]}
+            coarsest = max((_rounding(leaf.dtype) for _, leaf in mesh), default=0.0)
+            results = [_compared(*pair, coarsest) for pair in zip(mesh, alone, strict=True)]
+            answer: dict[str, Any] = {"results": results}
     except Exception as error:  # noqa: BLE001 - whatever the person's function raises
         lines = str(error).strip().splitlines() or [""]
         answer = {"problem": f"the code raises {type(error).__name__}: {lines[0]}"}
@@ -222,12 +232,17 @@ def _called(code: str, task: dict[str, Any], values: list[Any]) -> list[tuple[st
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(result)[0]]
 
 
-def _compared(one: tuple[str, Any], other: tuple[str, Any]) -> dict[str, Any]:
+def _rounding(dtype: Any) -> float:
+    """Return the type's rounding; 0 for whole numbers and keys."""
+    return float(jax.numpy.finfo(dtype).eps) if jax.numpy.issubdtype(dtype, np.inexact) else 0.0
+
+
+def _compared(one: tuple[str, Any], other: tuple[str, Any], coarsest: float) -> dict[str, Any]:
     (name, mine), (_, alone) = one, other
     about = {"name": name, "dtype": str(mine.dtype), "shape": list(mine.shape)}
     if jax.numpy.issubdtype(mine.dtype, jax.dtypes.prng_key):
         mine, alone = jax.random.key_data(mine), jax.random.key_data(alone)
-    rounding = float(jax.numpy.finfo(mine.dtype).eps) if jax.numpy.issubdtype(mine.dtype, np.inexact) else 0.0
+    rounding = _rounding(mine.dtype)
     mine, alone = (np.asarray(each).astype(complex if each.dtype.kind == "c" else float) for each in (mine, alone))
     finite = np.isfinite(mine) & np.isfinite(alone)
     apart = np.abs(mine - alone)[finite]
@@ -239,4 +254,5 @@ def _compared(one: tuple[str, Any], other: tuple[str, Any]) -> dict[str, Any]:
         off = float((apart != 0).sum())
     if not np.array_equal(mine[~finite], alone[~finite], equal_nan=True):
         off = math.inf
-    return about | {"off": off, "infinite": strange}
+    same = off * rounding <= min(0.1, max(256 * rounding, coarsest)) if rounding else off == 0
+    return about | {"off": off, "infinite": strange, "same": same}

@@ -9,8 +9,6 @@ from shardviz.records.amounts import format_number, plural
 from shardviz.study.simulated import COMMAND, SECONDS, SameResult, Simulated
 from shardviz.view import document as doc
 
-_SAME = 256.0
-"""Roundings up to which results count as equal: sums in another order differ by a few."""
 _MOST = 12
 _UNIT = "the largest difference by the largest value, in units of jnp.finfo(dtype).eps"
 
@@ -40,7 +38,7 @@ def _verdict(run: Simulated) -> str:
 
 
 def _apart(run: Simulated) -> list[SameResult]:
-    return [each for each in run.results if each.off > (_SAME if "float" in each.dtype else 0)]
+    return [each for each in run.results if not each.same]
 
 
 def _off(result: SameResult) -> str:
