@@ -8,6 +8,7 @@ from .ask import Program as Program
 from .ask import analyze as analyze
 from .ask import trace as trace
 from .cli.magic import load_ipython_extension as load_ipython_extension
+from .cli.magic import unload_ipython_extension as unload_ipython_extension
 from .compat.export_files import load as load
 from .compiler.targets import targets as targets
 from .costs import Chip as Chip

@@ -25,6 +25,7 @@ from shardviz._jax.contexts import (
 from shardviz._jax.dispatch import (
     Ahead,
     Dispatched,
+    array_types,
     compiled_shardings,
     default_device,
     has_backend,

@@ -177,6 +177,14 @@ def _seams() -> list[tuple[Any, str, Callable[[Any, Handler], Any]]]:
     ]
 
 
+def array_types() -> tuple[type, ...]:
+    """The classes of `jax.Array`s: of numbers, and of PRNG keys."""
+    from jax._src import array
+    from jax._src.random import prng
+
+    return array.ArrayImpl, prng.PRNGKeyArray
+
+
 def missing_seam() -> str | None:
     """What this JAX does not have of the functions that `intercepted` replaces, by its name; None where all are."""
     missing = (f"{owner.__name__}.{name}" for owner, name, _ in _seams() if name not in vars(owner))

@@ -1,5 +1,7 @@
-"""The notebook magics of `%load_ext shardviz`. `%%shard` explores the last call of a cell instead of running it.
-`%%dryrun` runs a cell dry, and `%dryrun -- python train.py` a script.
+"""What `%load_ext shardviz` adds to a notebook: magics, and the sharding of a `jax.Array` beside its values.
+
+`%%shard` explores the last call of a cell instead of running it. `%%dryrun` runs a cell dry, and
+`%dryrun -- python train.py` a script.
 
     %%shard --mesh data=2,model=4 --in-specs specs
     params, tokens = abstract_arguments()
@@ -16,11 +18,13 @@ import ast
 import shlex
 from typing import Any
 
+from shardviz.cli import beside
+
 _CALL = "__shardviz_call__"
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Register `%%shard`, `%%dryrun` and `%dryrun`; `%load_ext shardviz` calls it.
+    """Register `%%shard`, `%%dryrun` and `%dryrun`, and show the sharding of arrays; `%load_ext shardviz` calls it.
 
     Args:
         ipython: the running IPython.
@@ -90,6 +94,19 @@ def load_ipython_extension(ipython: Any) -> None:
 
     ipython.register_magic_function(shard, "cell", "shard")
     ipython.register_magic_function(dryrun, "line_cell", "dryrun")
+    beside.add(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Undo `load_ipython_extension`; `%unload_ext shardviz` calls it.
+
+    Args:
+        ipython: the running IPython.
+    """
+    for kind in ipython.magics_manager.magics.values():
+        for name in ("shard", "dryrun"):
+            kind.pop(name, None)
+    beside.remove(ipython)
 
 
 def split(code: str) -> tuple[str, ast.expr]:

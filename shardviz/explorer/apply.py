@@ -29,6 +29,7 @@ from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import Asked, History, Snapshot, TriedPresets, UndoStep
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.records.report import values_of
+from shardviz.study.simulated import Simulated
 from shardviz.tracing.intermediates import as_propagated
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Compile:
 
 @dataclass(frozen=True)
 class ChoreEffect:
-    """End a chore of the background (`presets`, `search`, `fix`, `why` or `dimensions`); restart it if `begins`."""
+    """End a chore of the background (`presets`, `fix`, `code`, ...), by its name; restart it if `begins`."""
 
     name: str
     about: Any = None
@@ -411,6 +412,11 @@ def _other_edit(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             return updated(ChoreEffect("search", begins=False), presets=replace(presets, share=None))
         case e.TryFixes():
             return updated(ChoreEffect("fix"))
+        case e.RunCode():
+            return updated(ChoreEffect("code"), simulated=Simulated(of=now.plan, busy=True))
+        case e.StopCode():
+            stopped = Simulated(of=now.plan, trouble="stopped") if now.simulated.busy else now.simulated
+            return updated(ChoreEffect("code", begins=False), simulated=stopped)
         case e.AskWhy(name, axis):
             collectives = () if axis else now.report.collectives  # only values have an axis
             subject = next((each for each in (*collectives, *values_of(now.report)) if each.name == name), None)

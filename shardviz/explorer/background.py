@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from shardviz import processes
 from shardviz.ask.derived import of_variant
 from shardviz.ask.program import Program
 from shardviz.ask.why import alike
@@ -38,10 +39,11 @@ from shardviz.plan.plan import Plan
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.stages import Stage
-from shardviz.study import fixing
+from shardviz.study import fixing, simulated
 from shardviz.study.answer import Finalist, Search, WhyNot
 from shardviz.study.fixes import Fixes
 from shardviz.study.search import search
+from shardviz.study.simulated import Simulated
 from shardviz.study.trying import WAITING
 
 log = logging.getLogger(__name__)
@@ -157,7 +159,7 @@ class Background:
             case "why":
                 self._ask_why(about)
             case _:
-                steps = {"presets": self._try_presets, "search": self._search, "fix": self._fix}
+                steps = {"presets": self._try_presets, "search": self._search, "fix": self._fix, "code": self._run_code}
                 self._begin(chore, steps[chore]())
 
     def _begin(self, name: str, steps: Steps, delay: float = 0.0) -> None:
@@ -200,6 +202,9 @@ class Background:
         if now.why.name and ("machine" in changed or now.why.of != now.plan):
             self.end("why")
             self._board.put(why=Asked())
+        if now.simulated.of not in (None, now.plan):
+            self.end("code")
+            self._board.put(simulated=Simulated())
         key = now.plan, now.machine.machine
         if now.tried_fixes.of != now.plan or "machine" in changed:
             tried_fixes = self._fixed.get(key, TriedFixes())
@@ -325,6 +330,32 @@ class Background:
         for oldest in list(self._fixed)[:-_MOST_FIXED]:
             self._fixed.pop(oldest)
         self._board.put(tried_fixes=tried_fixes)
+
+    # The plan's code, run.
+
+    def _run_code(self) -> Steps:
+        plan, begun, job = self._board.now.plan, time.monotonic(), None
+        known = Simulated(of=plan, busy=True)
+        try:
+            known = replace(known, run=(yield from simulated.small_run(self._board.asking.program, plan)))
+            assert known.run is not None
+            job = processes.submit(known.run.trial, timeout=simulated.SECONDS, memory_limit=simulated.MEMORY)
+            while not job.done():
+                seconds = float(int(time.monotonic() - begun))
+                if seconds != known.seconds or self._board.now.simulated.run is None:
+                    known = replace(known, seconds=seconds)
+                    self._board.put(simulated=known)
+                yield WAITING
+            known = replace(known, results=simulated.compared(job))
+        except ShardvizError as error:
+            known = replace(known, trouble=str(error))
+        except Exception:
+            log.exception("internal error of shardviz while it ran the code")
+            known = replace(known, trouble="internal error of shardviz; the kernel's log has it")
+        finally:
+            if job is not None:
+                job.stop()
+        self._board.put(simulated=replace(known, busy=False))
 
     # Questions.
 

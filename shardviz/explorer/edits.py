@@ -335,6 +335,14 @@ class TryFixes(_Edit, frozen=True):
     """Try fixes now. With an event loop this happens by itself after a moment without changes."""
 
 
+class RunCode(_Edit, frozen=True):
+    """Run the plan's code on at most 8 simulated devices with small arrays, in its own process."""
+
+
+class StopCode(_Edit, frozen=True):
+    """Stop the run of the plan's code."""
+
+
 class AskWhy(_Edit, frozen=True):
     """Ask why a value is sharded as it is, or why a collective exists, by its name in the report; for a value also
     along one mesh axis."""
@@ -372,7 +380,7 @@ PageEdit = (
     | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeAlternative | Dismiss | Undo | Redo
     | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakePreset | TakeFix
     | TryPresets | ClosePresets | BeginSearch | StopSearch | TryFixes
-    | AskWhy | CloseWhy | Stop | Recompile
+    | RunCode | StopCode | AskWhy | CloseWhy | Stop | Recompile
 )  # fmt: skip
 """The edits that a page may send."""
 Edit = PageEdit | SetMesh | SetPlan | AddCard | FindDimensions | Select

@@ -28,6 +28,7 @@ from shardviz.explorer.texts import Stages
 from shardviz.judge.report import Report
 from shardviz.records.report import LEVELS, PlanRecord, values_of
 from shardviz.study.fixes import Fix, Fixes
+from shardviz.study.simulated import Simulated
 
 if TYPE_CHECKING:
     from shardviz.plan.plan import Plan
@@ -213,6 +214,7 @@ class Snapshot:
         presets: the presets and the search.
         tried_fixes: the fixes tried so far.
         why: the current question and its answer.
+        simulated: the last run of the plan's code on simulated devices.
         stages: the plan's texts, while a view shows them.
         timelines: the plan's timeline, while a view shows it.
         logical: the program's logical dimensions.
@@ -231,6 +233,7 @@ class Snapshot:
     presets: TriedPresets = field(default_factory=TriedPresets)
     tried_fixes: TriedFixes = field(default_factory=TriedFixes)
     why: Asked = field(default_factory=Asked)
+    simulated: Simulated = field(default_factory=Simulated)
     stages: Mapping[Plan, Stages] = field(default_factory=dict)
     timelines: Timelines = field(default_factory=Timelines)
     logical: Logical = field(default_factory=Logical)
@@ -293,7 +296,7 @@ class Snapshot:
 _BY_VALUE = ("machine", "progress", "selection", "changed")  # rebuilt at every step, often equal
 PARTS = (
     *("plan", "report", "cost", "deck", "history", "presets", "tried_fixes"),
-    *("why", "stages", "timelines", "logical", "error"),
+    *("why", "simulated", "stages", "timelines", "logical", "error"),
     *_BY_VALUE,
 )
 

@@ -46,6 +46,7 @@ from shardviz.view.most import costs_documents
 from shardviz.view.motion import collective_section
 from shardviz.view.placement import without_machine
 from shardviz.view.rosetta import read_rosetta, value_rosetta
+from shardviz.view.simulated import simulated_document
 from shardviz.view.source import source_pane
 from shardviz.view.timeline import timeline_pane
 from shardviz.view.values import found_value
@@ -171,8 +172,9 @@ def _presets(explorer: Explorer) -> Json:
 
 
 def _codes(explorer: Explorer) -> Json:
-    codes = codes_of(explorer.program, explorer.plan)
-    return {"jax": codes.jax, "why": codes.why}
+    codes, run = codes_of(explorer.program, explorer.plan), explorer.state.now.simulated
+    shown = json_of(simulated_document(run)) if run.of is not None else None
+    return {"jax": codes.jax, "why": codes.why, "run": shown, "busy": run.busy}
 
 
 def _timeline(explorer: Explorer) -> Json:
@@ -237,7 +239,7 @@ class Explorer(Delivered):
     # is last.
     mesh = shown(lambda e: mesh_view(e.state), {"mesh"})
     plan_code = shown(lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}, kind=traitlets.Unicode)
-    codes = shown(_codes, {"plan"}, tab="code")
+    codes = shown(_codes, {"plan", "simulated"}, tab="code")
     rules = shown(_rules, {"plan"}, tab="rules")
     targets = shown(lambda e: targets_view(e.state), {"mesh", "machine", "plan"})
     inputs = shown(lambda e: tree_view(e.report.arguments, 1), {"mesh"})

@@ -32,6 +32,7 @@ _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066\u2067]"
 )  # all control characters except isolates
 _TIPS = "▏▎▍▌▋▊▉"
+_BESIDE = "    "  # between blocks side by side
 
 
 def text_of(document: doc.Document, width: int | None = None) -> str:
@@ -78,8 +79,24 @@ def _block(block: doc.Block, width: int | None) -> list[str]:
     if isinstance(block, doc.Section):
         return _section(block, width)
     if isinstance(block, doc.Beside):
-        return _blocks(block.blocks, width, top=False)
+        return _beside(block.blocks, width)
     return [] if block.brief else figure_lines(block.of, width).splitlines()
+
+
+def _beside(blocks: Sequence[doc.Block], width: int | None) -> list[str]:
+    """Return the lines of blocks, side by side as far as they fit the width."""
+    if width is None:
+        return _blocks(blocks, width, top=False)
+    lines: list[str] = []
+    row: list[str] = []
+    for block in filter(None, (_block(each, width) for each in blocks)):
+        wide = max(map(text_width, row), default=0) + len(_BESIDE)
+        if row and wide + max(map(text_width, block)) <= width:
+            row = [(pad(one, wide) + two).rstrip() for one, two in itertools.zip_longest(row, block, fillvalue="")]
+        else:
+            lines += [*row, *[""] * bool(row)]
+            row = block
+    return lines + row
 
 
 def figure_lines(figure: Picture | doc.Listing | Film, width: int | None) -> str:

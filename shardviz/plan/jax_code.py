@@ -185,8 +185,9 @@ def _plain(function: _Function, traced: Traced, ins: Any, outs: Any) -> list[str
     shared = shared_trees(trees, traced.out_tree if fixed else None, ins, outs)
     lines = [line for text, name in shared.items() for line in (f"{name} = {text}", "")]
     results = f"on_mesh({literal(traced.out_tree, outs, 1, shared)})" if fixed else ""
-    lines += [*function.code, *function.jitted("step = ", f"on_mesh({literal(trees, ins, 1, shared)})", results)]
-    return [*lines, "", "# with jax.set_mesh(mesh):", f"#     step({function.passed})"]
+    name = "jitted" if function.name == "step_by_position" else "step"  # that function calls the person's `step`
+    lines += [*function.code, *function.jitted(f"{name} = ", f"on_mesh({literal(trees, ins, 1, shared)})", results)]
+    return [*lines, "", "# with jax.set_mesh(mesh):", f"#     {name}({function.passed})"]
 
 
 def _ruled(function: _Function, traced: Traced, ins: Any, outs: Any, rules: dict[str, str]) -> list[str]:

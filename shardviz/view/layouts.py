@@ -12,23 +12,18 @@ For a result it silently uses P(None, None): 272 B on each device instead of 48 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from shardviz.layouts import Layout, Local, Moves, TreeBytes, TreeLeaf, fallback, indivisible, itemsize, uneven
+from shardviz.layouts import Layout, Local, Moves, fallback, indivisible, itemsize, uneven
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
-from shardviz.records.amounts import first_names, format_bytes, format_number, format_shape, plural
+from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.view import document as doc
-from shardviz.view.values import LONGEST_NAME
 
-MOST_LEAVES = 60
-"""Maximum number of rows of a tree's table; larger trees show the heaviest arrays."""
-
-_MOST_AMOUNTS = 4
 _MOST_PROCESSES = 16
 _MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts share a row
 
@@ -117,58 +112,6 @@ def slice_text(layout: Layout, place: int) -> str:
     return f"[{text}]" if layout.holds[place] else "nothing"
 
 
-def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[doc.Block, ...]:
-    """Return the arrays as a table, and their total, which names the omitted leaves."""
-    leaves = list(tree.leaves)
-    heaviest = sorted(range(len(leaves)), key=lambda i: (-leaves[i].per_device, i))[:MOST_LEAVES]
-
-    def name(leaf: TreeLeaf) -> doc.Piece:
-        short = doc.shorten(leaf.name, LONGEST_NAME)
-        return doc.words(short, strong=True, tip=leaf.name if short != leaf.name else "")
-
-    listed = doc.table(
-        [leaves[i] for i in sorted(heaviest)],
-        ("name", name),
-        (doc.right("per device"), lambda leaf: doc.nbytes(None if leaf.dtype is None else leaf.per_device)),
-        (doc.right("ways"), lambda leaf: str(math.prod(leaf.layout.tile_counts))),
-        ("type and shape", lambda leaf: doc.shape(leaf.layout.shape, dtype=leaf.dtype or "")),
-        ("spec", lambda leaf: spec_pieces(leaf.layout)),
-        ("shard", lambda leaf: doc.shape(leaf.layout.shard_shape)),
-        most=MOST_LEAVES,
-        name="leaves",
-    )
-    count = len(leaves) - MOST_LEAVES
-    more = f"the {MOST_LEAVES} heaviest are listed, {count:,} more are not" if count > 0 else ""
-    return (listed, *doc.notes(more, _total(tree, left_out)))
-
-
-def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
-    """Return `2 arrays, 132 B in all; 36 B on each of 4 devices`, and the omitted leaves."""
-    text = f"{plural(len(tree.leaves), 'array')}, {format_bytes(tree.array)} in all; {_per_device(tree)}"
-    if tree.array:
-        text += f" ({format_number(tree.total / tree.array)} copies of each byte on average)"
-    if any(leaf.dtype is None for leaf in tree.leaves):
-        text += "; arrays whose type is not known are not counted"
-    if left_out:
-        text += f"; left out, having no sharding: {first_names(left_out, 3)}"
-    return text
-
-
-def _per_device(tree: TreeBytes) -> str:
-    amounts, group = np.unique(tree.per_device, return_inverse=True)
-    count = len(tree.per_device)
-    if len(amounts) == 1:
-        return f"{format_bytes(amounts[0])} on {'each of ' if count > 1 else ''}{plural(count, 'device')}"
-    if len(amounts) > _MOST_AMOUNTS:
-        return f"{format_bytes(amounts[0])} to {format_bytes(amounts[-1])} on {plural(count, 'device')}"
-    parts = []
-    for place in reversed(range(len(amounts))):
-        ids = tree.device_ids[group.reshape(-1) == place].tolist()
-        noun = "device" if len(ids) == 1 else "each of the devices"
-        parts.append(f"{format_bytes(amounts[place])} on {noun} {doc.shorten(doc.device_ranges(ids), 40)}")
-    return ", ".join(parts)
-
-
 def process_blocks(layout: Layout, of: str = "") -> tuple[doc.Block, ...]:
     """Return the slices that each of several processes (hosts) loads; `of` names the array."""
     if len(layout.processes) == 1:
@@ -240,7 +183,7 @@ def move_blocks(moves: Moves, dtype: Any = None) -> tuple[doc.Block, ...]:
         ("spec after it", lambda each: () if each[1].after is None else _as_given(each[1].after)),
         (
             doc.right("received, at most"),
-            lambda each: _amount(each[1].elements, dtype) if each[1].elements else "nothing",
+            lambda each: amount(each[1].elements, dtype) if each[1].elements else "nothing",
         ),
         (doc.wrapped("what it does"), lambda each: each[1].done),
         name="steps",
@@ -248,9 +191,9 @@ def move_blocks(moves: Moves, dtype: Any = None) -> tuple[doc.Block, ...]:
     shares = doc.table(
         _groups(moves),
         ("devices", lambda group: group[0]),
-        (doc.right("keeps"), lambda group: _amount(group[1], dtype)),
-        (doc.right("receives"), lambda group: _amount(group[2], dtype)),
-        (doc.right("drops"), lambda group: _amount(group[3], dtype)),
+        (doc.right("keeps"), lambda group: amount(group[1], dtype)),
+        (doc.right("receives"), lambda group: amount(group[2], dtype)),
+        (doc.right("drops"), lambda group: amount(group[3], dtype)),
         kept=_MOST_GROUPS,
         noun="group",
         name="shares",
@@ -263,10 +206,10 @@ def kept_and_moved(moves: Moves, dtype: Any = None) -> Iterator[str]:
     """Yield sentences on what devices keep and receive."""
     yield f"resharding: {_collectives(moves)}"
     for step in moves.steps:
-        received = f", at most {_amount(step.elements, dtype).text} received" if step.elements else ""
+        received = f", at most {amount(step.elements, dtype).text} received" if step.elements else ""
         yield f"{str(step).split('; ')[0]}{received}"
     for who, *counts in _groups(moves)[:_MOST_GROUPS]:
-        kept, received, dropped = (_amount(n, dtype).text for n in counts)
+        kept, received, dropped = (amount(n, dtype).text for n in counts)
         yield f"devices {who}: {kept} kept, {received} received, {dropped} dropped"
 
 
@@ -298,6 +241,6 @@ def _groups(moves: Moves) -> list[tuple[str, int, int, int]]:
     return rows
 
 
-def _amount(elements: int, dtype: Any) -> doc.Piece:
+def amount(elements: int, dtype: Any) -> doc.Piece:
     count = plural(elements, "element")
     return doc.words(count) if dtype is None else doc.nbytes(elements * itemsize(dtype), tip=count)

@@ -26,7 +26,7 @@ from shardviz.view import document as doc
 from shardviz.view import layouts
 from shardviz.view import picture as pic
 from shardviz.view.scene import Scene, Side, build_scene, coarsen, copies_along, describe, notes
-from shardviz.view.show import Shown, ShownChange, ShownTree
+from shardviz.view.show import Shown, ShownChange
 
 MOST = 1280.0
 """Maximum width and height of a map in pixels."""
@@ -109,11 +109,6 @@ def _change(shown: ShownChange, before: pic.Picture, after: pic.Picture) -> pic.
     )
 
 
-@pic.picture.register
-def _(shown: ShownTree) -> pic.Picture:
-    return pic.picture(shown.chosen)
-
-
 @doc.document.register
 def of_shown(shown: Shown) -> doc.Document:
     """Return the map, JAX's treatment of an uneven sharding, and the slices that each host loads.
@@ -168,15 +163,6 @@ def _besides(shown: Shown, which: str = "") -> tuple[doc.Block, ...]:
     uneven = layouts.uneven_words(shown.layout, shown.dtype)
     refused = (doc.paragraph(uneven, label=which or "uneven"),) if uneven else ()
     return refused + layouts.process_blocks(shown.layout, which)
-
-
-@doc.document.register
-def of_tree(shown: ShownTree) -> doc.Document:
-    """Return the table of the arrays, and the chosen array's map."""
-    mesh = layouts.all_axes(leaf.layout for leaf in shown.leaves)
-    return doc.Document(
-        blocks=(*layouts.tree_blocks(shown.bytes, shown.left_out), *doc.document(shown.chosen).blocks), mesh=mesh
-    )
 
 
 @doc.document.register

@@ -17,9 +17,10 @@ columns: dimension 1, 6, not sharded
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.notation.read import sharding as read_sharding
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes
+from shardviz.records.groups import grouped
+from shardviz.records.paths import without_numbers
 from shardviz.stablehlo.resharding import moves_between
 
 
@@ -73,19 +76,80 @@ class Shown(Drawn):
         """The name and the size, as far as known."""
         return "  ".join(filter(None, (self.title, self.size)))
 
+    @property
+    def nbytes(self) -> float:
+        """Bytes per device; 0 if the type is unknown."""
+        return 0.0 if self.dtype is None else self.layout.bytes_per_device(self.dtype)
+
+    @cached_property
+    def equal_by(self) -> Hashable:
+        """A key that is equal for arrays of the same type, shape and sharding, whatever their names."""
+        own, arrays = self.layout, (self.layout.starts, self.layout.stops, self.layout.device_ids)
+        places = hash(tuple(each.tobytes() for each in arrays))
+        return self.dtype, own.shape, str(own.spec), own.mesh.names, own.mesh.sizes, own.partial_sums, places
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Group(Generic[T]):
+    """Equal arrays of a tree, such as the same weight of every layer.
+
+    Attributes:
+        name: their tree path, with `*` for the numbers that differ: `['layers'][*]['wq']`.
+        one: the first of them.
+        titles: the tree path of each.
+    """
+
+    name: str
+    one: T
+    titles: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of arrays."""
+        return len(self.titles)
+
+    @property
+    def counted(self) -> str:
+        """The name, and the number if there are several."""
+        return self.name if self.count == 1 else f"{self.name} ×{self.count}"
+
+
+def group(arrays: Iterable[tuple[str, Hashable, T]]) -> tuple[Group[T], ...]:
+    """Group arrays, given as (tree path, what must be equal, array), whose paths differ only by numbers.
+
+    >>> [each.counted for each in group((f"['layers'][{n}]['w']", "float32 [8, 8]", n) for n in range(3))]
+    ["['layers'][*]['w'] ×3"]
+    """
+    alike = grouped(((without_numbers(title), key), (title, array)) for title, key, array in arrays)
+    groups = []
+    for members in alike.values():
+        titles = tuple(title for title, _ in members)
+        parts = zip(*(_NUMBERS.split(title) for title in titles), strict=True)
+        name = "".join(each[0] if len(set(each)) == 1 else "*" for each in parts)
+        groups.append(Group(name, members[0][1], titles))
+    return tuple(groups)
+
+
+_NUMBERS = re.compile(r"(\d+)")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShownTree(Drawn):
-    """A tree of arrays: a table, and the shard map of one array.
+    """A tree of arrays: a table, and shard maps side by side.
 
     Attributes:
         leaves: the arrays, each as `Shown`, in tree order.
-        chosen: the array whose shard map is drawn.
+        chosen: the only array whose shard map is drawn; None for the heaviest groups.
         left_out: names of leaves that are no arrays with a known sharding.
     """
 
+    _width: ClassVar[int | None] = 100
+
     leaves: tuple[Shown, ...]
-    chosen: Shown
+    chosen: Shown | None = None
     left_out: tuple[str, ...] = ()
 
     @cached_property
@@ -97,6 +161,11 @@ class ShownTree(Drawn):
     def bytes_per_device(self) -> dict[int, float]:
         """Device id → total bytes."""
         return dict(zip(self.bytes.device_ids.tolist(), self.bytes.per_device.tolist(), strict=True))
+
+    @cached_property
+    def groups(self) -> tuple[Group[Shown], ...]:
+        """Equal arrays together, in tree order."""
+        return group((shown.title, shown.equal_by, shown) for shown in self.leaves)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,6 +190,42 @@ class ShownChange(Drawn):
         return moves_between(self.before.layout, self.after.layout)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class ShownTreeChange(Drawn):
+    """A tree of arrays before and after a change of their shardings.
+
+    Attributes:
+        before, after: the two trees.
+    """
+
+    _width: ClassVar[int | None] = 100
+
+    before: ShownTree
+    after: ShownTree
+
+    @cached_property
+    def _groups(self) -> tuple[Group[ShownChange], ...]:
+        then = {shown.title: shown for shown in self.after.leaves}
+        pairs = ((one, then[one.title]) for one in self.before.leaves if one.title in then)
+        return group((one.title, (one.equal_by, two.equal_by), ShownChange(one, two)) for one, two in pairs)
+
+    @cached_property
+    def changed(self) -> tuple[Group[ShownChange], ...]:
+        """The arrays in both trees whose sharding, shape or type changes, equal ones together."""
+        return tuple(each for each in self._groups if each.one.before.equal_by != each.one.after.equal_by)
+
+    @cached_property
+    def same(self) -> tuple[Group[ShownChange], ...]:
+        """The arrays that are equal in both trees, equal ones together."""
+        return tuple(each for each in self._groups if each.one.before.equal_by == each.one.after.equal_by)
+
+    @property
+    def only(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of arrays in only one tree: of the first, and of the second."""
+        one, two = ([shown.title for shown in tree.leaves] for tree in (self.before, self.after))
+        return tuple(n for n in one if n not in set(two)), tuple(n for n in two if n not in set(one))
+
+
 class Undecided(SpecError):
     """An error for an array whose sharding is not decided yet; `why` says what decides it."""
 
@@ -138,8 +243,8 @@ def show(
     leaf: str | None = None,
     dtype: Any = None,
     target: str | Machine | None = None,
-) -> Shown | ShownTree | ShownChange:
-    """Show the shard map of an array, a shape, a report's value or a tree of arrays, or of an array before and after a
+) -> Shown | ShownTree | ShownChange | ShownTreeChange:
+    """Show the shard map of an array, a shape, a report's value or a tree of arrays, or of arrays before and after a
     change.
 
     Args:
@@ -148,15 +253,16 @@ def show(
         spec: a PartitionSpec, a tuple such as `("data", None)`, any `jax.sharding.Sharding`, or anything that `layout`
             reads; overrides the array's own. For a tree, one spec for all leaves, or a tree of specs (or a prefix).
         mesh: a mesh in any form that `DeviceMesh.of` reads; overrides the array's own.
-        after: for one array, the new sharding, as `spec`; the data moved is shown too.
-        leaf: for a tree, the name of the leaf to draw; the heaviest if None.
+        after: the array or tree after the change, or its new sharding, as `spec`; the data moved is shown too.
+        leaf: for a tree, the name of the only leaf to draw; if None, the heaviest are drawn side by side, equal ones
+            (the same weight of every layer) once.
         dtype: the element type, for bytes; overrides the array's own.
         target: a machine such as `tpu v5p:4x4x4`, on which the mesh is placed. The slices that each host holds and
             loads are shown too (`.layout.local(host)`), as for a mesh with devices of several hosts.
 
     Returns:
-        A `Shown`; a `ShownTree` for a tree; a `ShownChange` with `after`. It displays itself in a notebook, and has
-            `.text()`, `.html()` and `.plot(ax=None)`.
+        A `Shown`, or a `ShownTree` for a tree; with `after` a `ShownChange`, or a `ShownTreeChange` for a tree. It
+            displays itself in a notebook, and has `.text()`, `.html()`, `.save(path)` and `.plot(ax=None)`.
 
     Raises:
         SpecError: if there is no spec, the spec does not fit, or the sharding is not decided yet; the message says what
@@ -177,8 +283,20 @@ def show(
     names, leaves, specs = _flatten(array_or_shape, spec)
     if not any(map(_is_array, leaves)):
         read_one(array_or_shape, spec, mesh)  # says what it is not
-    if after is not None:
-        raise ShardvizError("show(after=...) takes one array, not a tree; give one leaf of it")
+    tree = _tree(names, leaves, specs, mesh, dtype, leaf)
+    if after is None:
+        return tree
+    if any(map(_is_array, _leaves(after))):
+        return ShownTreeChange(tree, _tree(*_flatten(after, None), None, dtype))
+    specs = dict(zip(names, _flatten(array_or_shape, after)[2], strict=True))
+    then = (shown if specs[shown.title] is None else _then(shown, specs[shown.title]) for shown in tree.leaves)
+    return ShownTreeChange(tree, ShownTree(tuple(then), None, tree.left_out))
+
+
+def _tree(
+    names: Sequence[str], leaves: Sequence[Any], specs: Sequence[Any], mesh: Any, dtype: Any, leaf: str | None = None
+) -> ShownTree:
+    """Return the leaves whose sharding is known, as `show` does; `leaf` is the only one to draw."""
     every: list[Shown] = []
     left_out = []
     for name, array, one in zip(names, leaves, specs, strict=True):
@@ -187,7 +305,7 @@ def show(
         if shown is None:
             left_out.append(name)
         else:
-            every.append(shown)
+            every.append(_of_type(shown, dtype))
     if len(left_out) == len(leaves):
         raise ShardvizError(
             f"show: none of the {len(leaves)} leaves has a sharding ({', '.join(left_out[:3])}, ...); give a mesh and "
@@ -199,20 +317,15 @@ def show(
             read_one(array, specs[names.index(leaf)], mesh, name=leaf)  # says who decides
         have = ", ".join(repr(shown.title) for shown in every[:6]) + (", ..." if len(every) > 6 else "")
         raise ShardvizError(f"show(leaf={leaf!r}): no leaf has this name; they are {have}")
-    tree = ShownTree(tuple(every), chosen or every[0], tuple(left_out))
-    if chosen is not None:
-        return tree
-    weights = [each.per_device for each in tree.bytes.leaves]
-    return replace(tree, chosen=every[weights.index(max(weights))])
+    return ShownTree(tuple(every), chosen, tuple(left_out))
 
 
 def _placed(shown: Any, target: str | Machine) -> Any:
-    if isinstance(shown, ShownChange):
-        return ShownChange(*(_placed(each, target) for _, each in shown.sides))
+    if isinstance(shown, ShownChange | ShownTreeChange):
+        return type(shown)(_placed(shown.before, target), _placed(shown.after, target))
     if isinstance(shown, ShownTree):
         leaves = tuple(_placed(each, target) for each in shown.leaves)
-        chosen = shown.leaves.index(shown.chosen)
-        return replace(shown, leaves=leaves, chosen=leaves[chosen])
+        return replace(shown, leaves=leaves, chosen=None if shown.chosen is None else _placed(shown.chosen, target))
     return replace(shown, layout=on_machine(shown.layout, Placement.of(shown.layout.mesh, target)))
 
 
@@ -224,17 +337,40 @@ def on_machine(own_layout: Layout, place: Placement) -> Layout:
 
 
 def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any) -> Shown | ShownChange:
-    shown = read_one(array, spec, mesh)
-    if dtype is not None:
-        shown = replace(shown, dtype=str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)))
-        itemsize(shown.dtype)
+    shown = _of_type(read_one(array, spec, mesh), dtype)
     if after is None:
         return shown
+    then = _of_type(read_one(after), dtype) if _is_array(after) else _then(shown, after)
+    if then.layout.shape != shown.layout.shape:
+        sizes = " and ".join(str(list(each.layout.shape)) for each in (shown, then))
+        raise ShardvizError(
+            f"show(after=...): an array {sizes} before and after; expected two arrays of the same shape, or a spec"
+        )
+    change = ShownChange(shown, replace(then, title=shown.title))
+    _ = change.moves  # raises for other devices
+    return change
+
+
+def _of_type(shown: Shown, dtype: Any) -> Shown:
+    if dtype is None:
+        return shown
+    shown = replace(shown, dtype=str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)))
+    itemsize(shown.dtype)
+    return shown
+
+
+def _then(shown: Shown, after: Any) -> Shown:
+    """Return an array with another sharding; a spec without a mesh is on the array's own."""
     asked, where = _unpack(after)
     if where is None and not isinstance(asked, Sharding):
         where = shown.layout.mesh
-    then = replace(read_one(shown.layout.shape, asked, where), title=shown.title, dtype=shown.dtype)
-    return ShownChange(shown, then)
+    return replace(read_one(shown.layout.shape, asked, where), title=shown.title, dtype=shown.dtype)
+
+
+def _leaves(tree: Any) -> list[Any]:
+    import jax
+
+    return jax.tree.leaves(tree)
 
 
 def _flatten(tree: Any, spec: Any) -> tuple[list[str], list[Any], list[Any]]:

@@ -20,6 +20,7 @@ from shardviz.view import (  # noqa: F401
     shard_map,
     timeline,
     together,
+    tree,
     why,
 )
 from shardviz.view.document import Document
@@ -47,4 +48,4 @@ def picture(subject: Any) -> Picture:
 def _load(subject: Any) -> None:
     _, _, inside = type(subject).__module__.partition("shardviz.")
     if inside.partition(".")[0] in _NEED_JAX:
-        from shardviz.view import cards, exercise, explored, plans, program  # noqa: F401
+        from shardviz.view import cards, exercise, explored, plans, program, simulated  # noqa: F401

@@ -374,3 +374,21 @@ def test_lesson_11_needs_no_pmean(xla):
     line, places = sv.mesh(batch=8), (P(), P("batch"), P(None, "batch"))
     plans = [sv.Plan(line, (w, x), out) for w, x, out in itertools.product(places, repeat=3)]
     never_beaten("11_from_pmap", space["move_on"], plans)
+
+
+def test_lesson_12_finds_what_went_wrong():
+    linen = pytest.importorskip("flax.linen")
+    space = lesson("12_incidents")
+    is_right(space["split"], "B")
+    is_right(space["logits"], [("all-gather", "model", 2048 * 128 * 1024 * 2 / 8)])
+    is_right(space["rule"], "after")
+    present = {"fsdp", "tensor_sequence"}
+    for rules, spec in (("rules", space["before"]), ("fixed_rules", space["after"])):
+        axes = linen.logical_to_mesh_axes(space["names"], space[rules])  # flax's own
+        kept = [[axis for axis in each or () if axis in present] for each in axes]
+        (constraint,) = spec.constraints
+        assert [list(dim) for dim in constraint.spec.dims] == kept
+    sizes = [16 * 64] + [64] * 48 + [0] * 15  # groups in whole blocks
+    x, w = jax.random.normal(jax.random.key(0), (4096, 256)), jax.random.normal(jax.random.key(1), (64, 256, 128))
+    x, w, sizes = x * 0.1, w * 0.1, jax.numpy.array(sizes)
+    assert jax.numpy.allclose(space["in_blocks"](x, w, sizes), space["mixture"](x, w, sizes), atol=1e-3)

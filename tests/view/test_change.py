@@ -1,12 +1,16 @@
 """Before and after: what moves, in the collectives' names and in each device's bytes."""
 
-import numpy as np
+from types import SimpleNamespace
+
 import pytest
 
 from shardviz.errors import ShardvizError
 from shardviz.view.show import ShownChange, show
+from shardviz.view.subjects import picture
 from tests.view.sanitizer import read, words
 
+jax = pytest.importorskip("jax")
+NamedSharding, P = jax.sharding.NamedSharding, jax.sharding.PartitionSpec
 MESH = "data=4,model=2"
 
 
@@ -70,18 +74,62 @@ def test_2048_devices_stay_small():
     assert len(shown.text().splitlines()) < 220
 
 
-def test_a_tree_and_another_mesh_are_refused():
-    with pytest.raises(ShardvizError, match="not a tree"):
-        show({"w": np.ones(8)}, None, MESH, after=())
+def test_other_devices_another_shape_and_no_array_are_refused():
+    with pytest.raises(ShardvizError, match=r"an array \[8, 8\] and \[4, 8\] before and after; expected two arrays"):
+        show((8, 8), ("data",), MESH, after=SimpleNamespace(shape=(4, 8), sharding=SimpleNamespace(spec=(), mesh=MESH)))
+    with pytest.raises(ShardvizError, match="have different devices"):
+        show((8, 8), ("data",), MESH, after=NamedSharding(jax.sharding.AbstractMesh((2,), ("data",)), P("data")))
     with pytest.raises(ShardvizError, match="expected a shape"):
         show("w", None, MESH, after=())
 
 
 def test_an_array_changes_from_its_own_sharding():
-    jax = pytest.importorskip("jax")
     mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
-    P = jax.sharding.PartitionSpec
-    array = jax.ShapeDtypeStruct((64, 64), "bfloat16", sharding=jax.sharding.NamedSharding(mesh, P("data")))
-    by_spec, by_sharding = show(array, after=P()), show(array, after=jax.sharding.NamedSharding(mesh, P()))
+    array = jax.ShapeDtypeStruct((64, 64), "bfloat16", sharding=NamedSharding(mesh, P("data")))
+    by_spec, by_sharding = show(array, after=P()), show(array, after=NamedSharding(mesh, P()))
     assert "1  all-gather  data" in by_spec.text()
     assert by_spec.text() == by_sharding.text()
+    by_array = show(array, after=jax.ShapeDtypeStruct((64, 64), "bfloat16", sharding=NamedSharding(mesh, P())))
+    assert by_array.text() == by_spec.text()
+
+
+def tree(mesh, embed, w):
+    leaf = lambda shape, spec: jax.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))  # noqa: E731
+    layers = [{"w": leaf((64, 64), w), "b": leaf((64,), P())} for _ in range(40)]
+    return {"embed": leaf((1024, 64), embed), "layers": layers}
+
+
+def test_a_tree_before_and_after():
+    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+    before = tree(mesh, P("data"), P(None, "model"))
+    shown = show(before, after=tree(mesh, P("data"), P("model")))
+    assert [(each.name, each.count) for each in shown.changed] == [("['layers'][*]['w']", 40)]
+    assert [(each.name, each.count) for each in shown.same] == [("['embed']", 1), ("['layers'][*]['b']", 40)]
+    own = shown.changed[0].one.moves
+    assert own.receive.tolist() == show((64, 64), P(None, "model"), mesh, after=P("model")).moves.receive.tolist()
+    text = shown.text()
+    assert text.startswith("81 arrays: 40 changed, 41 unchanged\n")
+    assert len(text.splitlines()) < 60
+    assert "all-to-all model; at most 4.10 kB received" in shown.text(200)
+    page = words(shown.html())
+    assert "['layers'][*]['w'] 40 float32 [64, 64] P(None, 'model') → P('model', None)" in page
+    assert "unchanged: ['embed'], ['layers'][*]['b'] ×40" in page
+    assert [key.text for key in picture(shown).keys] == ["data = 4", "model = 2"]
+
+
+def test_new_specs_for_a_tree_and_arrays_in_only_one():
+    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+    before = tree(mesh, P("data"), P(None, "model"))
+    shown = show(before, after={"embed": None, "layers": P("model")})
+    assert [(each.name, each.count) for each in shown.changed] == [
+        ("['layers'][*]['b']", 40),
+        ("['layers'][*]['w']", 40),
+    ]
+    other = {**before, "head": before["embed"]}
+    assert show(before, after=other).only == ((), ("['head']",))
+    assert "only before: ['head']" in show(other, after=before).text()
+    assert "0 changed, 82 unchanged" in show(other, after=other).text()
+    small = jax.sharding.AbstractMesh((2, 2), ("data", "model"))
+    assert "to other devices: sv.reshard" in show(before, after=tree(small, P("data"), P())).text()
+    shorter = {"embed": jax.ShapeDtypeStruct((512, 64), "float32", sharding=before["embed"].sharding)}
+    assert "not one array: the shapes differ" in show(before, after=shorter).text(300)

@@ -59,7 +59,7 @@ for case in range(40):
     if rank < 3:
         x = jax.device_put(np.zeros(shape, np.int8), named)
         check("jax.Array", sv.show(x), named, shape)
-        check("tree", sv.show({"x": x}).chosen, named, shape)
+        check("tree", sv.show({"x": x}).leaves[0], named, shape)
 one = SingleDeviceSharding(devices[3])
 check("SingleDeviceSharding", sv.show((4, 2), one), one, (4, 2))
 check("SingleDeviceSharding in a mesh", sv.show((4, 2), one, Mesh(np.array(devices), ("x",))), one, (4, 2))

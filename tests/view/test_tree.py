@@ -10,6 +10,7 @@ from shardviz.layouts import layout
 from shardviz.paint import html, text
 from shardviz.records.amounts import format_number
 from shardviz.view.show import Shown, ShownTree, show
+from shardviz.view.subjects import picture
 from tests.view.sanitizer import words
 
 jax = pytest.importorskip("jax")
@@ -36,12 +37,15 @@ def test_a_table_and_its_total():
     ]  # fmt: skip
     each = 1024 * 64 * 4 / 8 + 2 * (64 * 64 * 4 / 2 + 128)
     assert shown.bytes_per_device == dict.fromkeys(range(8), each)
-    assert shown.chosen.title == "['embed']"
+    assert [(each.name, each.count) for each in shown.groups] == [
+        ("['blocks'][*]['b']", 2), ("['blocks'][*]['w']", 2), ("['embed']", 1),
+    ]  # fmt: skip
     once = 1024 * 64 * 4 + 2 * (64 * 64 * 4 + 128)
     assert f"{format_number(8 * each / once)} copies of each byte" in shown.text()
-    assert "[1024, 64] P('data', 'model')" in shown.text()
+    assert "the 3 maps show 5 arrays" in shown.text()
     page = words(shown.html())
-    assert "['embed'] 32.8 kB 8 float32 [1024, 64] [data, model] [256, 32]" in page
+    assert "['blocks'][*]['w'] 2 16.4 kB 2 float32 [64, 64]" in page
+    assert "['embed'] 1 32.8 kB 8 float32 [1024, 64] [data, model] [256, 32]" in page
     assert "49.4 kB on each of 8 devices" in page
 
 
@@ -73,15 +77,32 @@ def test_specs_are_one_for_all_or_a_tree_of_them():
 def test_devices_that_hold_different_amounts_are_said_apart():
     cuts = {"a": layout((8,), ("x",), {"x": 2}), "b": layout((8,), ("x",), {"x": 4})}
     leaves = tuple(Shown(cut, name, "int8") for name, cut in cuts.items())
-    for said in (text(ShownTree(leaves, leaves[0])), words(html(ShownTree(leaves, leaves[0])))):
+    for said in (text(ShownTree(leaves)), words(html(ShownTree(leaves)))):
         assert "6 B on each of the devices 0-1, 2 B on each of the devices 2-3" in said
     many = tuple(Shown(layout((8 * n,), ("x",), {"x": n}), str(n), "int8") for n in range(1, 8))
-    assert "8 B to 56 B on 7 devices" in text(ShownTree(many, many[0]))
+    assert "8 B to 56 B on 7 devices" in text(ShownTree(many))
 
 
 def test_many_leaves_are_cut_to_the_heaviest():
     tree = {f"w{i:03}": leaf((8 * (i + 1),), "data") for i in range(100)}
     shown = show(tree)
-    assert "the 60 heaviest are listed, 40 more are not" in shown.text()
+    assert "the 60 heaviest rows are listed; 40 more arrays not" in shown.text()
+    assert "94 lighter arrays not drawn" in shown.text()
     assert "['w099']" in shown.text() and "['w039']" not in shown.text()
-    assert len(re.findall("<tr", shown.html())) < 80
+    assert len(re.findall("<tr", shown.html())) < 90
+
+
+def test_hundreds_of_leaves_have_a_row_and_a_map_per_kind_of_layer():
+    layer = {"wq": leaf((64, 64), "data", "model"), "wo": leaf((64, 64), "model", "data"), "norm": leaf((64,))}
+    shown = show({"embed": leaf((1024, 64), "model"), "layers": [layer] * 200, "last": {"wq": leaf((64, 64))}})
+    assert len(shown.leaves) == 602 and [each.count for each in shown.groups] == [1, 1, 200, 200, 200]
+    assert len(shown.text().splitlines()) < 60 and len(shown.html()) < 40_000
+    assert len(picture(shown).grids) == 5 and [key.text for key in picture(shown).keys] == ["data = 4", "model = 2"]
+    assert shown.bytes_per_device[0] == 1024 * 64 * 4 / 2 + 200 * (2 * 64 * 64 * 4 / 8 + 256) + 64 * 64 * 4
+
+
+def test_equal_names_with_other_shardings_are_not_one():
+    layers = [leaf((64, 64), "data"), leaf((64, 64), "data"), leaf((64, 64), "model")]
+    assert [(each.name, each.titles) for each in show({"w": layers}).groups] == [
+        ("['w'][*]", ("['w'][0]", "['w'][1]")), ("['w'][2]", ("['w'][2]",)),
+    ]  # fmt: skip

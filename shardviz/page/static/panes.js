@@ -58,7 +58,7 @@ export function Shards({ small }) {
 /** The plan's code: what runs it with JAX alone, and the `sv.Plan`. */
 export function Code() {
   const ctx = useTraits("plan_code", "codes");
-  const { jax, why } = ctx.get("codes");
+  const { jax, why, run, busy } = ctx.get("codes");
   const parts = [
     ["jax-code", jax, "This runs the plan with JAX alone; explorer.program.code(explorer.plan) gives it too."],
     ["code", ctx.get("plan_code"), "This rebuilds the plan as an sv.Plan; explorer.code() gives it too."],
@@ -69,6 +69,13 @@ export function Code() {
           <span class="sv-soft">${said}</span><${CopyButton} of=${id} id="copy-${id}" title="copy" /></div>
         <pre class="sv-code" data-testid=${id} tabindex="0">${text || ""}</pre></section>`
   );
-  return ui`<p class="sv-empty" data-testid="no-jax-code" hidden=${!why}>There is no code for JAX alone: ${why}</p>
+  const title = busy
+    ? "end the process that runs the code"
+    : "run this code with small arrays, in a process of its own, and compare it with one device; your function runs only then";
+  return ui`<div class="sv-tools" hidden=${!jax}><button class="sv-btn" data-testid="run-code" title=${title}
+        onclick=${() => ctx.edit({ op: busy ? "stop_code" : "run_code" })}>
+        ${busy ? "■ stop" : "Run on 8 simulated devices"}</button></div>
+    <div data-testid="code-run" role="status" hidden=${!run}>${run && ui`<${Documented} of=${run} />`}</div>
+    <p class="sv-empty" data-testid="no-jax-code" hidden=${!why}>There is no code for JAX alone: ${why}</p>
     ${sections}`;
 }

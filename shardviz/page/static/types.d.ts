@@ -492,8 +492,8 @@ export interface Traits {
   /** The number of the newest still below the explorer; see stills.py. */
   stilled: number;
   plan_code: string;
-  /** The plan for JAX alone, or why there is no such code. Empty while nobody looks. */
-  codes: { jax?: string; why?: string };
+  /** The plan for JAX alone, or why there is no such code; its run, if one was asked for. Empty while nobody looks. */
+  codes: { jax?: string; why?: string; run?: Document | null; busy?: boolean };
   values: Pane;
   collectives: Pane;
   rosetta: Rosetta;
