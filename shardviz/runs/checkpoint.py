@@ -90,8 +90,6 @@ def checkpoint(
     if wrong := next((name for name, amount in amounts.items() if amount is not None and not amount > 0), None):
         raise ShardvizError(f"{wrong}: {amounts[wrong]} is not above 0; give a number of bytes")
     old = side_of("before", tree, before, mesh)
-    if not old:
-        raise ShardvizError("tree: it has no arrays; give a pytree of arrays or of jax.ShapeDtypeStruct")
     ours = _layouts("before", old, processes, target)
     theirs = list[Layout]()
     if any(each is not None for each in (after, to_mesh, to_processes, to_target)):
@@ -224,7 +222,7 @@ def _processes(mesh: DeviceMesh, processes: Any, target: Any) -> Any:
     if processes is None:
         return machine.processes()[places] if machine else None
     if processes < 1 or size % processes:
-        raise MeshError(f"{size} devices do not divide by {processes} processes; give another number of either")
+        raise MeshError(f"{size} devices do not divide by {processes} processes; give a number that divides {size}")
     return places * processes // size
 
 

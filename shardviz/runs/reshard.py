@@ -99,8 +99,6 @@ def reshard(
     if not arriving:
         raise ShardvizError(
             f"before has {_some(old)}, after {_some(new)}: no path in common; give rename={{path before: path after}}"
-            if old
-            else "tree: it has no arrays; give a pytree of arrays or of jax.ShapeDtypeStruct"
         )
     known: dict[Any, Layout] = {}
     arrays = [_array(name, to, old[name], new[to], dtype, known) for name, to in arriving.items()]
@@ -141,6 +139,8 @@ def side_of(side: str, tree: Any, given: Any, mesh: Any) -> Side:
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in named}
     if wrong := next((name for name, leaf in leaves.items() if not _is_array(leaf)), None):
         raise ShardvizError(f"{wrong}: expected an array or a jax.ShapeDtypeStruct, not {type(leaves[wrong]).__name__}")
+    if not leaves:
+        raise ShardvizError("tree: it has no arrays; give a pytree of arrays or of jax.ShapeDtypeStruct")
     if own:
         specs = [getattr(leaf, "sharding", None) for leaf in leaves.values()]
         if None in specs:

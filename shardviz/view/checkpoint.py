@@ -43,7 +43,7 @@ def _time(kept: Checkpoint, seconds: float | None) -> str:
 
 
 def _limit(limit: float | None) -> str:
-    return "" if limit is None else f"a host holds {format_bytes(limit)} at most"
+    return "" if limit is None else f"limit {format_bytes(limit)} per host"
 
 
 def _read(kept: Checkpoint) -> Iterator[doc.Block]:
@@ -59,8 +59,8 @@ def _read(kept: Checkpoint) -> Iterator[doc.Block]:
     total = _total(kept.read_bytes, len(kept.readers), kept.after)
     yield doc.paragraph(f"{total}, {each}; {aligned}", label="read")
     if kept.too_large:
-        words = doc.words(f"Orbax refuses {plural(len(kept.too_large), 'array')}", tone="bad")
-        yield doc.paragraph(words, f"a shard needs more than the limit of a host: {first_names(kept.too_large, 4)}")
+        words = doc.words(f"Orbax refuses to read {plural(len(kept.too_large), 'array')}:", tone="bad")
+        yield doc.paragraph(words, f"a shard needs more than the limit per host: {first_names(kept.too_large, 4)}")
 
 
 def _writers(kept: Checkpoint) -> doc.Table:
@@ -71,7 +71,7 @@ def _writers(kept: Checkpoint) -> doc.Table:
         (doc.wrapped("folders"), lambda group: first_names((w.folder for w in group), 2)),
         (doc.right("arrays"), lambda group: f"{group[0].arrays:,}"),
         (doc.right("each writes"), lambda group: doc.nbytes(group[0].nbytes)),
-        (doc.right("memory of its host"), lambda group: doc.nbytes(group[0].host_bytes)),
+        (doc.right("host memory used"), lambda group: doc.nbytes(group[0].host_bytes)),
         first=_FIRST,
         most=_MOST,
         noun="group of processes",
@@ -87,7 +87,7 @@ def _readers(kept: Checkpoint) -> doc.Table:
         (doc.right("each needs"), lambda group: doc.nbytes(group[0].needed_bytes)),
         (doc.right("reads"), lambda group: doc.nbytes(group[0].nbytes)),
         (doc.right("from folders"), lambda group: f"{group[0].sources:,}"),
-        (doc.right("memory of its host"), lambda group: doc.nbytes(group[0].host_bytes)),
+        (doc.right("host memory used"), lambda group: doc.nbytes(group[0].host_bytes)),
         first=_FIRST,
         most=_MOST,
         noun="group of processes",

@@ -164,7 +164,7 @@ def test_other_processes_read_more_than_they_need():
     other = sv.checkpoint(PARAMS, SPECS, mesh={"fsdp": 64}, to_mesh={"fsdp": 128}, processes=16)
     assert len(other.readers) == 16
     refused = sv.checkpoint(PARAMS, SPECS, after, mesh={"fsdp": 64}, to_mesh={"tensor": 8}, read_limit=1e6)
-    assert refused.too_large == ("['up']",) and "Orbax refuses 1 array" in str(refused)
+    assert refused.too_large == ("['up']",) and "Orbax refuses to read 1 array: a shard" in str(refused)
 
 
 @pytest.mark.parametrize(
