@@ -82,6 +82,6 @@ from shardviz._jax.lowering import (
 )
 from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing
 from shardviz._jax.posing import posing
-from shardviz._jax.processes import agreeing, process, start_process
+from shardviz._jax.processes import patch_multihost, process, start_process
 from shardviz._jax.tracing import cudnn_attention, missing_axis, refuses_types, tracing_on
 from shardviz._jax.wrappers import PmapWrapping, plain_function, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap

@@ -22,6 +22,7 @@ import numpy as np
 from jax.experimental.layout import Layout
 from jax.sharding import Sharding
 
+from shardviz._jax.processes import process
 from shardviz._jax.tracing import leave_out_frames
 from shardviz._jax.wrappers import pmapped_name
 
@@ -383,10 +384,8 @@ def _configuring(theirs: Any, handler: Handler) -> Any:
 
 def _starting(theirs: Any, handler: Handler) -> Any:
     def initialize(*_: Any, **__: Any) -> None:
-        from jax._src import distributed
-
-        index, count = distributed.global_state.process_id, distributed.global_state.num_processes
-        alone = "one process holds all devices; --process i/n takes the place of one of several"
+        index, count = process()
+        alone = "one process has all devices; --process i/n runs as one of several"
         handler.note(
             f"jax.distributed.initialize is left out: {alone if count == 1 else f'process {index} of {count}'}"
         )

@@ -16,21 +16,22 @@ from typing import Any
 import jax
 import numpy as np
 
-_ALWAYS = 10**8
-"""Seconds after which the store takes this process for dead, which may be stopped for a while."""
+_HEARTBEAT_S = 10**8
+"""Seconds without a heartbeat after which the store ends the job. Many, because a debugger may stop this process."""
 _folders: list[tempfile.TemporaryDirectory[str]] = []  # of the store's socket, until Python ends
 
 
 def process() -> tuple[int, int]:
-    """Return which process of how many this is to JAX, which `start_process` or `jax.distributed` said."""
+    """Return the number of this process and the number of processes, as JAX has them."""
     from jax._src import distributed
 
     return distributed.global_state.process_id, distributed.global_state.num_processes
 
 
 def start_process(index: int, count: int, ids: Sequence[int]) -> None:
-    """Start JAX's backend as a process of several; it stays so as long as this Python process runs. Each process has
-    equally many of the devices `ids`, which are in the order of `jax.devices()`."""
+    """Start JAX's backend as a process of several, for as long as this Python process runs.
+
+    Each process has equally many of the devices `ids`, which are in the order of `jax.devices()`."""
     from jax._src import compiler, distributed
     from jax._src.lib import _jax, xla_client  # pyright: ignore[reportPrivateImportUsage]
 
@@ -38,13 +39,17 @@ def start_process(index: int, count: int, ids: Sequence[int]) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", each)
     _folders.append(tempfile.TemporaryDirectory())
-    state, address, alive = distributed.global_state, f"unix:{_folders[0].name}/store", {"heartbeat_timeout": _ALWAYS}
+    state, address, alive = (
+        distributed.global_state,
+        f"unix:{_folders[0].name}/store",
+        {"heartbeat_timeout": _HEARTBEAT_S},
+    )
     state.service = _jax.get_distributed_runtime_service(address, 1, **alive)
     client = state.client = _jax.get_distributed_runtime_client(address, 0, init_timeout=10, **alive)
     client.connect()
     state.process_id, state.num_processes = index, count
 
-    def tell(other: int) -> None:
+    def add_devices(other: int) -> None:
         xla_client.make_cpu_client(
             asynchronous=True,
             distributed_client=client,
@@ -54,7 +59,7 @@ def start_process(index: int, count: int, ids: Sequence[int]) -> None:
             num_devices=each,
         )
 
-    others = [threading.Thread(target=tell, args=(other,)) for other in range(count) if other != index]
+    others = [threading.Thread(target=add_devices, args=(other,)) for other in range(count) if other != index]
     for thread in others:
         thread.start()
     devices = jax.devices()
@@ -73,8 +78,8 @@ def start_process(index: int, count: int, ids: Sequence[int]) -> None:
     type(devices[0]).id = property(lambda device: known[own.__get__(device)])
 
 
-def agreeing(module: ModuleType, replace: Callable[[Any, str, Any], None]) -> None:
-    """Patch `jax.experimental.multihost_utils`: its programs are dispatched, and each process has the same values."""
+def patch_multihost(module: ModuleType, replace: Callable[[Any, str, Any], None]) -> None:
+    """Patch `jax.experimental.multihost_utils`: its programs are recorded; other processes have this one's values."""
     gather, broadcast = module.process_allgather, module.broadcast_one_to_all
 
     def process_allgather(in_tree: Any, tiled: bool = False) -> Any:

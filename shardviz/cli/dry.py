@@ -49,8 +49,8 @@ def run(target: str | None, devices: int | None, steps: int, opens: bool, proces
             "", code=run_lab(Path(DEFAULT_FOLDER), notebook=_notebook(context.obj.extra, target, devices, steps))
         )
     if count and which is None:
-        compared = _every_process(context.obj.extra, target, devices, steps, count)
-        return Answer(compared, code=DONE if compared.same else FAILED)
+        compared, failed = _every_process(context.obj.extra, target, devices, steps, count)
+        return Answer(compared, code=FAILED if failed or not compared.same else DONE)
     run, code = recorded(context.obj.extra, target, devices, steps, None if which is None else (which, count))
     return Answer(run, code=code)
 
@@ -69,12 +69,13 @@ def _process(text: str) -> tuple[int | None, int]:
 
 def _every_process(
     words: Sequence[str], target: str | None, devices: int | None, steps: int, count: int
-) -> ProcessComparison:
-    """Run a command dry as each of some processes, a Python process for each, and compare the runs."""
+) -> tuple[ProcessComparison, bool]:
+    """Run a command dry as each of some processes, a Python process for each. Return the comparison of the runs, and
+    whether a script failed; what a failed script printed goes to standard error, once for each error."""
     script_of(words)  # raises
     options = [f"--target={target}"] * bool(target) + [f"--devices={devices}"] * bool(devices) + [f"--steps={steps}"]
 
-    def of(process: int) -> RunRecord:
+    def of(process: int) -> tuple[RunRecord, str | None]:
         out = Path(folder) / f"{process}.json"
         command = [sys.executable, "-m", "shardviz.cli", "run", "-q", f"--process={process}/{count}", *options]
         seed = {"PYTHONHASHSEED": str(process + 1)} | os.environ  # as different as in a job, and the same each time
@@ -83,14 +84,19 @@ def _every_process(
             raise ShardvizError(
                 f"--process {process}/{count}: {done.stderr.strip()[-2000:].removeprefix('shardviz run: ')}"
             )
-        return RunRecord.from_json(out.read_text())
+        return RunRecord.from_json(out.read_text()), done.stderr if done.returncode else None
 
     progress(f"running it dry as each of {count} processes")
     with (
         tempfile.TemporaryDirectory() as folder,
         concurrent.futures.ThreadPoolExecutor(min(count, os.cpu_count() or 1)) as pool,
     ):
-        return compare_processes(list(pool.map(of, range(count))))
+        done = list(pool.map(of, range(count)))
+    failed: dict[str, str] = {}
+    for process, (run, text) in enumerate(done):
+        if text is not None and failed.setdefault(run.ended, text) is text:
+            print(f"process {process} of {count} printed:\n{text}", file=sys.stderr)
+    return compare_processes([run for run, _ in done]), bool(failed)
 
 
 def _notebook(words: list[str], target: str | None, devices: int | None, steps: int) -> tuple[str, tuple[str, ...]]:
@@ -261,7 +267,7 @@ def script_of(words: Sequence[str]) -> tuple[str, str, list[str]]:
             "shardviz run needs a script after --, such as: shardviz run --devices 8 -- python train.py --steps 10"
         )
     if not Path(left[0]).is_file():
-        raise ShardvizError(f"shardviz run: there is no file {left[0]!r}; for a module write: -- python -m {left[0]}")
+        raise ShardvizError(f"there is no file {left[0]!r}; for a module write: -- python -m {left[0]}")
     return "script", left[0], left[1:]
 
 

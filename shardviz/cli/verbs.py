@@ -47,7 +47,7 @@ verb(
     ),
     click.option("--open", "opens", is_flag=True, help="Run it in a notebook of JupyterLab, and explore it there."),
     click.option(
-        "--process", metavar="I/N", help="Run as process I of N, or all/N: as each, and compare their programs."
+        "--process", metavar="I/N", help="Run as process I of N. all/N: run as each of N, and compare their programs."
     ),
     help="""
 Run a script dry and say what it compiles, moves and keeps.
@@ -292,19 +292,23 @@ verb(
         type=click.IntRange(min=1),
         multiple=True,
         metavar="N",
-        help="So many processes write. A second number is of those that read.",
+        help="The number of processes that write. A second: of processes that read.",
     ),
     click.option(
         "--target",
         multiple=True,
         metavar="MACHINE",
-        help="A process per host of it: tpu v5p:4x4x4. A second one reads.",
+        help="A machine, with a process for each host: tpu v5p:4x4x4. A second is the machine that reads.",
     ),
     click.option("--chunk-bytes", metavar="BYTES", help="A chunk has this many bytes at most: 64MB."),
     click.option("--limit", metavar="BYTES", help="A host holds this many bytes at most while it writes: 16GB."),
-    click.option("--bandwidth", metavar="BYTES/S", help="A process writes and reads so fast, for seconds: 2GB/s."),
     click.option(
-        "--one-replica", is_flag=True, help="Replica 0 writes, as Orbax does it on GPUs; else all replicas do."
+        "--bandwidth", metavar="BYTES/S", help="The rate at which one process writes and reads, for seconds: 2GB/s."
+    ),
+    click.option(
+        "--one-replica",
+        is_flag=True,
+        help="Replica 0 writes, as Orbax does on GPUs; otherwise replicas share the writing.",
     ),
     help="""
 Say which process writes and reads what of a checkpoint.

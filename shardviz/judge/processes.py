@@ -124,7 +124,7 @@ def _difference(one: RunRecord, other: RunRecord, numbers: tuple[int, int]) -> P
             continue
         what, texts = different
         if lines[0] != lines[1]:
-            what, texts = "program", [(None, program.name if program else "no further call") for program in programs]
+            what, texts = "program", _names(programs)
         sides = [
             ProcessSide(program=program.name if program else "", called=line, source=source or line, text=text)
             for program, line, (source, text) in zip(programs, lines, texts, strict=True)
@@ -138,7 +138,7 @@ def _program_differences(
 ) -> Iterator[tuple[str, list[tuple[Frame | None, str]]]]:
     """Yield what differs between two programs, and the line and text on each side: what says most comes first."""
     if one is None or other is None or one.name != other.name:
-        yield "program", [(None, program.name if program else "no further call") for program in (one, other)]
+        yield "program", _names((one, other))
         return
     arrays = ("argument", one.arguments, other.arguments), ("result", one.results, other.results)
     for what, ours, theirs in arrays:
@@ -152,6 +152,10 @@ def _program_differences(
     for pair in zip_longest(one.operations, other.operations):
         if pair[0] is None or pair[1] is None or pair[0].text != pair[1].text:
             yield "operation", [(each.source, each.text) if each else (None, "none") for each in pair]
+
+
+def _names(programs: Sequence[RunProgram | None]) -> list[tuple[Frame | None, str]]:
+    return [(None, program.name if program else "no further call") for program in programs]
 
 
 def _array_text(array: RunArray | None) -> str:

@@ -17,12 +17,11 @@ import numpy as np
 
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.errors import MeshError, ShardvizError
-from shardviz.layouts import Layout, itemsize, layout
+from shardviz.layouts import Layout, itemsize
 from shardviz.layouts.chunks import FILE_BYTES, Stored, reads, shards, stored
-from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh
 from shardviz.records.checkpoint import Checkpoint, CheckpointLeaf, CheckpointReader, CheckpointWriter
-from shardviz.runs.reshard import GivenArray, Side, device_numbers, side_of
+from shardviz.runs.reshard import GivenArray, Side, device_numbers, layout_of, side_of
 
 READ_LIMIT = 96e9
 """Orbax's `restore_concurrent_gb`, in bytes."""
@@ -46,8 +45,8 @@ def checkpoint(
     read_limit: float | None = READ_LIMIT,
     bandwidth: float | None = None,
 ) -> Checkpoint:
-    """Say which process writes which bytes of a tree of arrays to a checkpoint of Orbax, in which chunks; and which
-    process reads which, on another mesh or with other processes.
+    """Return the bytes of a tree of arrays that each process writes to a checkpoint of Orbax, in chunks; and the bytes
+    that each process reads, on another mesh or with other processes.
 
     The checkpoint is Orbax's default, OCDBT: process i writes to `ocdbt.process_i`. Nothing is written or read.
 
@@ -59,8 +58,9 @@ def checkpoint(
         mesh, to_mesh: the mesh that writes, and the mesh that reads if it is another.
         processes, to_processes: the number of processes, each with equally many devices, in the order of their ids. Or
             the process of each device, in mesh order. None for the target's hosts; without a target, for the processes
-            of the shardings' own devices.
-        target, to_target: the machine of each mesh, such as `tpu v5p:4x4x4`, for its hosts.
+            of the shardings' own devices, and one process for a mesh of sizes alone.
+        target, to_target: the machine of each mesh, such as `tpu v5p:4x4x4`, for its hosts. Without `to_processes` and
+            `to_target`, the processes and the target are those of `mesh`.
         replica_parallel: whether replicas share the writing of a shard (`use_replica_parallel`; Orbax turns it off if
             `JAX_PLATFORMS` names a GPU).
         chunk_bytes: `chunk_byte_size` of Orbax: bytes that a chunk may have.
@@ -90,18 +90,17 @@ def checkpoint(
     if wrong := next((name for name, amount in amounts.items() if amount is not None and not amount > 0), None):
         raise ShardvizError(f"{wrong}: {amounts[wrong]} is not above 0; give a number of bytes")
     old = side_of("before", tree, before, mesh)
-    if not old:
-        raise ShardvizError("tree: it has no arrays; give a pytree of arrays or of jax.ShapeDtypeStruct")
     ours = _layouts("before", old, processes, target)
-    theirs: list[Layout] = []
+    theirs = list[Layout]()
     if any(each is not None for each in (after, to_mesh, to_processes, to_target)):
         new = side_of("after", tree, before if after is None else after, mesh if to_mesh is None else to_mesh)
         if [(name, each.shape) for name, each in new.items()] != [(name, each.shape) for name, each in old.items()]:
             raise ShardvizError(
                 "after: the arrays have other paths or shapes than those of the tree; give an equal tree"
             )
-        same = to_mesh is None and to_processes is None and to_target is None
-        theirs = _layouts("after", new, *((processes, target) if same else (to_processes, to_target)))
+        if to_processes is None and to_target is None:
+            to_processes, to_target = processes, target
+        theirs = _layouts("after", new, to_processes, to_target)
     writers, readers = (max((int(x.process_ids.max()) + 1 for x in side), default=0) for side in (ours, theirs))
     arrays = list[_KeptArray]()
     for (name, array), one, other in zip(old.items(), ours, theirs or [None] * len(ours), strict=True):
@@ -202,21 +201,11 @@ def _kept(
 def _layouts(side: str, arrays: Side, processes: Any, target: Any) -> list[Layout]:
     """Return the layout of each array, with the processes of its devices. Equal arrays have one layout."""
     known: dict[Any, Layout] = {}
-    found = []
-    for name, array in arrays.items():
-        where = f"{name or 'array'} {list(array.shape)}, {side} {array.sharding}"
-        if array.mesh is None and is_plain(array.sharding):
-            raise MeshError(f"{where}: a spec alone does not say how many devices its axes have; give a mesh")
-        try:
-            each = layout(array.shape, array.sharding, array.mesh)
-            key = each.shape, each.spec, each.mesh, each.tiles.tobytes()
-            if key not in known:
-                own = _processes(each.mesh, processes, target)
-                known[key] = each if own is None else layout(array.shape, array.sharding, array.mesh, processes=own)
-        except ShardvizError as error:
-            raise type(error)(f"{where}: {error}") from error
-        found.append(known[key])
-    return found
+
+    def of(mesh: DeviceMesh) -> Any:
+        return _processes(mesh, processes, target)
+
+    return [layout_of(name, side, array, known, of) for name, array in arrays.items()]
 
 
 def _processes(mesh: DeviceMesh, processes: Any, target: Any) -> Any:
@@ -233,7 +222,7 @@ def _processes(mesh: DeviceMesh, processes: Any, target: Any) -> Any:
     if processes is None:
         return machine.processes()[places] if machine else None
     if processes < 1 or size % processes:
-        raise MeshError(f"{size} devices do not divide by {processes} processes; give another number of either")
+        raise MeshError(f"{size} devices do not divide by {processes} processes; give a number that divides {size}")
     return places * processes // size
 
 

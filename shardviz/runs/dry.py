@@ -118,14 +118,14 @@ def dry_run(
             f"{missing}. Use JAX 0.10.2 to 0.12.0.1, or a newer shardviz"
         )
     machine = None if target in (None, "cpu") else machine_of(target)
-    devices = _devices(machine) if process is None else _devices_of_process(machine, *process)
+    devices = _devices(machine) if process is None else _devices_of_process(machine, process)
     recorder = _Recorder(machine, steps=steps, small=small, devices=devices, command=command, process=process)
     run = Run(recorder.record())
     if recorder.devices > 1:
         processes.start()  # in which Shardy runs first
     try:
         patches = recorder.rules.patches | orbax_patches(recorder.note, recorder.restored)
-        patches |= {"jax.experimental.multihost_utils": _jax.agreeing} if process else {}
+        patches |= {"jax.experimental.multihost_utils": _jax.patch_multihost} if process else {}
         with _jax.intercepted(recorder), _posing(machine), patched_imports(patches), _ended_from_threads(recorder):
             yield run
         recorder.ended = "the script ended"
@@ -182,17 +182,20 @@ def _devices(machine: Machine | None) -> int:
     return machine.size
 
 
-def _devices_of_process(machine: Machine | None, index: int, count: int) -> int:
-    """Have JAX start as process `index` of `count`, unless it has, and return the devices of all processes."""
+def _devices_of_process(machine: Machine | None, process: Any) -> int:
+    """Have JAX start as process i of n, `(i, n)`, unless it has, and return the devices of all processes."""
     total = machine.size if machine else max(1, jax.config.jax_num_cpu_devices)  # type: ignore[attr-defined]
-    asked = f"dry_run(process=({index}, {count}))"
-    if not 0 <= index < count <= MOST_PROCESSES:
-        raise MeshError(f"{asked}: expected (i, n) with i from 0 to n - 1, and n up to {MOST_PROCESSES}")
+    asked = f"dry_run(process={process!r})"
+    match process:
+        case (int(index), int(count)) if 0 <= index < count <= MOST_PROCESSES:
+            pass
+        case _:
+            raise MeshError(f"{asked}: expected (i, n) with i from 0 to n - 1, and n up to {MOST_PROCESSES}")
     if not _jax.has_backend():
         if total % count:
             raise MeshError(
-                f"{asked}: {plural(total, 'device')} cannot be shared equally by {count} processes; give a target, "
-                "or simulate another number of devices"
+                f"{asked}: {plural(total, 'device')} cannot be shared equally by {count} processes; give another "
+                "number of processes, another target, or another number of devices"
             )
         ids = list(range(total)) if machine is None or machine.ids().max() >= total else machine.ids().tolist()
         _jax.start_process(index, count, ids)

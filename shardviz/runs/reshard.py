@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -99,8 +99,6 @@ def reshard(
     if not arriving:
         raise ShardvizError(
             f"before has {_some(old)}, after {_some(new)}: no path in common; give rename={{path before: path after}}"
-            if old
-            else "tree: it has no arrays; give a pytree of arrays or of jax.ShapeDtypeStruct"
         )
     known: dict[Any, Layout] = {}
     arrays = [_array(name, to, old[name], new[to], dtype, known) for name, to in arriving.items()]
@@ -141,6 +139,8 @@ def side_of(side: str, tree: Any, given: Any, mesh: Any) -> Side:
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in named}
     if wrong := next((name for name, leaf in leaves.items() if not _is_array(leaf)), None):
         raise ShardvizError(f"{wrong}: expected an array or a jax.ShapeDtypeStruct, not {type(leaves[wrong]).__name__}")
+    if not leaves:
+        raise ShardvizError("tree: it has no arrays; give a pytree of arrays or of jax.ShapeDtypeStruct")
     if own:
         specs = [getattr(leaf, "sharding", None) for leaf in leaves.values()]
         if None in specs:
@@ -182,26 +182,41 @@ def _array(
             f"{paths}: shape {old.shape} before, {new.shape} after; give trees whose arrays have equal shapes, or "
             "rename={path before: path after}"
         )
-    sides = []
-    for side, at in (("before", old), ("after", new)):
-        where = f"{paths} {list(at.shape)}, {side} {at.sharding}"
-        if at.mesh is None and is_plain(at.sharding):
-            raise MeshError(f"{where}: a spec alone does not say how many devices its axes have; give a mesh")
-        key = at.shape, at.sharding if isinstance(at.sharding, Hashable) else id(at.sharding), id(at.mesh)
-        try:
-            each = known[key] = known[key] if key in known else layout(at.shape, at.sharding, at.mesh)
-        except ShardvizError as error:
-            raise type(error)(f"{where}: {error}") from error
-        if not each.divides:
-            d = next(d for d, n in enumerate(at.shape) if n % each.tile_counts[d])
-            raise SpecError(
-                f"{where}: dimension {d} of size {at.shape[d]} does not divide by {each.tile_counts[d]} devices (the "
-                f"other side is {(new if side == 'before' else old).sharding}); shard another dimension, or "
-                f"pad it to {-(-at.shape[d] // each.tile_counts[d]) * each.tile_counts[d]}"
-            )
-        sides.append(each)
+    sides = [layout_of(paths, side, at, known) for side, at in (("before", old), ("after", new))]
     cast = dtype is not None and old.dtype.startswith(("float", "bfloat"))
     return MovedArray(name, new_name, sides[0], sides[1], old.dtype, dtype_name(np.dtype(dtype)) if cast else new.dtype)
+
+
+def layout_of(
+    name: str,
+    side: str,
+    array: GivenArray,
+    known: dict[Any, Layout],
+    processes: Callable[[DeviceMesh], Sequence[int] | None] = lambda mesh: None,
+) -> Layout:
+    """Return the layout of an array on one side, and keep it in `known` for equal arrays; raise as `reshard` does.
+
+    `processes` returns the process of each device of a mesh, or None for those that the devices have themselves.
+    """
+    where = f"{name or 'array'} {list(array.shape)}, {side} {array.sharding}"
+    if array.mesh is None and is_plain(array.sharding):
+        raise MeshError(f"{where}: a spec alone does not say how many devices its axes have; give a mesh")
+    key = array.shape, array.sharding if isinstance(array.sharding, Hashable) else id(array.sharding), id(array.mesh)
+    try:
+        if key not in known:
+            found = layout(array.shape, array.sharding, array.mesh)
+            own = processes(found.mesh)
+            known[key] = found if own is None else layout(array.shape, array.sharding, array.mesh, processes=own)
+    except ShardvizError as error:
+        raise type(error)(f"{where}: {error}") from error
+    each = known[key]
+    if not each.divides:
+        d = next(d for d, n in enumerate(array.shape) if n % each.tile_counts[d])
+        raise SpecError(
+            f"{where}: dimension {d} of size {array.shape[d]} does not divide by {each.tile_counts[d]} devices; shard "
+            f"another dimension, or pad it to {-(-array.shape[d] // each.tile_counts[d]) * each.tile_counts[d]}"
+        )
+    return each
 
 
 def _places(arrays: list[MovedArray], target: Any, to_target: Any, apart: bool) -> BothSides:

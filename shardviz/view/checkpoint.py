@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardviz.records.amounts import first_names, format_bytes, format_seconds, plural
+from shardviz.notation import DeviceMesh
+from shardviz.records.amounts import first_names, format_bytes, format_rate, format_seconds, plural
 from shardviz.records.checkpoint import Checkpoint, CheckpointLeaf
 from shardviz.records.groups import grouped
 from shardviz.view import document as doc
@@ -15,35 +16,34 @@ _FIRST, _MOST = 12, 200
 @doc.document.register
 def of_checkpoint(kept: Checkpoint) -> doc.Document:
     """Return the totals, the processes that write, those that read, and the arrays that have most bytes."""
-    most = max(writer.nbytes for writer in kept.writers)
-    even = f"{format_bytes(most)} at most by one process, {kept.unevenness:.3g} times the mean"
-    if kept.unevenness < 1.005:
-        even = f"{format_bytes(most)}, equally much by each process"
-    written = f"{format_bytes(kept.nbytes)} by {plural(len(kept.writers), 'process')}"
+    most = format_bytes(max(writer.nbytes for writer in kept.writers))
+    even = f"{most} by each process"
+    if kept.unevenness >= 1.005:
+        even = f"{most} at most by one process, {kept.unevenness:.3g} times the mean"
+    title = f"checkpoint of {plural(len(kept.leaves), 'array')}: {_total(kept.nbytes, len(kept.writers), kept.before)}"
     return doc.Document.of(
-        doc.paragraph(f"{even}{_time(kept, most, kept.write_seconds)}", label="written"),
+        doc.paragraph(f"{even}{_time(kept, kept.write_seconds)}", label="written"),
         *_read(kept),
-        doc.section(
-            "Processes that write", _writers(kept), lead=_limit(kept.limit, "no limit: a host holds all of it")
-        ),
-        doc.section("Processes that read", _readers(kept), lead=_limit(kept.read_limit, "no limit"))
-        if kept.readers
-        else None,
-        doc.section("Arrays", _arrays(kept), lead=plural(len(kept.leaves), "array")),
+        doc.section("Processes that write", _writers(kept), lead=_limit(kept.limit)),
+        doc.section("Processes that read", _readers(kept), lead=_limit(kept.read_limit)) if kept.readers else None,
+        doc.section("Arrays", _arrays(kept)),
         *doc.notes("Bytes are those of the arrays, before compression."),
-        title=doc.words(f"checkpoint, {kept.before}: {written}", strong=True),
+        title=doc.words(title, strong=True),
         mesh=kept.before,
     )
 
 
-def _time(kept: Checkpoint, nbytes: float, seconds: float | None) -> str:
-    if seconds is None or kept.bandwidth is None:
-        return ""
-    return f": {format_seconds(seconds)} = {format_bytes(nbytes)} / {format_bytes(kept.bandwidth)}/s"
+def _total(nbytes: float, processes: int, mesh: DeviceMesh | None) -> str:
+    on = f" on {mesh}" if mesh and mesh.shape else ""
+    return f"{format_bytes(nbytes)} by {plural(processes, 'process')}{on}"
 
 
-def _limit(limit: float | None, none: str) -> str:
-    return none if limit is None else f"a host holds {format_bytes(limit)} at most"
+def _time(kept: Checkpoint, seconds: float | None) -> str:
+    return "" if seconds is None else f", {format_seconds(seconds)} at {format_rate(kept.bandwidth)}"
+
+
+def _limit(limit: float | None) -> str:
+    return "" if limit is None else f"limit {format_bytes(limit)} per host"
 
 
 def _read(kept: Checkpoint) -> Iterator[doc.Block]:
@@ -51,16 +51,16 @@ def _read(kept: Checkpoint) -> Iterator[doc.Block]:
         return
     needed = sum(reader.needed_bytes for reader in kept.readers)
     most = max(reader.nbytes for reader in kept.readers)
-    each = f"{format_bytes(most)} at most by one process{_time(kept, most, kept.read_seconds)}"
-    aligned = "shards and chunks align, and nothing else is read"
+    each = f"{format_bytes(most)} at most by one process{_time(kept, kept.read_seconds)}"
+    aligned = "no more than they need, because shards and chunks align"
     if kept.read_bytes > needed:
-        aligned = f"{kept.read_bytes / needed:.3g} times as much is read: shards end within chunks"
-    more = f"{format_bytes(needed)} are needed; {aligned}"
-    total = f"{format_bytes(kept.read_bytes)} by {plural(len(kept.readers), 'process')} on {kept.after}"
-    yield doc.paragraph(f"{total}; {each}; {more}", label="read")
+        times = f"{kept.read_bytes / needed:.3g} times the {format_bytes(needed)} that they need"
+        aligned = f"{times}, because shards end within chunks"
+    total = _total(kept.read_bytes, len(kept.readers), kept.after)
+    yield doc.paragraph(f"{total}, {each}; {aligned}", label="read")
     if kept.too_large:
-        words = doc.words(f"Orbax refuses {plural(len(kept.too_large), 'array')}", tone="bad")
-        yield doc.paragraph(words, f"a shard needs more than the limit of a host: {first_names(kept.too_large, 4)}")
+        words = doc.words(f"Orbax refuses to read {plural(len(kept.too_large), 'array')}:", tone="bad")
+        yield doc.paragraph(words, f"a shard needs more than the limit per host: {first_names(kept.too_large, 4)}")
 
 
 def _writers(kept: Checkpoint) -> doc.Table:
@@ -71,7 +71,7 @@ def _writers(kept: Checkpoint) -> doc.Table:
         (doc.wrapped("folders"), lambda group: first_names((w.folder for w in group), 2)),
         (doc.right("arrays"), lambda group: f"{group[0].arrays:,}"),
         (doc.right("each writes"), lambda group: doc.nbytes(group[0].nbytes)),
-        (doc.right("in its host at most"), lambda group: doc.nbytes(group[0].host_bytes)),
+        (doc.right("host memory used"), lambda group: doc.nbytes(group[0].host_bytes)),
         first=_FIRST,
         most=_MOST,
         noun="group of processes",
@@ -87,7 +87,7 @@ def _readers(kept: Checkpoint) -> doc.Table:
         (doc.right("each needs"), lambda group: doc.nbytes(group[0].needed_bytes)),
         (doc.right("reads"), lambda group: doc.nbytes(group[0].nbytes)),
         (doc.right("from folders"), lambda group: f"{group[0].sources:,}"),
-        (doc.right("in its host at most"), lambda group: doc.nbytes(group[0].host_bytes)),
+        (doc.right("host memory used"), lambda group: doc.nbytes(group[0].host_bytes)),
         first=_FIRST,
         most=_MOST,
         noun="group of processes",

@@ -15,7 +15,7 @@ Programs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from shardviz.judge.processes import ProcessComparison, ProcessDifference
 from shardviz.judge.runs import ProgramChange, RunComparison
@@ -238,15 +238,20 @@ def of_processes(comparison: ProcessComparison) -> doc.Document:
     first, count = comparison.processes[0], comparison.count
     ends = dict(zip(comparison.processes, comparison.ended, strict=True))
     apart = {n for each in comparison.differences for n in each.processes} | {n for n in ends if ends[n] != ends[first]}
+    failed = ends[first] not in ("the script ended", "steady")
     text = f"{len(ends)} of {count} processes run the same programs in the same order"
     if apart:
-        text = f"{len(apart)} of {count} processes do not run as process {first} does"
+        verb = "does" if len(apart) == 1 else "do"
+        text = f"{_processes(apart)} of {count} {verb} not run as process {first} does"
+    elif failed:
+        text += ", and fail"
     elif "steady" in comparison.ended:
         text += ", as far as they ran"
     counts = f"{plural(comparison.programs, 'program')} on several processes, {plural(comparison.calls, 'call')}"
     return doc.Document.of(
         doc.paragraph(doc.words(f"process {first}: {counts}")),
         *(_process_difference(each, first, comparison.source) for each in comparison.differences),
+        doc.paragraph(f"process {first} ended: {ends[first]}") if failed else None,
         *(doc.paragraph(f"process {n} ended otherwise: {end}") for n, end in ends.items() if end != ends[first]),
         *doc.notes(
             "A job whose processes call different programs hangs or fails. Programs on one process's own devices are "
@@ -255,19 +260,25 @@ def of_processes(comparison: ProcessComparison) -> doc.Document:
             if "steady" in comparison.ended
             else "",
         ),
-        title=doc.words(text, strong=True, tone="bad" if apart else "good"),
+        title=doc.words(text, strong=True, tone="bad" if apart or failed else "good"),
     )
 
 
+def _processes(numbers: Collection[int]) -> str:
+    return f"{'process' if len(numbers) == 1 else 'processes'} {doc.device_ranges(sorted(numbers))}"
+
+
 def _process_difference(difference: ProcessDifference, first: int, source: SourceText) -> doc.Block:
-    others = f"{'process' if len(difference.processes) == 1 else 'processes'} {doc.device_ranges(difference.processes)}"
     called, _ = difference.sides
+    elsewhere = any(side.called != side.source for side in difference.sides)
     where = "" if difference.what == "program" else f" of {called.program}"
     rows = doc.table(
         difference.sides,
         ("process", lambda side: str(first) if side is called else doc.device_ranges(difference.processes)),
         ("line", lambda side: doc.line(side.source, source)),
         (doc.wrapped(f"{difference.what}{where}"), lambda side: doc.code(doc.shorten(side.text, _MOST_TEXT))),
-        ("called from", lambda side: doc.line(side.called)) if where else None,
+        ("called from", lambda side: doc.line(side.called)) if elsewhere else None,
     )
-    return doc.section(f"{others}: call {difference.call} differs in its {difference.what}", rows)
+    return doc.section(
+        f"{_processes(difference.processes)}: call {difference.call} differs in its {difference.what}", rows
+    )

@@ -18,6 +18,7 @@ import shardviz as sv
 from shardviz.cli import main
 from shardviz.cli.schemas import schema_of
 from shardviz.errors import MeshError, ShardvizError, SpecError
+from shardviz.records.amounts import format_bytes
 from shardviz.records.checkpoint import Checkpoint
 
 JOB = """
@@ -140,7 +141,7 @@ def test_a_tree_is_written_once_and_evenly():
     norm = next(leaf for leaf in one.leaves if "norm" in leaf.name)
     assert (norm.writers, norm.along, one.unevenness > 1) == (1, None, True)
     assert Checkpoint.from_json(kept.to_json()) == kept
-    assert "equally much by each process" in str(kept)
+    assert f"{format_bytes(total / 16)} by each process, " in str(kept)
 
 
 def test_a_host_holds_what_the_limit_allows():
@@ -157,18 +158,21 @@ def test_other_processes_read_more_than_they_need():
     up = next(leaf for leaf in kept.leaves if "up" in leaf.name)
     assert up.read_bytes == 8 * up.nbytes == 8 * up.needed_bytes  # each of 8 shards needs every chunk
     assert all(reader.sources == 16 for reader in kept.readers)
-    assert "times as much is read: shards end within chunks" in " ".join(str(kept).split())
+    assert "that they need, because shards end within chunks" in " ".join(str(kept).split())
     same = sv.checkpoint(PARAMS, SPECS, mesh={"fsdp": 64}, processes=16, to_processes=4)
     assert [r.nbytes for r in same.readers] == [r.needed_bytes for r in same.readers]
+    other = sv.checkpoint(PARAMS, SPECS, mesh={"fsdp": 64}, to_mesh={"fsdp": 128}, processes=16)
+    assert len(other.readers) == 16
     refused = sv.checkpoint(PARAMS, SPECS, after, mesh={"fsdp": 64}, to_mesh={"tensor": 8}, read_limit=1e6)
-    assert refused.too_large == ("['up']",) and "Orbax refuses 1 array" in str(refused)
+    assert refused.too_large == ("['up']",) and "Orbax refuses to read 1 array: a shard" in str(refused)
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"mesh": {"fsdp": 64}, "processes": 7}, MeshError, "64 devices do not divide by 7 processes"),
-        ({"mesh": {"fsdp": 3}}, SpecError, r"\['up'\] .*does not divide"),
+        ({"mesh": {"fsdp": 3}}, SpecError, r"\['up'\] .*before .*does not divide"),
+        ({"mesh": {"fsdp": 64}, "to_mesh": {"fsdp": 3}}, SpecError, r"\['up'\] .*after .*does not divide"),
         ({}, MeshError, "give a mesh"),
         ({"mesh": {"fsdp": 64}, "limit": -1}, ShardvizError, "limit: -1 is not above 0"),
         (

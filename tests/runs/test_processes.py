@@ -127,6 +127,15 @@ def test_the_first_difference_is_found_with_its_line(tmp_path, capsys, script, c
         assert data["source"][frame["file"]][str(frame["line"])].strip().startswith(line)
 
 
+def test_processes_that_all_fail_are_no_success(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print('before')\nimport no_such_module\n")
+    assert main(["run", "--devices", "4", "--process", "all/2", "--", "train.py"]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("2 of 2 processes run the same programs in the same order, and fail")
+    assert err.count("before") == err.count("line 2, in <module>") == 1  # the same error of both
+
+
 def test_bad_processes_are_refused(capsys):
     jax.devices()
     for text in ("4/4", "all", "x/2", "1/0", "-1/2"):
@@ -134,8 +143,9 @@ def test_bad_processes_are_refused(capsys):
         assert "expected I/N with I from 0 to N - 1" in capsys.readouterr().err
     with pytest.raises(MeshError, match="JAX has already started, as process 0 of 1"), sv.dry_run(process=(1, 2)):
         pass
-    with pytest.raises(MeshError, match="with i from 0 to n - 1"), sv.dry_run(process=(2, 2)):
-        pass
+    for process in ((2, 2), (0, 0), "all/2", 1):
+        with pytest.raises(MeshError, match="with i from 0 to n - 1"), sv.dry_run(process=process):  # type: ignore[arg-type]
+            pass
     one = RunRecord(devices=4, process=(0, 2))
     assert sv.compare(one, RunRecord(devices=4, process=(1, 2))).same
     with pytest.raises(ShardvizError, match="3 of 3 are dry runs; give two runs with two names"):
