@@ -23,7 +23,7 @@ Bytes of main memory are those of fusions:
 | ... for a product of what is gathered, or whose sum is scattered: mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
 | a gather of large slices, and a join of what it gives | is a loop on a TPU, and read where it is by a convolution |
-| an array that the function closes over | is read as an argument is, unless all its elements are equal |
+| a large array that the function closes over | is read as an argument is, unless all its elements are equal |
 | slices | read their part; updates in place, and scatters with one index, write theirs |
 | ... a part of an image's features, of a convolution | is written alone, and then into its place |
 | some features of an image, for a convolution | are written before it |
@@ -103,6 +103,8 @@ _GATHERED, _PART = 2**18, 128
 """Elements of the largest slice that a TPU gathers at once, and in what parts its last two dimensions come: as found
 with libtpu, for v5e and v5p, in 2 and 4 bytes."""
 _DOTS = PRODUCTS - {"convolution"}
+_TILE = 8 * 128
+"""Elements of a constant that is part of the code that uses it: a TPU's registers hold so many."""
 _OPEN = frozenset(("", "reduce"))
 """Kinds of fusions that can give more results."""
 _NONE: frozenset[str] = frozenset()
@@ -195,7 +197,7 @@ class ScheduleBuilder:
         if kind in _VIEWS and not entries:
             self.same(operation.results, operation.operands)
             return
-        if operation.is_data:
+        if operation.is_data and operation.results[0].elements > _TILE:
             self._put_in_memory(operation.results[0])
             return
         operands = [self._node(value) for value in operation.operands]

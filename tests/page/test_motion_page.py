@@ -47,6 +47,7 @@ def test_it_plays_pauses_and_plays_faster(opened):
     page = opened()
     reached(page, f"{NOW} > 0.3")
     page.locator(".mo-stop").check()
+    page.wait_for_timeout(100)  # until a frame has been drawn
     stopped = page.evaluate(NOW)
     page.wait_for_timeout(200)
     assert page.evaluate(NOW) == stopped
