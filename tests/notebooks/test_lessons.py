@@ -11,6 +11,7 @@ import ast
 import functools
 import itertools
 import json
+import linecache
 import math
 import re
 from collections import Counter
@@ -23,6 +24,7 @@ from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.notation import Spec
 from tests.ask import counting
 from tests.notebooks import lessons
 from tests.truth import filled_once
@@ -78,10 +80,12 @@ def cells(name: str) -> list[dict]:
 def lesson(name: str):
     """What a lesson defines: its cells tagged `lesson`, run in order, without forms."""
     space: dict = {}
-    for cell in cells(name):
+    for number, cell in enumerate(cells(name)):
         if "lesson" in cell["metadata"].get("tags", ()):
             lines = [line for line in cell["source"] if ".widget()" not in line and line[0] != "%"]
-            exec(compile("".join(lines), f"<{name}>", "exec"), space)
+            file = f"<{name}, cell {number}>"
+            linecache.cache[file] = sum(map(len, lines)), None, lines, file  # as in a notebook, lines are read again
+            exec(compile("".join(lines), file, "exec"), space)
     return space
 
 
@@ -150,8 +154,9 @@ def test_no_table_above_a_question_has_its_answer(path):
         rows = [*rows_above(path.stem, f"{name} = sv.lessons.exercise(")]
         times = [re.findall(r"[\d.]+ (?:s|ms|µs)\b", " ".join(row)) for row in rows]
         timed = [(row, found) for row, found in zip(rows, times, strict=True) if found]
-        of_plans = [[found for row, found in timed if row[0] in labels(plan)] for plan in exercise.names]
-        assert of_plans[0] == of_plans[1], (name, of_plans)
+        if exercise.ask == "cheaper":
+            of_plans = [[found for row, found in timed if row[0] in labels(plan)] for plan in exercise.names]
+            assert of_plans[0] == of_plans[1], (name, of_plans)
         for row in rows:
             for kind, _, axes in (graded.what.partition(" over ") for graded in right):
                 assert not (kind in row and {axes, *labels(exercise.title)} & {*row}), (name, row)
@@ -384,8 +389,8 @@ def test_lesson_12_finds_what_went_wrong():
     is_right(space["rule"], "after")
     present = {"fsdp", "tensor_sequence"}
     for rules, spec in (("rules", space["before"]), ("fixed_rules", space["after"])):
-        axes = linen.logical_to_mesh_axes(space["names"], space[rules])  # flax's own
-        kept = [[axis for axis in each or () if axis in present] for each in axes]
+        axes = Spec.of(linen.logical_to_mesh_axes(space["names"], space[rules]), 3).dims  # flax's own
+        kept = [[axis for axis in each if axis in present] for each in axes]
         (constraint,) = spec.constraints
         assert [list(dim) for dim in constraint.spec.dims] == kept
     sizes = [16 * 64] + [64] * 48 + [0] * 15  # groups in whole blocks
