@@ -93,7 +93,7 @@ def test_an_edit_leads_to_the_state_of_its_plan(demo, few):
 @pytest.mark.timeout(5400)
 def test_all_that_is_recorded_is_what_the_live_engine_answers(demo):
     """Fixes too, of the first state. Of as many states as SHARDVIZ_DEMO_STATES says: the site's take half an hour."""
-    states = int(os.environ.get("SHARDVIZ_DEMO_STATES") or 6)
+    states = int(os.environ.get("SHARDVIZ_DEMO_STATES") or 12)
     with demo.Recorder(states, fixed=max(1, demo.FIXED * states // demo.STATES)) as recorder:
         assert recorder.states[0].now.tried_fixes.items
         assert 0.9 * states <= len(recorder.states) <= states  # each mesh has its share
