@@ -172,9 +172,14 @@ def _presets(explorer: Explorer) -> Json:
 
 
 def _codes(explorer: Explorer) -> Json:
-    codes, run = codes_of(explorer.program, explorer.plan), explorer.state.now.simulated
-    shown = json_of(simulated_document(run)) if run.of is not None else None
-    return {"jax": codes.jax, "why": codes.why, "run": shown, "busy": run.busy}
+    codes = codes_of(explorer.program, explorer.plan)
+    return {"jax": codes.jax, "why": codes.why}
+
+
+def _code_run(explorer: Explorer) -> Json:
+    """Return the run of the plan's code, apart from the code, because it changes each second."""
+    run = explorer.state.now.simulated
+    return {} if run.of is None else {"document": json_of(simulated_document(run)), "busy": run.busy}
 
 
 def _timeline(explorer: Explorer) -> Json:
@@ -239,7 +244,8 @@ class Explorer(Delivered):
     # is last.
     mesh = shown(lambda e: mesh_view(e.state), {"mesh"})
     plan_code = shown(lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}, kind=traitlets.Unicode)
-    codes = shown(_codes, {"plan", "simulated"}, tab="code")
+    codes = shown(_codes, {"plan"}, tab="code")
+    code_run = shown(_code_run, {"simulated"}, tab="code")
     rules = shown(_rules, {"plan"}, tab="rules")
     targets = shown(lambda e: targets_view(e.state), {"mesh", "machine", "plan"})
     inputs = shown(lambda e: tree_view(e.report.arguments, 1), {"mesh"})

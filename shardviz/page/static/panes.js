@@ -57,8 +57,9 @@ export function Shards({ small }) {
 
 /** The plan's code: what runs it with JAX alone, and the `sv.Plan`. */
 export function Code() {
-  const ctx = useTraits("plan_code", "codes");
-  const { jax, why, run, busy } = ctx.get("codes");
+  const ctx = useTraits("plan_code", "codes", "code_run");
+  const { jax, why } = ctx.get("codes");
+  const { document: run, busy } = ctx.get("code_run");
   const parts = [
     ["jax-code", jax, "This runs the plan with JAX alone; explorer.program.code(explorer.plan) gives it too."],
     ["code", ctx.get("plan_code"), "This rebuilds the plan as an sv.Plan; explorer.code() gives it too."],

@@ -492,8 +492,10 @@ export interface Traits {
   /** The number of the newest still below the explorer; see stills.py. */
   stilled: number;
   plan_code: string;
-  /** The plan for JAX alone, or why there is no such code; its run, if one was asked for. Empty while nobody looks. */
-  codes: { jax?: string; why?: string; run?: Document | null; busy?: boolean };
+  /** The plan for JAX alone, or why there is no such code. Empty while nobody looks. */
+  codes: { jax?: string; why?: string };
+  /** The run of that code on simulated devices. Empty before it was asked for, and while nobody looks. */
+  code_run: { document?: Document; busy?: boolean };
   values: Pane;
   collectives: Pane;
   rosetta: Rosetta;
