@@ -247,13 +247,11 @@ def _dispatched(args: tuple[Any, ...], params: dict[str, Any]) -> Dispatched:
     has the same name, and other arguments or results."""
     from jax._src import pjit
 
-    kinds, called = tuple(map(pjit.convert_to_metaty, args)), _here.pjit
-    results = len(params["jaxpr"].out_avals)
-    is_it = called is not None and len(called[1]) == len(args) and called[0].params["name"] == params["name"]
-    if is_it and called is not None and called[0].out_tree.num_leaves == results:
-        p = called[0]
+    kinds, results = tuple(map(pjit.convert_to_metaty, args)), len(params["jaxpr"].out_avals)
+    p, given, fn = _here.pjit or (None, (), None)
+    if p and (p.params["name"], len(given), p.out_tree.num_leaves) == (params["name"], len(args), results):
         constants, in_tree, out_tree = args[: len(p.consts)], p.in_tree, p.out_tree
-        params = params | {"name": pmapped_name(called[2]) or params["name"]}
+        params = params | {"name": pmapped_name(fn) or params["name"]}
     else:
         constants, in_tree = (), jax.tree.structure((tuple(range(len(args))), {}))
         out_tree = jax.tree.structure(list(range(results)))

@@ -39,11 +39,8 @@ def start_process(index: int, count: int, ids: Sequence[int]) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", each)
     _folders.append(tempfile.TemporaryDirectory())
-    state, address, alive = (
-        distributed.global_state,
-        f"unix:{_folders[0].name}/store",
-        {"heartbeat_timeout": _HEARTBEAT_S},
-    )
+    state, address = distributed.global_state, f"unix:{_folders[0].name}/store"
+    alive = {"heartbeat_timeout": _HEARTBEAT_S}
     state.service = _jax.get_distributed_runtime_service(address, 1, **alive)
     client = state.client = _jax.get_distributed_runtime_client(address, 0, init_timeout=10, **alive)
     client.connect()

@@ -114,7 +114,7 @@ class HloOperation(Operation):
 
     @property
     def is_data(self) -> bool:  # of equal numbers XLA makes a broadcast
-        return self.kind == "constant" and self.result.elements > 1
+        return self.kind == "constant" and bool(self.result.shape)
 
     @property
     def direction(self) -> str:

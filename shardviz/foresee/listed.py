@@ -104,7 +104,7 @@ _GATHERED, _PART = 2**18, 128
 with libtpu, for v5e and v5p, in 2 and 4 bytes."""
 _DOTS = PRODUCTS - {"convolution"}
 _TILE = 8 * 128
-"""Elements of a constant that is part of the code that uses it: a TPU's registers hold so many."""
+"""Elements up to which reading a constant is not counted: a register of a TPU has so many. Not measured."""
 _OPEN = frozenset(("", "reduce"))
 """Kinds of fusions that can give more results."""
 _NONE: frozenset[str] = frozenset()
@@ -197,7 +197,7 @@ class ScheduleBuilder:
         if kind in _VIEWS and not entries:
             self.same(operation.results, operation.operands)
             return
-        if operation.is_data and operation.results[0].elements > _TILE:
+        if kind == "constant" and operation.results[0].elements > _TILE and operation.is_data:
             self._put_in_memory(operation.results[0])
             return
         operands = [self._node(value) for value in operation.operands]

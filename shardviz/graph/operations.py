@@ -142,7 +142,7 @@ class Operation:
 
     @property
     def is_data(self) -> bool:
-        """Whether it is a constant of several numbers, which lie in memory."""
+        """Whether it is a constant whose numbers differ, so that they lie in memory."""
         return False
 
     @property

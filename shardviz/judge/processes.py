@@ -18,7 +18,7 @@ from shardviz.records.versioned import Versioned
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSide:
-    """What a process does at the first call that differs.
+    """One of two processes at the first call in which they differ.
 
     Attributes:
         program: the program that it calls; empty if it makes no further call.

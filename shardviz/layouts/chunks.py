@@ -32,7 +32,7 @@ FILE_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Stored:
+class StoredArray:
     """The chunks of an array.
 
     Attributes:
@@ -66,7 +66,7 @@ def stored(
     replica_parallel: bool = True,
     chunk_bytes: float | None = None,
     file_bytes: float = FILE_BYTES,
-) -> Stored:
+) -> StoredArray:
     """Return the chunks of an array that is written from a layout.
 
     Args:
@@ -98,7 +98,7 @@ def stored(
     write = tuple(size // n for size, n in zip(shard, each, strict=True))
     if file_bytes and math.prod(write) * itemsize > file_bytes:
         chunk_bytes = min(file_bytes, chunk_bytes or file_bytes)
-    return Stored(
+    return StoredArray(
         layout=layout,
         along=along,
         write_shape=write,
@@ -129,7 +129,7 @@ def _chunk_shape(
     return tuple(chunk)
 
 
-def reads(kept: Stored, after: Layout, readers: int, writers: int) -> np.ndarray:
+def reads(kept: StoredArray, after: Layout, readers: int, writers: int) -> np.ndarray:
     """Return the elements that each process reads of what each process wrote: integers, reader x writer.
 
     A process reads each of its different shards once, in whole chunks; a chunk that two of them need counts twice."""

@@ -18,10 +18,10 @@ import numpy as np
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.errors import MeshError, ShardvizError
 from shardviz.layouts import Layout, itemsize
-from shardviz.layouts.chunks import FILE_BYTES, Stored, reads, shards, stored
+from shardviz.layouts.chunks import FILE_BYTES, StoredArray, reads, shards, stored
 from shardviz.notation import DeviceMesh
 from shardviz.records.checkpoint import Checkpoint, CheckpointLeaf, CheckpointReader, CheckpointWriter
-from shardviz.runs.reshard import GivenArray, Side, device_numbers, layout_of, side_of
+from shardviz.runs.reshard import GivenArray, GivenTree, device_numbers, layout_of, side_of
 
 READ_LIMIT = 96e9
 """Orbax's `restore_concurrent_gb`, in bytes."""
@@ -163,18 +163,20 @@ class _KeptArray(NamedTuple):
 
 
 def _kept(
-    name: str, array: GivenArray, kept: Stored, after: Layout | None, processes: tuple[int, int], all_replicas: bool
+    name: str,
+    array: GivenArray,
+    kept: StoredArray,
+    after: Layout | None,
+    processes: tuple[int, int],
+    all_replicas: bool,
 ) -> _KeptArray:
     before, size, (writers, readers) = kept.layout, itemsize(array.dtype), processes
     counted = before.holds & (all_replicas | (before.replica_ids == 0))
     local = np.bincount(before.process_ids[counted], minlength=writers) * before.bytes_per_device(array.dtype)
     written, needed, read, largest = kept.written(writers) * size, np.zeros(readers), np.zeros((readers, writers)), 0.0
     if after is not None:
-        read, rows, chunk = (
-            reads(kept, after, readers, writers) * size,
-            shards(after),
-            np.asarray(kept.chunk_shape, int),
-        )
+        read = reads(kept, after, readers, writers) * size
+        rows, chunk = shards(after), np.asarray(kept.chunk_shape, int)
         np.add.at(needed, after.process_ids[rows], after.elements[rows] * size)
         whole = (-(-after.stops[rows] // chunk) - after.starts[rows] // chunk) * chunk
         largest = float(np.prod(whole, axis=1, dtype=np.int64).max() * size)
@@ -198,7 +200,7 @@ def _kept(
     return _KeptArray(leaf, written, local, needed, read, largest)
 
 
-def _layouts(side: str, arrays: Side, processes: Any, target: Any) -> list[Layout]:
+def _layouts(side: str, arrays: GivenTree, processes: Any, target: Any) -> list[Layout]:
     """Return the layout of each array, with the processes of its devices. Equal arrays have one layout."""
     known: dict[Any, Layout] = {}
 

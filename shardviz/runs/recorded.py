@@ -122,8 +122,8 @@ def replicated(mesh: Any) -> Any:
 
 
 def typed_sharding(mesh: Any, aval: Any) -> NamedSharding | None:
-    """Return the sharding of a result whose type says it, axes of size 1 included; None if some axes are not Explicit.
-    JAX asks for these itself (`_concretize_abstract_out_shardings`)."""
+    """Return the sharding that a result's type states, axes of size 1 included; None unless all axes are Explicit. JAX
+    does the same (`_concretize_abstract_out_shardings`)."""
     typed = aval.sharding.mesh
     if mesh is None or typed.empty or not typed.are_all_axes_explicit or typed.size != mesh.size:
         return None
@@ -169,15 +169,15 @@ def taken(dispatched: Dispatched, results: Sequence[Any]) -> list[Any]:
 
 def operations(dispatched: Dispatched, platforms: Sequence[str] | None) -> tuple[RunOperation, ...]:
     """Return a program as JAX lowers it to StableHLO, shardings included: a text and a source line for each line."""
-    found, line = list[RunOperation](), None
+    rows, line = list[RunOperation](), None
     for text in _jax.lowered_text(dispatched, platforms).splitlines():
         plain, at, location = _NAMED.sub("", text).partition(" loc(")
         line = (parse(f"loc({location}").frame if at else None) or line
         plain = plain.strip()
         if len(plain) > _LONGEST:
             plain = f"{plain[:_LONGEST]} ... {hashlib.sha256(plain.encode()).hexdigest()[:12]}"
-        found.append(RunOperation(plain, line))
-    return tuple(found)
+        rows.append(RunOperation(plain, line))
+    return tuple(rows)
 
 
 _LONGEST = 2000

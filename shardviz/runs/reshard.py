@@ -94,7 +94,7 @@ def reshard(
         twice = next(to for to in pairs.values() if list(pairs.values()).count(to) > 1)
         raise ShardvizError(f"rename: two arrays become {twice!r}; give each its own path")
     if not new.arrays:  # specs, which go by the paths before
-        new = Side({to: new[name] for name, to in pairs.items()}, False)
+        new = GivenTree({to: new[name] for name, to in pairs.items()}, False)
     arriving = {name: to for name, to in pairs.items() if to in new}
     if not arriving:
         raise ShardvizError(
@@ -120,7 +120,7 @@ class GivenArray(NamedTuple):
     mesh: Any
 
 
-class Side(dict[str, GivenArray]):
+class GivenTree(dict[str, GivenArray]):
     """The arrays of a side by tree path, and whether it was given as arrays, with paths of its own."""
 
     def __init__(self, found: Mapping[str, GivenArray], arrays: bool):
@@ -128,7 +128,7 @@ class Side(dict[str, GivenArray]):
         self.arrays = arrays
 
 
-def side_of(side: str, tree: Any, given: Any, mesh: Any) -> Side:
+def side_of(side: str, tree: Any, given: Any, mesh: Any) -> GivenTree:
     """Return the arrays of a tree under the shardings of one side, `before` or `after`; raise as `reshard` does."""
     if isinstance(given, Plan):
         if given.overrides:
@@ -159,7 +159,7 @@ def side_of(side: str, tree: Any, given: Any, mesh: Any) -> Side:
                 f"{odd[0] if odd else 'tree'}, {side}: the arrays are {_some(leaves)}, the specs are of "
                 f"{_some(theirs)}; give a pytree prefix of the arrays, with None for a replicated array"
             ) from error
-    return Side(
+    return GivenTree(
         {
             name: GivenArray(tuple(leaf.shape), dtype_name(leaf.dtype), spec, mesh)
             for (name, leaf), spec in zip(leaves.items(), specs, strict=True)

@@ -88,7 +88,7 @@ class MlirOperation(Operation):
 
     @property
     def is_data(self) -> bool:
-        if self.kind != "constant" or self.result.elements < 2:
+        if self.kind != "constant":
             return False
         try:
             value = self.attributes["value"]

@@ -129,12 +129,12 @@ def signature(call: Call) -> Traced:
 
     hollow = jax.jit(nothing, keep_unused=True, **call.options.given())
     traced = hollow.trace(*call.args, **call.kwargs)
-    arguments, in_tree = _arguments(call, traced)
+    arguments, in_tree = _arguments(traced, names_of(traced)[0])
     return Traced(call.name, arguments, (), in_tree, None, (), (), None, False)
 
 
-def _arguments(call: Call, traced: Any) -> tuple[tuple[Argument, ...], Any]:
-    names, info = names_of(traced)[0], jax.tree.leaves(traced.args_info)
+def _arguments(traced: Any, names: Sequence[str | None]) -> tuple[tuple[Argument, ...], Any]:
+    info = jax.tree.leaves(traced.args_info)
     scanned = _jax.scanned(traced.jaxpr.jaxpr)
     ins = tuple(
         Argument(
@@ -213,9 +213,10 @@ def trace(
     sized = any(name == "shard_map" for name, _ in _jax.equations(jaxpr))
     if call.kind == "recorded" and (sized or types):
         _check_sizes(call, mesh, "shard_map" if sized else "Explicit axes")
-    ins, in_tree = _arguments(call, traced)
+    in_names, out_names = names_of(traced)
+    ins, in_tree = _arguments(traced, in_names)
     out_leaves, out_tree = jax.tree.flatten(traced.out_info)
-    names = [name or f"result[{i}]" for i, name in enumerate(names_of(traced)[1])]
+    names = [name or f"result[{i}]" for i, name in enumerate(out_names)]
     updates: tuple[Update, ...] = ()
     if isinstance(outcome := traced.out_info, Outcome):
         names, updates = outcome.named(names, [a.name for a in ins])

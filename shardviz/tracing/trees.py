@@ -217,10 +217,11 @@ def _is_split(x: Any) -> bool:
 
 
 def names_of(traced: Any) -> tuple[list[str | None], list[str | None]]:
-    """The tree paths of a trace's arguments and results, as `jax.jit` names them; those of the arrays of an object that
-    `nnx.jit` has taken apart as its attributes are: `model.layers[0].kernel`, and `updated.` before what it changed."""
+    """The tree paths of a trace's arguments and results, as `jax.jit` names them; None for no name. The arrays of an
+    object that `nnx.jit` has taken apart have the paths of attributes: `model.layers[0].kernel`. What the function
+    changed has `updated.` in front."""
     trees = traced.args_info, traced.out_info
-    names, out_names = (list(names) for names in _jax.names_of(traced))
+    names, out_names = map(list, _jax.names_of(traced))
     for each, tree in zip((names, out_names), trees, strict=True):
         if len(each) != (count := len(jax.tree.leaves(tree))):  # of a derivative's
             each[:] = [None] * count
@@ -239,8 +240,8 @@ def names_of(traced: Any) -> tuple[list[str | None], list[str | None]]:
 
 
 def _split_objects(tree: Any) -> Iterator[tuple[Any, list[tuple[int, str, str]]]]:
-    """Of every object in a tree that `nnx.jit` has taken apart where it is, and of its arrays the numbers among the
-    tree's leaves, JAX's paths inside, and the paths of attributes."""
+    """Yield each object that `nnx.jit` has taken apart: its path in the tree, and a row for each of its arrays. A row
+    has the number of the leaf, JAX's path within the object, and the path of the attribute."""
     structure = jax.tree.structure(tree)
     nodes = jax.tree_util.tree_flatten_with_path(structure.unflatten(range(structure.num_leaves)), is_leaf=_is_split)[0]
     if not any(_is_split(node) for _, node in nodes):

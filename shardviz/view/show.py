@@ -93,7 +93,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Group(Generic[T]):
+class EqualArrays(Generic[T]):
     """Equal arrays of a tree, such as the same weight of every layer.
 
     Attributes:
@@ -117,8 +117,8 @@ class Group(Generic[T]):
         return self.name if self.count == 1 else f"{self.name} ×{self.count}"
 
 
-def group(arrays: Iterable[tuple[str, Hashable, T]]) -> tuple[Group[T], ...]:
-    """Group arrays, given as (tree path, what must be equal, array), whose paths differ only by numbers.
+def group(arrays: Iterable[tuple[str, Hashable, T]]) -> tuple[EqualArrays[T], ...]:
+    """EqualArrays arrays, given as (tree path, what must be equal, array), whose paths differ only by numbers.
 
     >>> [each.counted for each in group((f"['layers'][{n}]['w']", "float32 [8, 8]", n) for n in range(3))]
     ["['layers'][*]['w'] ×3"]
@@ -129,7 +129,7 @@ def group(arrays: Iterable[tuple[str, Hashable, T]]) -> tuple[Group[T], ...]:
         titles = tuple(title for title, _ in members)
         parts = zip(*(_NUMBERS.split(title) for title in titles), strict=True)
         name = "".join(each[0] if len(set(each)) == 1 else "*" for each in parts)
-        groups.append(Group(name, members[0][1], titles))
+        groups.append(EqualArrays(name, members[0][1], titles))
     return tuple(groups)
 
 
@@ -163,7 +163,7 @@ class ShownTree(Drawn):
         return dict(zip(self.bytes.device_ids.tolist(), self.bytes.per_device.tolist(), strict=True))
 
     @cached_property
-    def groups(self) -> tuple[Group[Shown], ...]:
+    def groups(self) -> tuple[EqualArrays[Shown], ...]:
         """Equal arrays together, in tree order."""
         return group((shown.title, shown.equal_by, shown) for shown in self.leaves)
 
@@ -204,18 +204,18 @@ class ShownTreeChange(Drawn):
     after: ShownTree
 
     @cached_property
-    def _groups(self) -> tuple[Group[ShownChange], ...]:
+    def _groups(self) -> tuple[EqualArrays[ShownChange], ...]:
         then = {shown.title: shown for shown in self.after.leaves}
         pairs = ((one, then[one.title]) for one in self.before.leaves if one.title in then)
         return group((one.title, (one.equal_by, two.equal_by), ShownChange(one, two)) for one, two in pairs)
 
     @cached_property
-    def changed(self) -> tuple[Group[ShownChange], ...]:
+    def changed(self) -> tuple[EqualArrays[ShownChange], ...]:
         """The arrays in both trees whose sharding, shape or type changes, equal ones together."""
         return tuple(each for each in self._groups if each.one.before.equal_by != each.one.after.equal_by)
 
     @cached_property
-    def same(self) -> tuple[Group[ShownChange], ...]:
+    def same(self) -> tuple[EqualArrays[ShownChange], ...]:
         """The arrays that are equal in both trees, equal ones together."""
         return tuple(each for each in self._groups if each.one.before.equal_by == each.one.after.equal_by)
 

@@ -5,7 +5,7 @@ weight of every layer, have one row and one map.
 >>> w = layout((8, 4), ("data", None), {"data": 2})
 >>> tree = ShownTree(tuple(Shown(w, f"['layers'][{n}]", "int8") for n in range(3)))
 >>> print(doc.plain(tree_document(tree).lead[0]))
-3 arrays, 96 B in all; 48 B on each of 2 devices (1 copies of each byte on average)
+3 arrays, 96 B in all; 48 B on each of 2 devices (1 copy of each byte on average)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardviz.view import document as doc
 from shardviz.view import layouts
 from shardviz.view import picture as pic
 from shardviz.view.shard_map import change_picture, shard_map
-from shardviz.view.show import Group, Shown, ShownChange, ShownTree, ShownTreeChange
+from shardviz.view.show import EqualArrays, Shown, ShownChange, ShownTree, ShownTreeChange
 from shardviz.view.values import LONGEST_NAME
 
 MOST_ROWS = 60
@@ -49,13 +49,13 @@ def tree_document(shown: ShownTree) -> doc.Document:
     return doc.Document(lead=(total, *_legend(shown)), blocks=(*_table(shown.groups), *maps), mesh=mesh)
 
 
-def _heaviest(groups: Sequence[Group[Shown]], most: int = _MOST_MAPS) -> list[Group[Shown]]:
+def _heaviest(groups: Sequence[EqualArrays[Shown]], most: int = _MOST_MAPS) -> list[EqualArrays[Shown]]:
     """Return the groups with the most bytes per device, in tree order."""
     heavy = sorted(range(len(groups)), key=lambda n: (-groups[n].one.nbytes * groups[n].count, n))[:most]
     return [groups[n] for n in sorted(heavy)]
 
 
-def _undrawn(groups: Sequence[Group[Shown]], drawn: Sequence[Group[Shown]]) -> str:
+def _undrawn(groups: Sequence[EqualArrays[Shown]], drawn: Sequence[EqualArrays[Shown]]) -> str:
     """Return how many arrays are behind the maps, and how many have no map; empty if each has its own."""
     folded, left = (sum(each.count for each in some) for some in (drawn, (g for g in groups if g not in drawn)))
     parts = [f"the {len(drawn)} maps show {folded} arrays"] if folded > len(drawn) else []
@@ -84,12 +84,12 @@ def _map(title: str, shown: Shown, mesh: DeviceMesh) -> doc.Section:
     )
 
 
-def _name(group: Group[Shown] | Group[ShownChange]) -> doc.Piece:
+def _name(group: EqualArrays[Shown] | EqualArrays[ShownChange]) -> doc.Piece:
     short = doc.shorten(group.name, LONGEST_NAME)
     return doc.words(short, strong=True, tip=group.name if short != group.name else "")
 
 
-def _table(groups: Sequence[Group[Shown]]) -> tuple[doc.Block, ...]:
+def _table(groups: Sequence[EqualArrays[Shown]]) -> tuple[doc.Block, ...]:
     rows = _heaviest(groups, MOST_ROWS)
     several = any(each.count > 1 for each in groups)
     listed = doc.table(
@@ -109,7 +109,7 @@ def _table(groups: Sequence[Group[Shown]]) -> tuple[doc.Block, ...]:
     return (listed, *doc.notes("a row of several arrays has the sum of their bytes" if several else "", more))
 
 
-def _weight(group: Group[Shown]) -> doc.Piece:
+def _weight(group: EqualArrays[Shown]) -> doc.Piece:
     each = "" if group.count == 1 else f"{format_bytes(group.one.nbytes)} each"
     return doc.nbytes(None if group.one.dtype is None else group.one.nbytes * group.count, tip=each)
 
@@ -150,7 +150,7 @@ def change_document(shown: ShownTreeChange) -> doc.Document:
     )
 
 
-def _moving(shown: ShownTreeChange) -> tuple[list[Group[ShownChange]], list[Group[ShownChange]]]:
+def _moving(shown: ShownTreeChange) -> tuple[list[EqualArrays[ShownChange]], list[EqualArrays[ShownChange]]]:
     """Return the groups that change, most bytes received first, and those that are drawn."""
     rows = sorted(shown.changed, key=lambda each: -_received(each.one) * each.count)
     return rows, [each for each in rows if _moves(each.one) is not None][:_MOST_CHANGES]
@@ -161,11 +161,11 @@ def _counts(shown: ShownTreeChange) -> str:
     return f"{plural(changed + same, 'array')}: {changed} changed, {same} unchanged"
 
 
-def _both(group: Group[ShownChange], words: Callable[[Shown], str]) -> str:
+def _both(group: EqualArrays[ShownChange], words: Callable[[Shown], str]) -> str:
     return " → ".join(words(side) for _, side in group.one.sides)
 
 
-def _shapes(group: Group[ShownChange]) -> tuple[doc.Piece, ...]:
+def _shapes(group: EqualArrays[ShownChange]) -> tuple[doc.Piece, ...]:
     texts = dict.fromkeys(f"{s.dtype or ''} {format_shape(s.layout.shape)}".strip() for _, s in group.one.sides)
     return tuple(doc.code(text if n == 0 else f"→ {text}") for n, text in enumerate(texts))
 
@@ -206,7 +206,7 @@ def tree_picture(shown: ShownTree) -> pic.Picture:
     return _composed(panels, _ACROSS, layouts.all_axes(leaf.layout for leaf in shown.leaves), notes)
 
 
-def _heads(group: Group[Shown]) -> tuple[str, ...]:
+def _heads(group: EqualArrays[Shown]) -> tuple[str, ...]:
     own = group.one.layout
     size = f" · {format_bytes(group.one.nbytes)} per device" if group.one.dtype is not None else ""
     return (
@@ -260,7 +260,8 @@ def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
     """Return `2 arrays, 132 B in all; 36 B on each of 4 devices`, and the omitted leaves."""
     text = f"{plural(len(tree.leaves), 'array')}, {format_bytes(tree.array)} in all; {_per_device(tree)}"
     if tree.array:
-        text += f" ({format_number(tree.total / tree.array)} copies of each byte on average)"
+        copies = format_number(tree.total / tree.array)
+        text += f" ({copies} {'copy' if copies == '1' else 'copies'} of each byte on average)"
     if any(leaf.dtype is None for leaf in tree.leaves):
         text += "; arrays whose type is not known are not counted"
     if left_out:

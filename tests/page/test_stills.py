@@ -79,7 +79,7 @@ def test_code_is_for_jax_alone_too_with_where_to_write_constraints(tmp_path):
     explorer = sv.explore(sv.gallery.mlp(), level="propagated")
     assert explorer.codes == {}
     explorer.tab = "code"
-    assert explorer.codes == {"jax": explorer.program.code(explorer.plan), "why": "", "run": None, "busy": False}
+    assert explorer.codes == {"jax": explorer.program.code(explorer.plan), "why": ""}
     assert "jax.jit(" in explorer.codes["jax"] and explorer.plan_code == explorer.code()
     assert explorer.state.constrain("x", "P('data')")
     assert "# Constrain inside your function:" in explorer.codes["jax"]
