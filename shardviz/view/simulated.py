@@ -60,7 +60,9 @@ def _blocks(run: Simulated) -> Iterator[doc.Block]:
             ("result", lambda each: doc.code(each.name or "result")),
             ("type and shape", lambda each: doc.shape(each.shape, dtype=each.dtype)),
             ("difference", lambda each: doc.words(_off(each), tip=_UNIT)),
-            ("not finite", lambda each: f"{each.infinite:,} elements" if each.infinite else ""),
+            ("not finite", lambda each: f"{each.infinite:,} elements" if each.infinite else "")
+            if any(each.infinite for each in run.results)
+            else None,
             first=_MOST,
             most=_MOST,
             noun="result",
