@@ -1,4 +1,5 @@
-"""What was tried on which Python and JAX: a table in Markdown, and a line of counts for each file of results.
+"""What was tried on which Python and JAX: a table in Markdown; for each file of results a line of counts, and the names
+of the tests that were skipped.
 
     python .ci/tried_on.py tried_on.md "python 3.11.7 jax 0.10.2 jaxlib 0.10.2" tests-oldest.xml "python 3.13.0 ..." ...
 
@@ -31,6 +32,9 @@ def rows(arguments: list[str]) -> list[str]:
         passed = tests - failures - errors - skipped
         seconds = float(suite.get("time"))
         print(f"{passed} passed, {skipped} skipped, {failures} failed, {errors} errors in {seconds:.0f} s")
+        for case in suite.iter("testcase"):
+            if (why := case.find("skipped")) is not None:
+                print(f"  skipped: {case.get('classname')}::{case.get('name')}: {why.get('message')}")
         what = Path(argument).stem.removeprefix("tests-")
         found.append(f"| {versions} | {what} | {passed} | {skipped} | {failures + errors} |")
     return found

@@ -114,7 +114,7 @@ def of_one_gpu(rows: Iterable[Measured]) -> list[str]:
     foretold = sorted(row.foretold["compiled"] / row.seconds for row in rows if row.foretold)
     errors = {level: [abs(row.predicted[level] / row.seconds - 1) for row in judges] for level in ASKED}
     apart = [error for error, row in zip(errors["compiled"], judges, strict=True) if row.aside]
-    middle = lambda errors: f"{100 * np.median(errors):.0f}"  # noqa: E731
+    middle = lambda errors: f"{100 * np.median(errors):.0f}"
     head = ("step", "measured, ms", *ASKED, "compiled / measured", "notes")
     return [
         "## One H100, measured by us",

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 import shardviz as sv
-from shardviz.costs import fits
 from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
+from shardviz.costs.step import fits
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.report import ASKED
 from tests.programs import AXES, MACHINES, gallery_on, programs_on
@@ -157,7 +157,7 @@ def beside_the_best(rows: list[Promise]) -> Iterator[tuple[float, float, float]]
         presets, searched = ([row for row in here if (row.name == FOUND) == is_one] for is_one in (False, True))
         likely = [[row for row in presets if fits(row.memory[n], MACHINES[chips][0]).fits] or presets for n in range(3)]
         first, second = (min(likely[n], key=lambda row: row.seconds[level]) for n, level in enumerate(ASKED[:2]))
-        took = lambda row: row.seconds["compiled"]  # noqa: E731
+        took = lambda row: row.seconds["compiled"]
         if searched:  # else nothing fits
             best = min(map(took, likely[2]))
             yield took(second) / best - 1, took(searched[0]) / best - 1, took(second) / took(first) - 1
@@ -182,6 +182,7 @@ def page(rows: list[Promise], fixes: list[Fixed]) -> str:
         "what the levels say of one step of it. `propagated` is what is shown at once, marked *predicted*;",
         "`partitioned` is what an offer is confirmed by before it stands first; `compiled` is the TPU's own compiler.",
         "Each number is a walk of that level's schedule; nothing was run on a device.",
+        "[Programs of others](strangers.md#estimated-and-compiled) has programs that no rule was made from.",
         "`python docs/promised_and_compiled.py` writes this page.",
         "",
         f"{len(rows)} plans. How far a level's step is from the compiled one, and how often it says which of two plans",

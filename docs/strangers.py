@@ -3,6 +3,7 @@
     python docs/strangers.py                                   # the page alone, from what is stored
     python docs/strangers.py --clones FOLDER flax-mnist        # this program again; `all`: all that are installed here
     python docs/strangers.py --clones FOLDER --show flax-mnist # what it prints and what came of it; nothing is stored
+    python docs/strangers.py --clones FOLDER --compile llama3  # the same, and its programs compiled for their machine
 
 `docs/strangers.toml` names them. It writes `docs/strangers.json` (program → outcome) and `docs/strangers.md`. A program
 is a module that is installed, or a file of a clone of its repository, in FOLDER/owner/name. None of them is changed.
@@ -41,6 +42,10 @@ PAGE = Path(__file__).with_suffix(".md")
 STORED = Path(__file__).with_suffix(".json")
 LIMIT = 400
 """Seconds that one program may take."""
+SHORT = 50e-6
+"""Seconds of a compiled program below which it is not judged: most of it is what a call costs."""
+COMPILED, COMPILING = 4, 600
+"""Of each script so many programs are compiled, those that take longest first, in so many seconds."""
 
 
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5p-8"}
@@ -63,6 +68,8 @@ class Stranger:
         faked: what `before` fakes, and what differs from the program's defaults.
         asks: the program that is asked about; the one that takes longest, where it is empty.
         fails: why it does not work, where it does not.
+        studied: whether a rule of `shardviz.foresee` was made from what the compiler does with it, so that it cannot
+            judge the rules.
     """
 
     source: str
@@ -75,6 +82,7 @@ class Stranger:
     faked: str = ""
     asks: str = ""
     fails: str = ""
+    studied: bool = False
 
 
 CLU = ("flax", "tensorflow", "clu", "ml_collections", "tensorboard")
@@ -124,8 +132,8 @@ def folder_of(stranger: Stranger, clones: Path | None) -> Path:
     return Path(spec.origin).parent / stranger.folder  # pyright: ignore
 
 
-def tried(key: str, clones: Path | None, show: bool) -> dict[str, Any]:
-    """Run a program in a process of its own; what came of it."""
+def tried(key: str, clones: Path | None, show: bool, compile: bool = False) -> dict[str, Any]:
+    """Run a program in a process of its own; what came of it. With `compile`, its programs are compiled too."""
     stranger = STRANGERS[key]
     version = installed(stranger, clones)
     here = folder_of(stranger, clones)
@@ -133,7 +141,7 @@ def tried(key: str, clones: Path | None, show: bool) -> dict[str, Any]:
         out = Path(tmp) / "outcome.json"
         (Path(tmp) / "cwd").mkdir()
         words = stranger.words.format(here=here, tmp=f"{tmp}/cwd")
-        command = [sys.executable, __file__, "--alone", key, str(out), words]
+        command = [sys.executable, __file__, "--alone", key, str(out), words, *(["--compile"] if compile else [])]
         paths = [str(Path(__file__).resolve().parents[1]), str(here), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {
             "HERE": str(here),
@@ -150,7 +158,7 @@ def tried(key: str, clones: Path | None, show: bool) -> dict[str, Any]:
                 stdout=pipe,
                 stderr=pipe,
                 stdin=subprocess.DEVNULL,
-                timeout=LIMIT,
+                timeout=LIMIT + COMPILING * compile,
             )
             fault = "" if out.exists() else f"died with exit code {done.returncode}"
         except subprocess.TimeoutExpired:
@@ -164,7 +172,7 @@ def tried(key: str, clones: Path | None, show: bool) -> dict[str, Any]:
     return json.loads(text)
 
 
-def alone(key: str, out: Path, words: str) -> None:
+def alone(key: str, out: Path, words: str, compile: bool) -> None:
     """In a process of its own: run the program dry, ask what there is to ask, and write the outcome."""
     stranger = STRANGERS[key]
     sys.meta_path.insert(0, _Stubs(stranger.stubs))
@@ -199,6 +207,34 @@ def alone(key: str, out: Path, words: str) -> None:
     except sv.errors.ShardvizError as error:
         outcome["unasked"] = str(error)
     out.write_text(json.dumps(outcome))
+    if compile and is_machine:
+        outcome["levels"] = []
+        for row in levels(run, stranger.target):
+            outcome["levels"].append(row)
+            out.write_text(json.dumps(outcome))
+
+
+def levels(run: Any, target: str) -> Iterator[dict[str, Any]]:
+    """What each level says of the longest programs of a run: seconds of the step, and the number of collectives."""
+    import shardviz as sv
+
+    end, seen = time.monotonic() + COMPILING, set()
+    steps = [step for step in run if step.target and step.record.devices > 1 and not step.why_not]
+    for step in sorted(steps, key=lambda step: -(step.record.seconds or 0.0)):
+        if (name := step.record.name.split("[")[0]) in seen or len(seen) == COMPILED or time.monotonic() > end:
+            continue
+        try:
+            reports = [step.program.propagate(step.plan, target), step.program.partition(step.plan, target)]
+            reports.append(step.program.compile(step.plan, target, timeout=end - time.monotonic()))
+        except sv.errors.ShardvizError as error:
+            yield {"program": step.name, "fault": str(error).splitlines()[0]}
+            continue
+        seen.add(name)
+        yield {
+            "program": step.name,
+            "seconds": [sv.cost(report, target).step.seconds for report in reports],
+            "collectives": [len(report.collectives) for report in reports],
+        }
 
 
 def rows(*shape: int, dtype: str = "int32") -> np.ndarray:
@@ -231,7 +267,7 @@ class batches:
 
 
 class tokenizer:
-    """An encoder of text: all tokens are 1."""
+    """An encoder of text: all tokens are 7, which no model here takes for padding."""
 
     pad_token_id = eos_token_id = bos_token_id = 0
 
@@ -240,10 +276,10 @@ class tokenizer:
         self.pad_id = self.bos_id = self.eos_id = lambda: 0
 
     def tokenize(self, *_: Any, **__: Any) -> np.ndarray:
-        return rows(8)
+        return rows(8) + 7
 
     def encode(self, *_: Any, **__: Any) -> list[int]:
-        return rows(8).tolist()
+        return [7] * 8
 
     def decode(self, *_: Any, **__: Any) -> str:
         return ""
@@ -340,6 +376,37 @@ def failing(stranger: Stranger, outcome: dict[str, Any]) -> str:
     return "; ".join(text if len(text) < 200 else text[:200] + " …" for text in said if text)
 
 
+def compiled(stored: dict[str, Any]) -> list[str]:
+    """What the levels say of the programs that were compiled, and how far they are from the compiled one."""
+    rows = [(key, row) for key in STRANGERS for row in stored.get(key, {}).get("levels", []) if "seconds" in row]
+    rows = [(key, row) for key, row in rows if row["seconds"][-1] > SHORT]
+    lines = [
+        "## Estimated and compiled",
+        "",
+        f"A step of the longest programs of the scripts, {COMPILED} of each at most, from {format_seconds(SHORT)} on,",
+        "at three levels. `compiled` is libtpu's own schedule, walked as the others are. No rule was made from those",
+        "that are *judged*; a rule was made from what libtpu does with those that are *studied*.",
+        "",
+        "| | programs | propagated | partitioned |",
+        "|---|---|---|---|",
+    ]
+    for studied, name in ((False, "judged"), (True, "studied")):
+        if not (of := [row for key, row in rows if STRANGERS[key].studied == studied]):
+            continue
+        cells = [name, str(len(of))]
+        for level in (0, 1):
+            off = np.abs([row["seconds"][level] / row["seconds"][-1] - 1 for row in of])
+            cells.append(f"{100 * np.median(off):.0f} % in the median, {100 * np.mean(off <= 0.25):.0f} % within 25 %")
+        lines.append(f"| {' | '.join(cells)} |")
+    head = ("program of", "program", "propagated", "partitioned", "compiled")
+    lines += ["", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for key, row in rows:
+        cells = [key + " (studied)" * STRANGERS[key].studied, f"`{row['program']}`"]
+        cells += map(format_seconds, row["seconds"])
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
 def page(stored: dict[str, Any]) -> str:
     """The page."""
     head = ("program", "from", "machine", "programs, on several devices", "asked about", "step", "memory of a device")
@@ -365,6 +432,7 @@ def page(stored: dict[str, Any]) -> str:
         f"|{'---|' * len(head)}",
         *(f"| {' | '.join(html.escape(cell).replace('|', '&#124;') for cell in cells)} |" for cells in shown.values()),
         "",
+        *compiled(stored),
         "## The commands",
         "",
         "`{here}` is the package's folder, or that of the clone; `{tmp}` an empty folder.",
@@ -382,15 +450,17 @@ def main() -> None:
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--clones", type=Path)
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--alone", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alone:
-        return alone(options.alone[0], Path(options.alone[1]), options.alone[2])
+        key, out, words = options.alone
+        return alone(key, Path(out), words, options.compile)
     clones = options.clones and options.clones.resolve()
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
     for key in STRANGERS if options.programs == ["all"] else options.programs:
         try:
-            outcome = tried(key, clones, options.show)
+            outcome = tried(key, clones, options.show, options.compile)
         except LookupError as error:
             print(f"{key}: {error}")
             outcome = {"missing": str(error)}

@@ -42,8 +42,13 @@ ONCE += ("page", "paint", "records", "ship", "study", "view")
 """Folders of tests that ask little of JAX, so that what one end of JAX showed, the other need not show with every
 parameter: where SHARDVIZ_AGAIN is set, each test runs with one. So does what compiles for TPUs and GPUs."""
 
-PACKAGES = {"dask": "distributed", "docs": "mkdocs", "mcp": "mcp"}
-"""Mark, which is also the name of shardviz's extra → the package that the test needs."""
+PACKAGES = {
+    "dask": ("distributed", "'shardviz[dask]'"),
+    "docs": ("mkdocs", "'shardviz[docs]'"),
+    "mcp": ("mcp", "'shardviz[mcp]'"),
+    "tunix": ("tunix", "--no-deps google-tunix"),  # the weight sync alone needs none of its many packages
+}
+"""Mark → the package that the test needs, and how pip installs it."""
 
 
 def pytest_xdist_auto_num_workers(config):
@@ -119,8 +124,9 @@ def pytest_collection_modifyitems(config, items):
     status = {s.name: s for s in targets()}
     for mark, tests in marked.items():
         if mark in PACKAGES:
-            missing = importlib.util.find_spec(PACKAGES[mark]) is None
-            why = f"{PACKAGES[mark]} is not installed: pip install 'shardviz[{mark}]'" if missing else ""
+            package, install = PACKAGES[mark]
+            missing = importlib.util.find_spec(package) is None
+            why = f"{package} is not installed: pip install {install}" if missing else ""
         else:
             found = status[COMPILERS[mark]]
             why = "" if found.ready else f"{found.missing}: {found.install}"

@@ -165,7 +165,7 @@ def scanned(batch=32, length=64, d=64, state=16, layers=2):
     def mixed(p, x):
         gate = jax.nn.sigmoid(x @ p["gate"])[..., None] * jnp.ones(state, x.dtype)
         put = (x @ p["put"])[..., None] * p["spread"]
-        join = lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])  # noqa: E731
+        join = lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])
         _, kept = jax.lax.associative_scan(join, (gate, put), axis=1)
         return x + jnp.einsum("bsdn,dn->bsd", kept, p["read"]) @ p["leave"]
 
@@ -199,7 +199,7 @@ def experts(rows=512, d=64, ff=256, count=8):
 
     class Mixture(nnx.Module):
         def __init__(self, rngs):
-            make = lambda *s: nnx.Param(jax.random.normal(rngs(), s))  # noqa: E731
+            make = lambda *s: nnx.Param(jax.random.normal(rngs(), s))
             self.router, self.up, self.down = make(d, count), make(count, d, ff), make(count, ff, d)
 
         def __call__(self, x):

@@ -123,7 +123,7 @@ class Table:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    cells = lambda tag, row: "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row)  # noqa: E731
+    cells = lambda tag, row: "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row)
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return Table(f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{body}</tbody></table>")
 

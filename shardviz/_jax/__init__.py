@@ -25,15 +25,21 @@ from shardviz._jax.contexts import (
 from shardviz._jax.dispatch import (
     Ahead,
     Dispatched,
+    array_of,
     array_types,
     compiled_shardings,
     default_device,
+    delete,
     has_backend,
     intercepted,
     is_unspecified,
+    is_zero_array,
     lowered_text,
     missing_seam,
+    numbers_of,
+    read,
     zero_array,
+    zero_arrays,
 )
 from shardviz._jax.exports import (
     constraints_of,
@@ -69,6 +75,7 @@ from shardviz._jax.jaxprs import (
     written_out,
 )
 from shardviz._jax.kernels import kernel_estimates
+from shardviz._jax.known import LARGEST, Known
 from shardviz._jax.lowering import (
     bytecode,
     ir_type,

@@ -1,11 +1,14 @@
-"""Collectives of a `shard_map` written otherwise in a jaxpr, where the result is the same and fewer bytes move.
+"""Collectives of a `shard_map`, and constraints in loops, written otherwise in a jaxpr: fewer bytes move, the result is
+the same up to rounding.
 
 | before | after |
 |---|---|
 | `all_gather`, then elementwise operations and a cast to a narrower type | these first, then `all_gather` |
 | `all_gather`, then a sum over the gathered dimension | that sum, then `psum` |
+| `all_gather`, then each device's own slice of another dimension | `all_to_all` |
 | `psum`, then each device's own slice | `psum_scatter` |
-| `all_gather` in a loop of an array that is the same in each run | `all_gather` before the loop |
+| `psum`, then a scale and a cast to a narrower type | these first, then `psum`, which adds in the narrower type |
+| `all_gather`, or a constraint, in a loop of an array that is the same in each run | the same before the loop |
 
 Tried with JAX 0.10.2 and 0.12.0.
 """
@@ -26,8 +29,10 @@ from jax._src.lax import parallel
 from shardviz._jax.jaxprs import ClosedJaxpr, rewritten, scan_constants
 
 _PASSES = frozenset(("pvary", "pcast"))
+_GATHERS = frozenset(("all_gather", "sharding_constraint"))
 _PSUMS = frozenset(("psum", "psum2", "psum_invariant"))
 _ELEMENTWISE = frozenset(("mul", "div", "add", "sub", "neg", "convert_element_type", "max", "min"))
+_LINEAR = frozenset(("mul", "div", "neg", "convert_element_type"))
 _SCALARS: Mapping[str, Callable[..., Any]] = {
     "mul": operator.mul,
     "add": operator.add,
@@ -41,26 +46,28 @@ _SCALARS: Mapping[str, Callable[..., Any]] = {
 
 
 def better_collectives(closed: Any, wanted: Callable[[Any], bool]) -> tuple[Any, list[str]]:
-    """Return a closed jaxpr with the collectives of wanted lines (given their source info) written otherwise, and for
-    each what to write."""
+    """Return a closed jaxpr with the collectives and constraints of wanted lines (given their source info) written
+    otherwise, and for each what to write."""
     words: list[str] = []
     changed: dict[tuple[int, Any], tuple[Any, Any]] = {}  # several equations may share a jaxpr, which stays one
 
-    def equation(e: Any, manual: bool, inside: Callable[[Any, Any], Any]) -> Any:
+    def body(item: Any, specs: tuple[Any, ...]) -> Any:
+        key = id(item), specs
+        if key not in changed:
+            eqns, done = _Body(_open(item), wanted, specs).rewritten()
+            changed[key] = item, _with(item, _open(item).replace(eqns=eqns)) if done else item
+            words.extend(done)
+        return changed[key][1]
+
+    def equation(e: Any, _: None, inside: Callable[[Any, Any], Any]) -> Any:
         specs = tuple(e.params["in_specs"]) if e.primitive.name == "shard_map" else ()
-        manual, params = manual or e.primitive.name == "shard_map", dict(e.params)
+        params = {name: inside(each, None) for name, each in e.params.items()}
         for name, each in e.params.items():
-            params[name] = item = inside(each, manual)
-            if manual and isinstance(each, ClosedJaxpr | jax_core.Jaxpr):
-                key = id(item), specs
-                if key not in changed:
-                    eqns, done = _Body(_open(item), wanted, specs).rewritten()
-                    changed[key] = item, _with(item, _open(item).replace(eqns=eqns)) if done else item
-                    words.extend(done)
-                params[name] = changed[key][1]
+            if isinstance(each, ClosedJaxpr | jax_core.Jaxpr):
+                params[name] = body(params[name], specs)
         return e if all(params[name] is each for name, each in e.params.items()) else e.replace(params=params)
 
-    return rewritten(closed, False, equation), words
+    return body(rewritten(closed, None, equation), ()), words
 
 
 def _open(item: Any) -> Any:
@@ -72,7 +79,7 @@ def _with(item: Any, jaxpr: Any) -> Any:
 
 
 class _Body:
-    """The equations of a jaxpr inside a `shard_map`; `specs` are those of its parameters, where they are known."""
+    """The equations of a jaxpr; `specs` are those of its parameters, where they are known."""
 
     def __init__(self, jaxpr: Any, wanted: Callable[[Any], bool], specs: tuple[Any, ...]):
         self.eqns, self.wanted = list(jaxpr.eqns), wanted
@@ -109,10 +116,15 @@ class _Body:
             yield e
 
     def narrowed(self, gather: Any) -> dict[int, list[Any]] | None:
-        """Elementwise operations on what is gathered, up to a cast to a narrower type, before it is gathered."""
-        chain, value, names = list[Any](), gather.outvars[0], _names(gather.params["axis_name"])
-        for e in self._chain(gather, _ELEMENTWISE | _PASSES):
-            if not all(v is value or (not v.aval.shape and self._is_same(v, names)) for v in e.invars):
+        """Elementwise operations on what is gathered or summed, up to a cast to a narrower type, before that."""
+        sums = gather.primitive.name in _PSUMS
+        if len(gather.outvars) != 1:
+            return None
+        chain, value = list[Any](), gather.outvars[0]
+        names = _names(gather.params["axes" if sums else "axis_name"])
+        for e in self._chain(gather, (_LINEAR if sums else _ELEMENTWISE) | _PASSES):
+            divides = sums and e.primitive.name == "div" and e.invars[0] is not value
+            if divides or not all(v is value or (not v.aval.shape and self._is_same(v, names)) for v in e.invars):
                 break
             chain.append(e)
             value = e.outvars[0]
@@ -170,15 +182,39 @@ class _Body:
 
     def scattered(self, psum: Any) -> dict[int, list[Any]] | None:
         """A `psum_scatter` in place of a `psum` of which each device then takes its own slice."""
-        if len(psum.outvars) != 1:
-            return None
-        e, passed = psum, list[Any]()
-        while (e := self._next(e.outvars[0])) is not None and e.primitive.name in _PASSES:
-            passed.append(e)
         names = psum.params["axes"]
-        if e is None or e.primitive.name != "dynamic_slice" or len(names) != 1 or psum.params.get("axis_index_groups"):
+        if (own := self._own_slice(psum, names)) is None:
             return None
-        whole, part = psum.invars[0].aval.shape, e.outvars[0].aval.shape
+        d, size, gone, last = own
+        params = {"axis_name": names, "scatter_dimension": d, "axis_index_groups": None}
+        params |= {"axis_size": size, "tiled": True}
+        new = psum.replace(primitive=parallel.reduce_scatter_p, params=params, outvars=last.outvars)
+        return {**gone, id(last): [new]}
+
+    def exchanged(self, gather: Any) -> dict[int, list[Any]] | None:
+        """An `all_to_all` in place of an `all_gather`, if each device then takes its own slice of another dimension."""
+        names, at = _names(gather.params["axis_name"]), gather.params["all_gather_dimension"]
+        own = self._own_slice(gather, names) if gather.params["tiled"] else None
+        if own is None or own[0] == at:
+            return None
+        d, _, gone, last = own
+        params = {"axis_name": names, "split_axis": d, "concat_axis": at, "axis_index_groups": None, "tiled": True}
+        return {
+            **gone,
+            id(last): [gather.replace(primitive=parallel.all_to_all_p, params=params, outvars=last.outvars)],
+        }
+
+    def _own_slice(self, e: Any, names: tuple[Any, ...]) -> tuple[int, int, dict[int, list[Any]], Any] | None:
+        """The slice that each device takes of a collective's result, by its own number along the mesh axis: the
+        dimension, into how many, the equations without use afterwards, and the slice; None if it takes another."""
+        if len(e.outvars) != 1 or len(names) != 1 or e.params.get("axis_index_groups"):
+            return None
+        whole, gone = e.outvars[0].aval.shape, {id(e): list[Any]()}
+        while (e := self._next(e.outvars[0])) is not None and e.primitive.name in _PASSES:
+            gone[id(e)] = []
+        if e is None or e.primitive.name != "dynamic_slice":
+            return None
+        part = e.outvars[0].aval.shape
         sharded = [d for d, (n, m) in enumerate(zip(whole, part, strict=True)) if n != m]
         if len(sharded) != 1:
             return None
@@ -187,10 +223,7 @@ class _Body:
         own = all(self._start(starts[d], i, names[0]) == i * part[d] for i in range(size))
         if not own or any(self._start(s, 0, names[0]) != 0 for k, s in enumerate(starts) if k != d):
             return None
-        params = {"axis_name": names, "scatter_dimension": d, "axis_index_groups": None}
-        params |= {"axis_size": size, "tiled": True}
-        new = psum.replace(primitive=parallel.reduce_scatter_p, params=params, outvars=e.outvars)
-        return {id(psum): [], **{id(p): [] for p in passed}, id(e): [new]}
+        return d, size, gone, e
 
     def _start(self, v: Any, index: int, name: Any) -> Any:
         """A scalar on the device at an index of a mesh axis; None if it depends on something else."""
@@ -206,14 +239,12 @@ class _Body:
         return None if compute is None or None in operands else compute(*operands)
 
     def hoisted(self, scan: Any) -> dict[int, list[Any]] | None:
-        """A loop whose gathers of what stays the same are done before it."""
+        """A loop whose gathers and constraints of what stays the same are done before it."""
         closed, consts = scan.params["jaxpr"], scan_constants(scan.params)
         body = _open(closed)
         same = dict(zip(body.invars[:consts], scan.invars[:consts], strict=True))
         gathers = [
-            e
-            for e in body.eqns
-            if e.primitive.name == "all_gather" and e.invars[0] in same and self.wanted(e.source_info)
+            e for e in body.eqns if e.primitive.name in _GATHERS and e.invars[0] in same and self.wanted(e.source_info)
         ]
         if not gathers:
             return None
@@ -241,9 +272,13 @@ _WRITE: Mapping[str, tuple[tuple[Callable[[_Body, Any], dict[int, list[Any]] | N
     "all_gather": (
         (_Body.narrowed, "cast before the all_gather"),
         (_Body.summed, "jax.lax.psum in place of all_gather and sum"),
+        (_Body.exchanged, "jax.lax.all_to_all(..., tiled=True) in place of all_gather and slice"),
     ),
-    "psum": ((_Body.scattered, "jax.lax.psum_scatter(..., tiled=True) in place of psum and slice"),),
-    "scan": ((_Body.hoisted, "all_gather before the loop"),),
+    "psum": (
+        (_Body.scattered, "jax.lax.psum_scatter(..., tiled=True) in place of psum and slice"),
+        (_Body.narrowed, "cast before the psum"),
+    ),
+    "scan": ((_Body.hoisted, "gather before the loop"),),
 }
 """Operation → the ways to write it otherwise, and what to write."""
 

@@ -11,16 +11,17 @@ import contextlib
 import inspect
 import math
 import mmap
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 from jax.experimental.layout import Layout
-from jax.sharding import Sharding
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from shardviz._jax.processes import process
 from shardviz._jax.tracing import leave_out_frames
@@ -101,11 +102,21 @@ class Handler(Protocol):
     def compile(self, program: Dispatched) -> Any | None:
         """Answer a program that is about to be compiled with an `Ahead`."""
 
+    def ran(self, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        """Be told of what JAX did itself: a program, or a transfer or union of shards."""
+
     def put(self, value: Any, aval: Any, sharding: Sharding) -> Any | None:
         """Answer a transfer of an array to where `sharding` says with the array that is there then."""
 
-    def fetch(self, array: Any) -> None:
-        """Be told of an array whose values the host reads."""
+    def placed(self, value: Any, array: Any) -> None:
+        """Be told of the array that a transfer has made, whoever answered it."""
+
+    def fetch(self, array: Any, decides: bool) -> np.ndarray | None:
+        """Answer the host that reads an array's values, with these; `decides` where Python asks for a truth value or
+        an index."""
+
+    def shards(self, array: Any) -> Any | None:
+        """Answer the host that asks for an array's shards with an array that has them."""
 
     def note(self, text: str) -> None:
         """Be told of what was left out."""
@@ -171,8 +182,12 @@ def _seams() -> list[tuple[Any, str, Callable[[Any, Handler], Any]]]:
         (stages.Traced, "lower", _lowering),
         (stages.Lowered, "compile", _compiling),
         (dispatch, "_device_put_sharding_impl", _putting),
+        (dispatch, "_batched_device_put_impl", _putting_several),
         (pxla, "batched_device_put", _placing),
+        (jax, "make_array_from_single_device_arrays", _joining),
         (array.ArrayImpl, "_value", _fetching),
+        (array.ArrayImpl, "addressable_data", _sharing),
+        (array.ArrayImpl, "addressable_shards", _sharing_each),
         (type(jax.config), "update", _configuring),
         (jax.distributed, "initialize", _starting),
     ]
@@ -237,7 +252,10 @@ def _noting_call(theirs: Any, handler: Handler) -> Any:
 def _running(theirs: Any, handler: Handler) -> Any:
     def pjit_call_impl_python(*args: Any, **params: Any) -> Any:
         results = _asked(lambda: handler.run(_dispatched(args, params)))
-        return theirs(*args, **params) if results is None else (results, None, None, [])
+        if results is None:
+            results = theirs(*args, **params)[0]
+            _asked(handler.ran, args, results)
+        return results, None, None, []  # no fast path: each call is seen
 
     return pjit_call_impl_python
 
@@ -340,9 +358,11 @@ def _putting(theirs: Any, handler: Handler) -> Any:
     from jax._src import dispatch
 
     def device_put_sharding_impl(x: Any, aval: Any, device: Any, copy: Any) -> Any:
-        if isinstance(device, Sharding):
-            answer = _asked(handler.put, x, aval, device)
+        if device is not None:
+            where = device if isinstance(device, Sharding) else SingleDeviceSharding(device)
+            answer = _asked(handler.put, x, aval, where)
             if answer is not None:
+                _asked(handler.placed, x, answer)
                 if copy == dispatch.ArrayCopySemantics.DONATE_INPUT and handler.platforms and isinstance(x, jax.Array):
                     x.delete()  # not by a CPU
                 return answer
@@ -351,20 +371,63 @@ def _putting(theirs: Any, handler: Handler) -> Any:
     return device_put_sharding_impl
 
 
+def _putting_several(theirs: Any, handler: Handler) -> Any:
+    def batched_device_put_impl(*xs: Any, **options: Any) -> list[Any]:
+        ys = theirs(*xs, **options)
+        for x, y in zip(xs, ys, strict=True):
+            _asked(handler.placed, x, y)
+        return ys
+
+    return batched_device_put_impl
+
+
 def _placing(theirs: Any, handler: Handler) -> Any:
     def batched_device_put(aval: Any, sharding: Any, xs: Any, devices: Any, *args: Any, **options: Any) -> Any:
         answer = _asked(handler.put, None, aval, sharding)
-        return theirs(aval, sharding, xs, devices, *args, **options) if answer is None else answer
+        if answer is None:
+            answer = theirs(aval, sharding, xs, devices, *args, **options)
+            _asked(handler.ran, xs, [answer])
+        return answer
 
     return batched_device_put
 
 
+def _joining(theirs: Any, handler: Handler) -> Any:
+    def make_array_from_single_device_arrays(shape: Any, sharding: Any, arrays: Any, **options: Any) -> Any:
+        array = theirs(shape, sharding, arrays, **options)
+        _asked(handler.ran, arrays, [array])
+        return array
+
+    return make_array_from_single_device_arrays
+
+
 def _fetching(theirs: Any, handler: Handler) -> Any:
     def value(array: Any) -> Any:
-        _asked(handler.fetch, array)
-        return theirs.fget(array)
+        decides = sys._getframe(1).f_code.co_name in ("__bool__", "__index__")
+        numbers, zeros = _asked(handler.fetch, array, decides), theirs.fget(array)
+        if numbers is None:
+            return zeros
+        numbers.flags.writeable = False
+        array._npy_value = numbers
+        return numbers
 
     return property(value)
+
+
+def _sharing(theirs: Any, handler: Handler) -> Any:
+    def addressable_data(array: Any, index: int) -> Any:
+        own, numbers = theirs(array, index), _asked(handler.shards, array)
+        return own if numbers is None else theirs(numbers, index)
+
+    return addressable_data
+
+
+def _sharing_each(theirs: Any, handler: Handler) -> Any:
+    def addressable_shards(array: Any) -> Any:
+        own, numbers = theirs.fget(array), _asked(handler.shards, array)  # JAX keeps an array's own alive
+        return own if numbers is None else theirs.fget(numbers)
+
+    return property(addressable_shards)
 
 
 _DEVICES = ("jax_num_cpu_devices", "jax_platforms", "jax_platform_name")
@@ -398,14 +461,60 @@ _pages: list[mmap.mmap] = []
 def zero_array(aval: Any, sharding: Sharding, committed: bool = True) -> Any:
     """A `jax.Array` of zeros that takes no memory: each shard is a view of one read-only page that the kernel maps.
     Raises MemoryError for a shard of more than 1 TiB."""
+    return zero_arrays([aval], [sharding], committed, {})[0]
+
+
+def zero_arrays(
+    avals: Sequence[Any], shardings: Sequence[Sharding], committed: bool, donors: Mapping[int, Any]
+) -> list[Any]:
+    """Several such arrays. `donors` are donated arrays by the places of the arrays that take their memory; `delete`
+    ends them afterwards."""
+    rows = enumerate(zip(avals, shardings, strict=True))
+    with jax.transfer_guard("allow"):  # a script may forbid transfers, and nothing is moved here
+        return [_passed_on(donors.get(n), a, s, committed) for n, (a, s) in rows]
+
+
+def _passed_on(donor: Any, aval: Any, sharding: Sharding, committed: bool) -> Any:
+    """An array of zeros, with the buffers of a donated one if that is of the same kind: new ones for a hundred devices
+    take ten times as long."""
+    kind = *_type(aval), sharding, committed
+    if not getattr(donor, _ZEROS, False) or kind != (*_type(donor), donor.sharding, donor.committed):
+        return _zeros(aval, sharding, committed)
+    array = donor.clone()
+    setattr(array, _ZEROS, True)
+    return array
+
+
+def _type(array: Any) -> tuple[Any, ...]:
+    return array.shape, array.dtype, array.weak_type
+
+
+def delete(arrays: Iterable[Any]) -> None:
+    """Delete donated arrays, and no buffers that others of zeros have taken over."""
+    ends: dict[Any, Any] = {}
+    for array in arrays:
+        if not getattr(array, _ZEROS, False):
+            array.delete()
+            continue
+        kind = array.aval, array.sharding, array.committed
+        if kind not in ends:
+            ends[kind] = zero_array(*kind)
+        array._replace_with(ends[kind])
+    for end in ends.values():
+        end.delete()  # and so all that it was put in place of
+
+
+_ZEROS = "_shardviz_zeros"
+
+
+def _zeros(aval: Any, sharding: Sharding, committed: bool) -> Any:
     from jax._src import core
-    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 
     if jax.numpy.issubdtype(aval.dtype, jax.dtypes.extended):
         from jax._src import sharding_impls
         from jax._src.random import prng
 
-        base = zero_array(core.physical_aval(aval), sharding_impls.physical_sharding(aval, sharding), committed)
+        base = _zeros(core.physical_aval(aval), sharding_impls.physical_sharding(aval, sharding), committed)
         return prng.PRNGKeyArray(aval.dtype._impl, base)
     shape, dtype = sharding.shard_shape(aval.shape), np.dtype(aval.dtype)
     count = math.prod(shape) * dtype.itemsize
@@ -415,10 +524,52 @@ def zero_array(aval: Any, sharding: Sharding, committed: bool = True) -> Any:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
         _pages.append(mmap.mmap(-1, _PAGE_BYTES, flags=flags, prot=mmap.PROT_READ))
     zeros = np.frombuffer(_pages[0], np.uint8, count).view(dtype).reshape(shape) if count else np.zeros(shape, dtype)
+    array = _placed(aval, sharding, zeros, committed)
+    setattr(array, _ZEROS, True)
+    return array
+
+
+def _placed(aval: Any, sharding: Sharding, shard: np.ndarray, committed: bool) -> Any:
+    """An array with the same numbers in each shard."""
+    from jax._src import core
+    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
+
     devices = list(sharding._addressable_device_assignment)
     placed = core.update_aval_with_sharding(core.ShapedArray(aval.shape, aval.dtype, aval.weak_type), sharding)
-    with jax.transfer_guard("allow"):  # a script may forbid transfers, and nothing is moved here
-        return xla_client.batched_device_put(placed, sharding, [zeros] * len(devices), devices, committed)
+    return xla_client.batched_device_put(placed, sharding, [shard] * len(devices), devices, committed)
+
+
+def is_zero_array(array: Any) -> bool:
+    """Whether an array on one device is a view of the page of zeros. (To ask a shard of several devices would keep it
+    alive, next to its array.)"""
+    if not _pages or len(array.sharding.device_set) > 1 or not array.is_fully_addressable:
+        return False
+    first = np.frombuffer(_pages[0], np.uint8).ctypes.data
+    return first <= array.unsafe_buffer_pointer() < first + _PAGE_BYTES
+
+
+def numbers_of(array: Any) -> Any:
+    """An array, or the array of the bits of PRNG keys."""
+    return getattr(array, "_base_array", array)
+
+
+def read(array: Any) -> np.ndarray:
+    """The values of an array; for PRNG keys their bits. They are copied: JAX would keep the array's shards alive."""
+    from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
+
+    array = numbers_of(array)
+    copy, devices = xla_client.ArrayCopySemantics.ALWAYS_COPY, array.sharding._internal_device_list
+    with jax.transfer_guard("allow"):
+        copies = xla_client.batched_copy_array_to_devices_with_sharding([array], [devices], [array.sharding], [copy])
+        return np.array(copies[0])
+
+
+def array_of(numbers: np.ndarray, like: Any) -> Any:
+    """An array of these numbers, which are bits for PRNG keys, where `like` is, which is on one device."""
+    base = numbers_of(like)
+    with jax.transfer_guard("allow"):
+        placed = _placed(base.aval, base.sharding, numbers, base.committed)
+    return placed if base is like else type(like)(like.dtype._impl, placed)
 
 
 def is_unspecified(sharding: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, TypeVar
 
@@ -60,7 +61,17 @@ def _items(params: dict[str, Any]) -> Iterator[Any]:
 def every_equation(jaxpr: Any) -> Iterator[Any]:
     """Every equation of a jaxpr, each before those of the jaxprs inside it; of a jaxpr that several equations share,
     once."""
-    return (equation for equation, _ in _with_infos(jaxpr, (), set()))
+    return (equation for equation, _ in _listed(jaxpr))
+
+
+_lists: weakref.WeakKeyDictionary[Any, tuple[tuple[Any, tuple[Any, ...]], ...]] = weakref.WeakKeyDictionary()
+
+
+def _listed(jaxpr: Any) -> tuple[tuple[Any, tuple[Any, ...]], ...]:
+    """The same, with their source infos, as `_with_infos`; kept, for a jaxpr is asked many questions."""
+    if jaxpr not in _lists:
+        _lists[jaxpr] = tuple(_with_infos(jaxpr, (), set()))
+    return _lists[jaxpr]
 
 
 def _with_infos(jaxpr: Any, around: tuple[Any, ...], seen: set[int]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
@@ -160,7 +171,7 @@ def meshes(jaxpr: Any) -> Iterator[Any]:
 def equations(jaxpr: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """The primitive of every equation, inside too; its source info and those around it, from the innermost outwards.
     Of a jaxpr that several equations share, once, inside the first of them."""
-    return ((equation.primitive.name, infos) for equation, infos in _with_infos(jaxpr, (), set()))
+    return ((equation.primitive.name, infos) for equation, infos in _listed(jaxpr))
 
 
 def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tuple[Any, Any]]]:
@@ -278,6 +289,12 @@ def scan_constants(params: Mapping[str, Any]) -> int:
     """How many of a scan's operands are the same in each run."""
     old = params.get("num_consts")
     return len(list(params["ft_in"].unpack()[0])) if old is None else old
+
+
+def scan_carried(params: Mapping[str, Any]) -> int:
+    """How many of a scan's operands each run hands to the next."""
+    old = params.get("num_carry")
+    return len(list(params["ft_in"].unpack()[1])) if old is None else old
 
 
 def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:

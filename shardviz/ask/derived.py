@@ -72,6 +72,12 @@ class Derivable:
         """
         return dimensions(self._lowerings.lowered)
 
+    def _find_dimensions(self, tell: Callable[[float], None]) -> Dimensions:
+        """Return `dimensions`; while they are computed, `tell` is called with the share that is found."""
+        if "dimensions" not in self.__dict__:
+            self.__dict__["dimensions"] = dimensions(self._lowerings.lowered, tell)
+        return self.dimensions
+
     def _settled(self, plan: Plan) -> Plan:
         """The plan with the arrays of each logical dimension that it shards by name; a plan that names none as it is.
         Raises ShardvizError if there is no dimension of a name, TraceError as `dimensions`."""
@@ -80,7 +86,10 @@ class Derivable:
     def _with(self, variant: Variant) -> Self:
         """The program with what a variant says."""
         program = self
-        varied = lambda vary, *how: program._varied(vary(program._call, program._lowerings.shapes, *how))  # noqa: E731
+
+        def varied(vary, *how):
+            return program._varied(vary(program._call, program._lowerings.shapes, *how))
+
         for longer in variant.lengths:
             member = f"{longer.path}:{longer.dimension}"
             dimension = next((d for d in program.dimensions if member in map(str, d.members)), None)
@@ -130,11 +139,11 @@ def checkpoints(program: Derivable) -> tuple[Frame, ...]:
     return tuple(variants.checkpoint_lines(program._lowerings.shapes))
 
 
-def is_rewritable(program: Derivable, line: str) -> bool:
-    """Whether a collective of this line can be written otherwise, as `Plan.with_variant(collectives=...)` does. Raises
-    TraceError as `checkpoints`."""
+def rewritten_words(program: Derivable, line: str) -> list[str]:
+    """What `Plan.with_variant(collectives=...)` writes otherwise for this line; empty for nothing. Raises TraceError as
+    `checkpoints`."""
     closed = program._lowerings.shapes.closed
-    return closed is not None and bool(better_collectives(closed, line)[1])
+    return [] if closed is None else better_collectives(closed, line)[1]
 
 
 def constraint_words(program: Derivable) -> str:

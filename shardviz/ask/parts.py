@@ -39,7 +39,10 @@ class Parts:
     @cached_property
     def matrices(self) -> Mapping[str, Argument]:
         """The state that has two dimensions or more, those of loops and windows left out, by its tree path."""
-        rank = lambda a: sum(Member("argument", a.name, d) not in self.stepped for d in range(len(a.shape)))  # noqa: E731
+
+        def rank(a):
+            return sum(Member("argument", a.name, d) not in self.stepped for d in range(len(a.shape)))
+
         return {a.name: a for a in self.state if rank(a) > 1}
 
     @cached_property

@@ -22,8 +22,7 @@ from shardviz.ask.submitting import OnReport, ReportFuture
 from shardviz.ask.targeting import resolve_target
 from shardviz.ask.why import Questions
 from shardviz.caching import collection_paused
-from shardviz.costs import Machine
-from shardviz.costs.machine import machine_of
+from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.step_cost import timed
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.judge.report import Report
@@ -399,7 +398,7 @@ class Program(Derivable):
         lower_for = CPU if simulated else resolved.lowered_for  # simulated devices are CPUs
         lowered = self._lowerings.lower(plan, lower_for, anywhere=simulated)
         propagate = functools.partial(self._propagate, plan, target=lower_for)
-        return CompileReading(self._call, bound, lowered, resolved, propagate, self._flops)
+        return CompileReading(self._call, bound, lowered, resolved=resolved, propagate=propagate, flops=self._flops)
 
     def texts(self, plan: Plan) -> dict[str, str]:
         """The program before XLA: `jaxpr`, if it was traced here, without the plan's constraints; `stablehlo` under the
@@ -470,6 +469,11 @@ def resharded_state(program: Program, plan: Plan) -> dict[str, str]:
     report, becomes = program.propagate(plan), roles(program._lowerings.lowered).becomes
     ins, outs = ({v.name: v.spec for v in values} for values in (report.arguments, report.outputs))
     return {name: becomes[name] for name in resharded(becomes, ins, outs)}
+
+
+def is_differentiated(program: Program) -> bool:
+    """Whether the program has a backward pass."""
+    return roles(program._lowerings.lowered).differentiated
 
 
 def update_arguments(program: Program) -> frozenset[str]:

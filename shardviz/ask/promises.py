@@ -146,7 +146,10 @@ def are_multiplied(report: Report, subject: Subject) -> str:
 @_promise
 def is_communicated(report: Report, kind: str, axes: Sequence[str], phase: str, what: str) -> str:
     """That there is such a collective, over just these axes where some are named, in a phase where one is."""
-    over = lambda c: {*map(axis_name, c.axes or ())}  # noqa: E731
+
+    def over(c):
+        return {*map(axis_name, c.axes or ())}
+
     some = (c for c in report.collectives if c.kind == kind and phase in ("", c.phase))
     if any(not axes or over(c) == {*axes} for c in some):
         return ""

@@ -33,6 +33,7 @@ class CompileReading:
         call: Call,
         bound: PlanRecord,
         lowered: Lowered,
+        *,
         resolved: CompileTarget,
         propagate: Callable[[], Report],
         flops: Mapping[str, float],

@@ -38,8 +38,7 @@ class CompileTarget:
         chip = self.machine.chip
         if self.topology is None and chip.kind != "tpu":
             return CPU
-        cores = 2 if chip.name in ("v4", "v5p") and chip.devices_per_chip == 1 else 1  # as libtpu's devices have it
-        return LowerFor("tpu" if chip.kind == "tpu" else "cuda", chip.device_kind, cores)
+        return LowerFor("tpu" if chip.kind == "tpu" else "cuda", chip.device_kind, chip.cores_per_device)
 
     @property
     def hbm(self) -> int | None:

@@ -18,7 +18,7 @@ from shardviz.causes.causes import axis_why, causes_of
 from shardviz.causes.links import Named, Node, NodeKey, key_before, keys_of, namer
 from shardviz.causes.needs import Quarrel, Reason, impossible, quarrels_of, reason
 from shardviz.causes.perturb import Forced, Perturbed, edited, places_of
-from shardviz.costs import Machine
+from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import compare_reports
@@ -101,7 +101,10 @@ class Questions:
         role, value, key, also = self._find(of, axis)
         node = self.trial.base.node(key)
         asked = [name for name, size in report.mesh.shape.items() if size > 1] if axis is None else [axis]
-        has_name = lambda n: n.key in self.rows and bool(self.rows[n.key].label)  # noqa: E731
+
+        def has_name(n):
+            return n.key in self.rows and bool(self.rows[n.key].label)
+
         contested = [q for q in quarrels_of(node.origin, has_name) if axis is None or axis in q.axes]
         return Why(
             program=report.program,
@@ -330,8 +333,11 @@ class Questions:
 
 def _alike(collective: Collective, report: Report) -> list[Collective]:
     """The collectives of a report that are of one kind, line and phase, over the same axes, whoever reads them."""
-    what = lambda c: (c.kind, c.axes, c.source, c.phase, c.dtype)  # noqa: E731
-    return [c for c in report.collectives if what(c) == what(collective)]
+
+    def facts(c):
+        return (c.kind, c.axes, c.source, c.phase, c.dtype)
+
+    return [c for c in report.collectives if facts(c) == facts(collective)]
 
 
 def _added(comparison: Any) -> Iterator[str]:
@@ -355,9 +361,12 @@ def _asked(trial: Perturbed, why: Reason) -> tuple[list[Source], list[Source]]:
         return [], []
     pairs = list(enumerate(zip(sharding.spec.dims, before.dims, strict=True)))
     spec = before.with_dims(before.dims)
-    at = lambda d, axis: replace(sharding, dimension=d, axis=axis_name(axis), spec=spec)  # noqa: E731
-    removed = [at(d, a) for d, (old, new) in pairs for a in old if a not in new]
-    return removed, [at(d, a) for d, (old, new) in pairs for a in new if a not in old]
+
+    def sharding_at(d, axis):
+        return replace(sharding, dimension=d, axis=axis_name(axis), spec=spec)
+
+    removed = [sharding_at(d, a) for d, (old, new) in pairs for a in old if a not in new]
+    return removed, [sharding_at(d, a) for d, (old, new) in pairs for a in new if a not in old]
 
 
 def _several(names: Sequence[str]) -> str:
@@ -376,7 +385,9 @@ def alike(of: Collective, among: Iterable[Collective]) -> Collective | None:
     """It, or the collective of another level that stands on the same line for the same: over the same axes, of its kind
     or in its phase. A line may have many, as a library's that makes every layer's product: of these that of the same
     array, by its size and name, as often; of several the one that moves most."""
-    dims = lambda c: c.array or c.shape  # noqa: E731
+
+    def dims(c):
+        return c.array or c.shape
 
     def likeness(c: Collective) -> tuple[Any, ...]:
         same = (c.name, c.kind, c.source) == (of.name, of.kind, of.source)

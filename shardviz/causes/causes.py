@@ -54,7 +54,7 @@ def axis_why(trial: Perturbed, key: NodeKey, axis: str, named: Named) -> AxisWhy
     if never:
         return AxisWhy(value=named(node), axis=axis, dimension=None, notes=(never,))
     stops = [
-        (distance, _stop(cut, nearer, link, axis, trial.bound.mesh, named))
+        (distance, _stop(cut, nearer, link, axis=axis, mesh=trial.bound.mesh, named=named))
         for dim in node.dims
         for cut, (distance, nearer, link) in reach(dim, lambda _: True, even=True).items()
         if nearer and link and cut.carries(axis) and not nearer.carries(axis)
@@ -135,8 +135,13 @@ class Tracing:
         if start is not None:
             alone = self.trial.links(others) if others else self.trial.base
             for links in dict.fromkeys((alone, self.trial.base)):
-                same = lambda cut, links=links: links.dim(cut.node.key, cut.dim)  # noqa: E731
-                through = lambda cut, same=same: self._carries(cut) and self._carries(same(cut))  # noqa: E731
+
+                def same(cut, links=links):
+                    return links.dim(cut.node.key, cut.dim)
+
+                def through(cut, same=same):
+                    return self._carries(cut) and self._carries(same(cut))
+
                 if hops := self._path(start, self.target, through, named):
                     return hops, ()
         return self._path_by_itself(causes, named)
@@ -148,7 +153,10 @@ class Tracing:
         """The chain in a program where only the causes say the axis: in the plan itself a value on the way may have
         lost it, because another source says it for another dimension of that value."""
         base, first = self.trial.base.nodes, causes[0].source
-        called = lambda node: named(base[node.key]) if node.key in base else str(node.key)  # noqa: E731
+
+        def called(node):
+            return named(base[node.key]) if node.key in base else str(node.key)
+
         for kept in ([c.source.key for c in causes], [first.key]):
             gone = tuple(s for s in self._sources if s.key not in kept)
             target = self.trial.links(gone).dim(self.key, self.target.dim) if gone else None
@@ -287,7 +295,7 @@ def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
     return operand, f"dimension {cut.dim} of the {which}{'operand' if operand else 'result'}"
 
 
-def _stop(last: NodeDim, after: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> ChainStop:
+def _stop(last: NodeDim, after: NodeDim, link: DimLink, *, axis: str, mesh: DeviceMesh, named: Named) -> ChainStop:
     step = link.step
     return ChainStop(
         last=_end(last, named),

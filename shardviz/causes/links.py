@@ -227,8 +227,13 @@ def einsum(*sides: Iterable[Factors]) -> str:
     >>> einsum([((0,), (2,)), ((2,), (1,))], [((0,), (1,))])
     '([i, k], [k, j])->([i, j])'
     """
-    letter = lambda factor: chr(ord("i") + factor) if factor < 18 else f"z_{factor - 17}"  # noqa: E731
-    array = lambda dims: f"[{', '.join(''.join(map(letter, dim)) or '1' for dim in dims)}]"  # noqa: E731
+
+    def letter(factor):
+        return chr(ord("i") + factor) if factor < 18 else f"z_{factor - 17}"
+
+    def array(dims):
+        return f"[{', '.join(''.join(map(letter, dim)) or '1' for dim in dims)}]"
+
     return "->".join(f"({', '.join(map(array, side))})" for side in sides)
 
 

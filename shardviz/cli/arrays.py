@@ -14,9 +14,10 @@ from shardviz.cli.schemas import Device, ShowData
 from shardviz.cli.steps import importable, project
 from shardviz.compiler.shapes import numpy_name
 from shardviz.errors import ShardvizError
+from shardviz.layouts.chunks import FILE_BYTES
 from shardviz.records.limits import amount_of
-from shardviz.runs import checkpoint as checkpoint_of
-from shardviz.runs import reshard as reshard_tree
+from shardviz.runs.checkpoint import checkpoint as checkpoint_of
+from shardviz.runs.reshard import reshard as reshard_tree
 from shardviz.view.show import show as shard_map
 from shardviz.view.subjects import document
 
@@ -44,6 +45,7 @@ def reshard(
     after: str,
     mesh: Sequence[str],
     target: Sequence[str],
+    rename: Sequence[str],
     apart: bool,
     dtype: str | None,
     limit: str | None,
@@ -57,10 +59,11 @@ def reshard(
             tree,
             *sides,
             mesh=mesh[0],
-            to_mesh=mesh[-1],
+            to_mesh=mesh[1] if len(mesh) > 1 else None,
             target=target[0] if target else None,
             to_target=target[1] if len(target) > 1 else None,
             apart=apart,
+            rename=_renamed(rename),
             dtype=dtype,
             limit=_bytes("--limit", limit),
         )
@@ -82,7 +85,9 @@ def checkpoint(
     processes: Sequence[int],
     target: Sequence[str],
     chunk_bytes: str | None,
+    file_bytes: str | None,
     limit: str | None,
+    read_limit: str | None,
     bandwidth: str | None,
     one_replica: bool,
 ) -> Answer:
@@ -101,6 +106,8 @@ def checkpoint(
             replica_parallel=not one_replica,
             chunk_bytes=_bytes("--chunk-bytes", chunk_bytes),
             limit=_bytes("--limit", limit),
+            read_limit=_bytes("--read-limit", read_limit),
+            file_bytes=_bytes("--file-bytes", file_bytes) or FILE_BYTES,
             bandwidth=_bytes("--bandwidth", bandwidth and bandwidth.removesuffix("/s")),
         )
     except ShardvizError as error:
@@ -113,6 +120,18 @@ def _two_at_most(**options: Sequence[Any]) -> None:
     for name, given in options.items():
         if len(given) > 2:
             raise ShardvizError(f"--{name}: {len(given)} values; give one, or one before and one after")
+
+
+def _renamed(entries: Sequence[str]) -> dict[Any, Any]:
+    """Return path before → path after. A side with a comma is an array's path and its scales'."""
+    pairs = {}
+    for entry in entries:
+        old, equal, new = entry.partition("=")
+        if not equal:
+            raise ShardvizError(f"--rename {entry!r}: expected PATH=PATH, such as ['up']=['w1']")
+        before, after = (tuple(side.split(",")) if "," in side else side for side in (old, new))
+        pairs[before] = after
+    return pairs
 
 
 def _tree(array: str) -> Any:

@@ -157,20 +157,29 @@ def child(asked: str) -> None:
             of = project()
             try:
                 with persons_faults():
-                    text = _report(name, here, of, question["given"], root, tree).to_json(stages=False)
+                    text = _report(name, here, of, options=question["given"], root=root, tree=tree).to_json(
+                        stages=False
+                    )
             except ShardvizError as error:
-                new = NotThere if name not in question["configured"] else (NotThere, TraceError)
+                own = _step(name, here)
+                new = NotThere if own not in question["configured"] else (NotThere, TraceError)
                 broken = name in of.steps or not isinstance(error, new)
                 text = json.dumps({"error": str(error), "broken": broken and not isinstance(error, _Same)})
             (answers / f"{place}.part").write_text(text, encoding="utf-8")
             (answers / f"{place}.part").rename(answers / f"{place}.json")
 
 
-def _report(name: str, here: Settings, of: Project, options: Mapping[str, Any], root: Path, tree: Path) -> Report:
+def _step(name: str, settings: Settings) -> str:
+    """Return the name of the step of which this is one program, as `each_program` has named it."""
+    return name.removeprefix(f"{settings.program} of ") if settings.program else name
+
+
+def _report(name: str, here: Settings, of: Project, *, options: Mapping[str, Any], root: Path, tree: Path) -> Report:
     """Return the revision's report of a step, on the target and at the level that are requested now."""
-    if name in of.steps:
-        _, settings = settings_of(name, options, of)
-        settings = msgspec.structs.replace(settings, target=here.target, level=here.level)
+    if (own := _step(name, here)) in of.steps:
+        _, settings = settings_of(own, options, of)
+        program = settings.program if own == name else here.program
+        settings = msgspec.structs.replace(settings, target=here.target, level=here.level, program=program)
     else:
         settings = here
     step = step_of(name, settings, of)

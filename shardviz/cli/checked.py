@@ -137,7 +137,9 @@ class StepCheck:
             )
         if limit.startswith("+"):
             before = self._of_base("max-step-time", limit)
-            yield from self._grown("max-step-time", limit, before and before.seconds, self.cost.seconds, format_seconds)
+            yield from self._grown(
+                "max-step-time", limit, before and before.seconds, now=self.cost.seconds, form=format_seconds
+            )
         else:
             yield from self._required("max-step-time", step_time=f"<= {limit}")
 
@@ -146,7 +148,9 @@ class StepCheck:
             self._of_base("max-memory", limit)
             was = sum(memory_parts(self.base).values()) if isinstance(self.base, Report) else None
             now = sum(memory_parts(self.report).values())
-            yield from self._grown("max-memory", limit, was, now, format_bytes, f", by level {self.report.level}")
+            yield from self._grown(
+                "max-memory", limit, was, now=now, form=format_bytes, more=f", by level {self.report.level}"
+            )
         elif limit.endswith("%"):
             if self.cost is None:
                 raise ShardvizError(
@@ -167,7 +171,14 @@ class StepCheck:
             yield from self._required("max-memory", memory=f"<= {limit}")
 
     def _grown(
-        self, rule: str, limit: str, was: float | None, now: float | None, form: Callable[[float], str], more: str = ""
+        self,
+        rule: str,
+        limit: str,
+        was: float | None,
+        *,
+        now: float | None,
+        form: Callable[[float], str],
+        more: str = "",
     ) -> Iterator[Failure]:
         """Yield a failure if a number exceeds the base's by more than a share such as `+5%`, or is unknown."""
         share = amount_of(limit[1:], "", f"--{rule}")

@@ -13,7 +13,7 @@ from typing import Any
 from shardviz.cli.base import base_of
 from shardviz.cli.frame import Answer
 from shardviz.cli.schemas import Changed, CommentData, StepChange
-from shardviz.cli.steps import project, step_of, wanted
+from shardviz.cli.steps import each_program, project, step_of, wanted
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.judge.comparison import compare_reports
 from shardviz.paint.markdown import markdown_of
@@ -56,7 +56,7 @@ def _share(text: str) -> float:
 def _pairs(names: Sequence[str], base: str, options: Mapping[str, Any]) -> Iterator[_Pair]:
     """Yield each step's name, its report at the base (or why there is none), its report now, and the machine."""
     of = project()
-    steps = wanted(names, options, of)
+    steps = each_program(wanted(names, options, of), of)
     with base_of(base, steps, options) as before:
         for name, settings in steps.items():
             step = step_of(name, settings, of)

@@ -27,11 +27,13 @@ import psutil
 from shardviz import _jax
 from shardviz.cli.frame import DONE, FAILED, INTERRUPTED, TERMINATED, Answer, Terminated, progress
 from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
+from shardviz.cli.naming import NotThere
 from shardviz.errors import ShardvizError
 from shardviz.judge.processes import ProcessComparison, compare_processes
 from shardviz.processes import starting
 from shardviz.records.runs import RunRecord
-from shardviz.runs import Run, RunStep, dry_run
+from shardviz.runs.dry import dry_run
+from shardviz.runs.run import Run, RunStep
 
 
 def run(target: str | None, devices: int | None, steps: int, opens: bool, process: str | None) -> Answer:
@@ -114,27 +116,47 @@ def program_of_run(command: str, target: str, program: str) -> RunStep:
     Raises:
         ShardvizError: if there is none, the script has failed before, or no machine says how many devices there are.
     """
-    if not target:
-        raise ShardvizError('--run: give the machine that the script is for, such as --target "tpu v5e:2x4"')
-    run, code = recorded(_words(command), target, None, 3)
+    run, code = _once(command, target)
     try:
         step = run[program] if program else run.longest
     except ShardvizError as error:
         failed = f" (the script ended with exit code {code}: {run.ended})" if code else ""
-        raise ShardvizError(f"--run {command!r}: {error}{failed}") from error
+        fault = ShardvizError if code else NotThere
+        raise fault(f"--run {command!r}: {error}{failed}") from error
     if step.program is None:
         raise ShardvizError(f"--program {step.name}: {step.why_not}")
     return step
 
 
+def programs_of_run(command: str, target: str) -> list[str]:
+    """Return the names of a command's programs on several devices, without single operations, as `run[name]` takes
+    them. Raises as `run_of`, and for a program that shardviz cannot read."""
+    of = {name: s for name, s in run_of(command, target).named.items() if s.recorded.devices > 1 and not s.eager}
+    for name, step in of.items():
+        if step.program is None:
+            raise ShardvizError(
+                f"--run {command!r}: {name} cannot be checked: {step.why_not}; --program NAME checks another alone"
+            )
+    return list(of)
+
+
 def run_of(command: str, target: str) -> Run:
     """Return the dry run of a command, three steps of it. Raises as `program_of_run`."""
-    if not target:
-        raise ShardvizError('--run: give the machine that the script is for, such as --target "tpu v5e:2x4"')
-    run, code = recorded(_words(command), target, None, 3)
+    run, code = _once(command, target)
     if code:
         raise ShardvizError(f"--run {command!r}: the script ended with exit code {code}: {run.ended}")
     return run
+
+
+def _once(command: str, target: str) -> tuple[Run, int]:
+    """Return the dry run of a command, three steps of it, and its exit code. This command makes it once."""
+    if not target:
+        raise ShardvizError('--run: give the machine that the script is for, such as --target "tpu v5e:2x4"')
+    made = click.get_current_context().obj.runs
+    if (command, target) not in made:
+        progress(f"running {command} dry")
+        made[command, target] = recorded(_words(command), target, None, 3)
+    return made[command, target]
 
 
 def file_of(command: str) -> str | None:

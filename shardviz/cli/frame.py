@@ -28,7 +28,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 import click
@@ -241,6 +241,7 @@ class State:
         own: whether the process belongs to the command.
         abandons: whether the process ends without waiting for threads that a script started.
         bounds: the limits of a call that a server answers.
+        runs: (command, target) → the dry run that the command has made, and its exit code.
     """
 
     extra: Sequence[str] = ()
@@ -249,6 +250,7 @@ class State:
     own: bool = False
     abandons: bool = False
     bounds: Bounds | None = None
+    runs: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
 def columns() -> int:

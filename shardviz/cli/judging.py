@@ -12,10 +12,11 @@ from shardviz.cli.bounds import bounds
 from shardviz.cli.checked import StepCheck, check_document, refuse_unknown_axes
 from shardviz.cli.frame import DONE, FAILED, Answer
 from shardviz.cli.schemas import CheckData
-from shardviz.cli.steps import project, step_of, wanted
+from shardviz.cli.steps import each_program, project, step_of, wanted
 from shardviz.errors import ShardvizError
 from shardviz.files import read_whole
 from shardviz.judge import compare as difference
+from shardviz.judge.processes import ProcessComparison
 from shardviz.judge.report import Report
 from shardviz.records.runs import RunRecord
 
@@ -45,7 +46,8 @@ def compare(old: str, new: str, target: str | None, exit_code: bool) -> Answer:
     if target is None and machine == other:
         target = machine
     comparison = difference((_name(old, "old"), before), (_name(new, "new"), after), target=target)
-    return Answer(comparison, code=FAILED if exit_code and not comparison.same else DONE)
+    fails = exit_code or isinstance(comparison, ProcessComparison)  # whose job would hang
+    return Answer(comparison, code=FAILED if fails and not comparison.same else DONE)
 
 
 def _name(path: str, word: str) -> str:
@@ -61,6 +63,7 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
                 f"{name}: there is nothing to check; give --max-step-time, --max-memory, --forbid, --golden or --base, "
                 "or set them in pyproject.toml"
             )
+    steps = each_program(steps, of)
     with base_of(base, steps, options) if base else contextlib.nullcontext() as before:
         cases = []
         for name, settings in steps.items():

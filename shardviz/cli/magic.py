@@ -79,7 +79,7 @@ def load_ipython_extension(ipython: Any) -> None:
         """Run a cell, or the script after `--`, dry: record what it compiles, moves and keeps, without computing
         anything large."""
         from shardviz.cli.dry import recorded
-        from shardviz.runs import dry_run
+        from shardviz.runs.dry import dry_run
 
         line, _, command = f" {line}".partition(" -- ")
         options = parse_argstring(dryrun, line)

@@ -262,6 +262,30 @@ def wanted(names: Sequence[str], options: Mapping[str, Any], of: Project) -> dic
     return dict(settings_of(name, options, of) for name in names or tuple(of.steps) or (None,))
 
 
+def each_program(steps: Mapping[str, Settings], of: Project) -> dict[str, Settings]:
+    """Return name → settings for each program on several devices of the steps' scripts; a step alone if it has no
+    script, names one program, or has only one. Each has a golden file of its own."""
+    return {key: each for name, settings in steps.items() for key, each in _programs(name, settings, of).items()}
+
+
+def _programs(name: str, settings: Settings, of: Project) -> dict[str, Settings]:
+    if not settings.run or settings.program:
+        return {name: settings}
+    from shardviz.cli.dry import programs_of_run
+
+    importable(of)
+    _allow_run(settings)
+    programs = programs_of_run(settings.run, settings.target)
+    if len(programs) < 2:
+        return {name: settings}
+    golden, each = Path(settings.golden), {}
+    for program in programs:
+        end = re.sub(r"[^\w.-]+", "-", program)
+        own = str(golden.with_stem(f"{golden.stem}-{end}")) if settings.golden else ""
+        each[f"{program} of {name}"] = msgspec.structs.replace(settings, program=program, golden=own)
+    return each
+
+
 def load(function: str | None, **options: Any) -> LoadedStep:
     """Return a traced step by its name (None: the only step of `pyproject.toml`). Raises ShardvizError, which names the
     option, for anything that cannot be found, read or traced."""
@@ -337,11 +361,14 @@ def _subject(name: str, settings: Settings, mesh: Any) -> Any:
         return subject
     from shardviz.cli.dry import program_of_run
 
-    if (limits := bounds()) is not None:
-        limits.check_name("--run", settings.run)
-    progress(f"running {settings.run} dry")
+    _allow_run(settings)
     step = program_of_run(settings.run, settings.target, settings.program)
     return step.program, step.plan
+
+
+def _allow_run(settings: Settings) -> None:
+    if (limits := bounds()) is not None:
+        limits.check_name("--run", settings.run)
 
 
 def _with_hint(settings: Settings, make: Callable[[], Any]) -> Any:

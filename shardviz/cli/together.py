@@ -10,8 +10,8 @@ from shardviz.cli.bounds import bounds
 from shardviz.cli.frame import Answer, progress
 from shardviz.cli.steps import load
 from shardviz.errors import ShardvizError
-from shardviz.runs import Together
-from shardviz.runs import together as together_of
+from shardviz.runs.together import Together
+from shardviz.runs.together import together as together_of
 
 
 def together(
@@ -23,7 +23,7 @@ def together(
     memory: bool,
     cache: Sequence[str],
     dimension: int,
-    level: str,
+    level: str | None,
     search: bool,
     seconds: float,
 ) -> Answer:
@@ -38,10 +38,10 @@ def together(
         together = _of_steps(programs, target, _shared(shared), counts)
     if memory or cache:
         progress("reading the memory of each program")
-        return Answer(together.memory(cache, dimension, level=level))
+        return Answer(together.memory(cache, dimension, level=level or "propagated"))
     if search:
         progress(f"searching for {seconds:g} s")
-        result = together.search(counts if run else None, seconds=seconds)
+        result = together.search(counts if run else None, seconds=seconds, level=level or "compiled")
         return Answer(result, record=result.record)
     return Answer(together, record=together.record)
 
@@ -60,7 +60,6 @@ def _of_run(run: str, target: str | None) -> Together:
 
     if (limits := bounds()) is not None:
         limits.check_name("--run", run)
-    progress(f"running {run} dry")
     return run_of(run, target or "").together()
 
 

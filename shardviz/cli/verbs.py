@@ -80,10 +80,14 @@ verb(
 Check steps against goldens, budgets and another revision.
 
 The exit code is 1 if a check fails. With --base, a newly gathered weight or a new warning is a failure too.
+
+With --run and no --program, every program of the script on several devices must pass; of several, each has a golden
+file of its own, with its name. With --base, the script runs at both revisions.
 """,
     examples="""
 shardviz check                                # all steps of pyproject.toml
 shardviz check train --base main --max-step-time +5%
+shardviz check --run "python train.py" --target "tpu v5e:2x4" --max-memory 90% --base main
 shardviz check model:train_step --args model:arguments --mesh data=8,model=8 \\
     --forbid "all-gather inside loop larger than 100 MB" --max-memory 90% \\
     --target "tpu v5p:4x4x4" --level compiled
@@ -114,16 +118,19 @@ verb(
     click.option(
         "--target", metavar="MACHINE", help="The machine that both are timed on; each report's own if not given."
     ),
-    click.option("--exit-code", is_flag=True, help="Exit with 1 if they differ."),
+    click.option("--exit-code", is_flag=True, help="Exit with 1 if they differ, as processes of one job always do."),
     help="""
 Say what is different between two reports.
 
 They are compared by meaning: specs, collectives, memory, the step. OLD and NEW are files that
-`shardviz report ... --out report.json` or `Report.save` has written.
+`shardviz report ... --out report.json` or `Report.save` has written. Or they are dry runs, which
+`shardviz run ... --out run.json` has written; two with different `--process I/N` are compared as
+processes of one job, and if their programs differ the exit code is 1, as of a check that fails.
 """,
     examples="""
 shardviz compare old.json new.json
 shardviz compare old.json new.json --out difference.md --exit-code
+shardviz compare process0.json process1.json    # of one job: exits with 1 if their programs differ
 """,
 )
 verb(
@@ -257,6 +264,12 @@ verb(
         metavar="MACHINE",
         help="How long it takes there: tpu v5p:4x4x4. A second is for after.",
     ),
+    click.option(
+        "--rename",
+        multiple=True,
+        metavar="PATH=PATH",
+        help="An array's path before and after; * stands for a key, or for layers that the other side has stacked.",
+    ),
     click.option("--apart", is_flag=True, help="The second mesh has other devices than the first."),
     click.option("--dtype", metavar="TYPE", help="Floating-point arrays get this element type: bfloat16."),
     click.option("--limit", metavar="BYTES", help="A device has this much memory for it: 16GB. Else the machine's."),
@@ -272,6 +285,8 @@ shardviz reshard "bf16[8192,4096]" "P('data', None)" "P(None, 'data')" --mesh da
 shardviz reshard model:params model:train_specs model:serve_specs --mesh data=8 --limit 16GB
 shardviz reshard model:params model:train_specs model:serve_specs --mesh fsdp=256 --mesh data=8,model=8 \\
     --target "tpu v5p:4x8x8" --target "tpu v5p:4x4x4" --code > move.py    # to another machine
+shardviz reshard model:params model:train_specs model:serving --mesh fsdp=64 \\
+    --rename "['blocks'][*]['w']=['layers']['w']"    # which serving has stacked
 """,
 )
 verb(
@@ -301,7 +316,11 @@ verb(
         help="A machine, with a process for each host: tpu v5p:4x4x4. A second is the machine that reads.",
     ),
     click.option("--chunk-bytes", metavar="BYTES", help="A chunk has this many bytes at most: 64MB."),
+    click.option(
+        "--file-bytes", metavar="BYTES", help="A data file, and so a chunk, has this many bytes at most: 2GB."
+    ),
     click.option("--limit", metavar="BYTES", help="A host holds this many bytes at most while it writes: 16GB."),
+    click.option("--read-limit", metavar="BYTES", help="A host holds this many bytes at most while it reads: 16GB."),
     click.option(
         "--bandwidth", metavar="BYTES/S", help="The rate at which one process writes and reads, for seconds: 2GB/s."
     ),
@@ -335,7 +354,12 @@ verb(
     click.option("--memory", is_flag=True, help="Show one memory budget instead."),
     click.option("--cache", multiple=True, metavar="PATH", help="The KV cache, for --memory: how large it can be."),
     click.option("--dimension", type=int, default=0, help="The cache's dimension that counts sequences or pages; 0."),
-    click.option("--level", type=click.Choice(["propagated", "compiled"]), default="propagated", help="For --memory."),
+    click.option(
+        "--level",
+        type=click.Choice(["propagated", "partitioned", "compiled"]),
+        help="For --memory propagated (if not given) or compiled; for --search, by which the best plans are confirmed: "
+        "compiled if not given.",
+    ),
     click.option("--search", is_flag=True, help="Search for the best plans together instead."),
     click.option("--seconds", type=Positive(), default=30.0, help="Time limit of --search in seconds; 30."),
     help="""

@@ -52,7 +52,7 @@ def collectives(
     """Every collective of a module, partitioned or optimised, in program order, callees at the place of their call.
     What the module `before` partitioning has is the user's; without it, JAX's names tell. `arguments` name the entry's
     parameters, else the tree paths that the module has do."""
-    context = _Context(module, mesh, before, arguments, phases, slices)
+    context = _Context(module, mesh, before, arguments=arguments, phases=phases, slices=slices)
     return tuple(context.collective(op) for op in context.graph.operations if op.collective and not op.goes_on)
 
 
@@ -64,6 +64,7 @@ class _Context:
         module: Module,
         mesh: DeviceMesh,
         before: Module | None,
+        *,
         arguments: Sequence[str] | None,
         phases: Phases | None,
         slices: Sequence[int],

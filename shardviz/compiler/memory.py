@@ -22,11 +22,11 @@ XLA writes down where each value lies (`*-buffer-assignment.txt`) and when it is
 (8, 8, 8, 24, 32)
 
 The sums are those of `Compiled.memory_analysis()`, long before the compile ends; only a TPU's `temp_size_in_bytes` is
-another, in which the gaps between temporaries count twice. XLA's own list of what is alive at the peak counts values
-that share a place (a loop's parameter and what it was given) several times, and may therefore be of another moment. Its
-heap simulator counts a place once, and no tables of a tuple's parts; this file does the same. Main memory is color 0; a
-TPU's VMEM is color 1, its SMEM color 2; the host's memory is color 5. A GPU's other colors are parts of its main memory
-too (what collectives use, what is temporary). The formats are those of `BufferAllocation::ToString` and
+larger, and more than what is allocated (`total_allocation_bytes`). XLA's own list of what is alive at the peak counts
+values that share a place (a loop's parameter and what it was given) several times, and may therefore be of another
+moment. Its heap simulator counts a place once, and no tables of a tuple's parts; this file does the same. Main memory
+is color 0; a TPU's VMEM is color 1, its SMEM color 2; the host's memory is color 5. A GPU's other colors are parts of
+its main memory too (what collectives use, what is temporary). The formats are those of `BufferAllocation::ToString` and
 `HloLiveRange::ToString`.
 """
 

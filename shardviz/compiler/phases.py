@@ -98,8 +98,13 @@ def named_instruction(
         for inner in reversed(fused.instructions):
             if _is_named(inner):
                 return fused, inner
-    first_maker = lambda at: computation.by_name[at.operands[0]] if at.operands else None  # noqa: E731
-    first_user = lambda at: next(iter(computation.users.get(at.name, ())), None)  # noqa: E731
+
+    def first_maker(at):
+        return computation.by_name[at.operands[0]] if at.operands else None
+
+    def first_user(at):
+        return next(iter(computation.users.get(at.name, ())), None)
+
     for beside in (first_maker, first_user):
         at = beside(instruction)
         for _ in range(_FAR):

@@ -36,6 +36,7 @@ from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
 from shardviz.foresee.listed import ScheduleBuilder
+from shardviz.foresee.tiles import ragged_as_dense
 from shardviz.graph import Block, GraphValue, trip_counts
 from shardviz.graph.flops import (
     PRODUCTS,
@@ -43,6 +44,7 @@ from shardviz.graph.flops import (
     multiplied_in,
     product_dtype,
     product_flops,
+    shape_of,
     shortest,
     shortest_side,
     side_of_product,
@@ -180,11 +182,11 @@ class _ScheduleReader:
             if each.kind == "fusion":
                 inside += each.blocks[0].operations
             elif each.kind in PRODUCTS:
-                dtype = multiplied_in(each, product_dtype(each))
-                flops[dtype] = flops.get(dtype, 0.0) + product_flops(each)
+                dtype, (groups, side) = multiplied_in(each, product_dtype(each)), ragged_as_dense(each, shape_of)
+                flops[dtype] = flops.get(dtype, 0.0) + groups * product_flops(each)
                 is_convolution = each.kind == "convolution"
                 was_product = is_convolution and "dot_general" in each.native.op_name
-                sides.append(side_of_product(each) if was_product else shortest_side(each))
+                sides.append(side_of_product(each) if was_product else side or shortest_side(each))
                 kernel = "convolution" if is_convolution else kernel
             elif each.kind == "custom-call":
                 call = call_of(each, each.native.op_name, self.phases.source_around(each), self.kernels)

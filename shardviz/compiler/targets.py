@@ -93,7 +93,7 @@ def _changed(folder: str) -> int:
 def _cpu() -> TargetStatus:
     version = version_of("jaxlib")
     missing = "" if version and _importable("jaxlib") else "jaxlib is not installed"
-    return _status("cpu", {"jaxlib": version}, missing, "pip install shardviz")
+    return _status("cpu", {"jaxlib": version}, missing, install="pip install shardviz")
 
 
 def _tpu() -> TargetStatus:
@@ -106,7 +106,7 @@ def _tpu() -> TargetStatus:
             missing, install = f"the TPU compiler exists for Linux x86-64 only, this is {_system()}", ""
     elif wanted is not None and not version.startswith(wanted):
         missing = f"jax {version_of('jax')} goes with libtpu {wanted}*, not {version}"
-    return _status("tpu", {"libtpu": version}, missing, install, TPU_CHIPS, TPU_EXAMPLE)
+    return _status("tpu", {"libtpu": version}, missing, install=install, chips=TPU_CHIPS, example=TPU_EXAMPLE)
 
 
 def _gpu() -> TargetStatus:
@@ -124,13 +124,14 @@ def _gpu() -> TargetStatus:
         missing = f"not installed: {', '.join(absent)} (1.3 GB in all; no driver, cuDNN or NCCL is needed)"
     elif other:
         missing = f"jaxlib {jaxlib} goes with {other} {jaxlib}, not {versions[other]}"
-    return _status("gpu", versions, missing, install, tuple(GPUS), GPU_EXAMPLE)
+    return _status("gpu", versions, missing, install=install, chips=tuple(GPUS), example=GPU_EXAMPLE)
 
 
 def _status(
     name: str,
     versions: dict[str, str | None],
     missing: str,
+    *,
     install: str,
     chips: tuple[str, ...] = (),
     example: str = "",

@@ -54,13 +54,22 @@ def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
         names.append("sliced")
     if op.collective == "all-gather":
         names += ["summed"] if users and all(_sums(user, op) for user in users) else []
-        names += casts(op)
+        names += ["sliced"] if users and all(_slices(user) and _keeps(user, op) for user in users) else []
+    if op.collective in ("all-gather", "all-reduce"):
+        names += casts(op, sums=op.collective == "all-reduce")
     return tuple(names)
 
 
 def _slices(user: HloOperation) -> bool:
     """Whether an operation takes a slice that is written in the program, unlike the partitioner's own slices."""
     return user.kind == "dynamic-slice" and _jax_name(user) == "dynamic_slice"
+
+
+def _keeps(slice_: HloOperation, gather: HloOperation) -> bool:
+    """Whether a slice takes all of the dimension that was gathered."""
+    shapes = zip(slice_.results[0].shape, gather.results[0].shape, strict=True)
+    changed = {str(d) for d, (part, whole) in enumerate(shapes) if part != whole}
+    return not changed & set(re.findall(r"\d+", gather.native.attributes.get("dimensions", "")))
 
 
 def _sums(user: HloOperation, gather: HloOperation) -> bool:

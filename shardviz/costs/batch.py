@@ -70,8 +70,13 @@ def inputs_of(report: ReportRecord) -> tuple[Value, ...]:
         return ()
     others = _beside_model(report)
     floats = [v for v in others if "float" in v.dtype]
-    is_key = lambda v: v.dtype == "uint32" and v.shape[-1] in (2, 4)  # noqa: E731  # the words of PRNG keys
-    each = lambda v: len(v.shape) > 1 or all(f.shape[:1] == v.shape for f in floats)  # noqa: E731  # one a sample
+
+    def is_key(v):  # the words of PRNG keys
+        return v.dtype == "uint32" and v.shape[-1] in (2, 4)
+
+    def each(v):  # one a sample
+        return len(v.shape) > 1 or all(f.shape[:1] == v.shape for f in floats)
+
     return tuple(v for v in others if v.dtype in _INTEGERS and not is_key(v) and each(v))
 
 

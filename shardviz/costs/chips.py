@@ -190,6 +190,11 @@ class Chip:
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @property
+    def cores_per_device(self) -> int:
+        """TensorCores of a device as libtpu counts devices: v4 and v5p chips of two cores are one device."""
+        return 2 if self.name in ("v4", "v5p") and self.devices_per_chip == 1 else 1
+
+    @property
     def own_bytes(self) -> float:
         """Bytes of one device's own memory for values."""
         return (self.vmem_bytes or 0.0) / self.devices_per_chip

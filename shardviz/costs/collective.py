@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from shardviz.caching import cached_property
-from shardviz.compiler.collectives import parse_groups, parse_pairs
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, link_load, route
 from shardviz.costs.stages import BOOK, CollectiveStage, Term, stages
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.notation import Axis
+from shardviz.notation.groups import parse_groups, parse_pairs
 from shardviz.notation.spec import axis_text
 from shardviz.records import KINDS, Collective
 from shardviz.records.amounts import format_bytes, format_rate, format_seconds, plural
@@ -53,7 +53,7 @@ class CollectiveTime:
     stages: tuple[CollectiveStage, ...] = ()
     route: Route | None = None
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """The time."""
         return sum((stage.seconds for stage in self.stages), 0.0)
@@ -160,7 +160,16 @@ def collective_seconds(
     groups = place.groups(over)
     return place.once(
         (kind, float(nbytes), over, exact, in_network),
-        lambda: _time(kind, float(nbytes), over, groups, place.route(over), place.machine, exact, in_network),
+        lambda: _time(
+            kind,
+            float(nbytes),
+            over,
+            groups=groups,
+            over=place.route(over),
+            machine=place.machine,
+            exact=exact,
+            in_network=in_network,
+        ),
     )
 
 
@@ -172,7 +181,16 @@ def group_seconds(
     _check(kind, nbytes)
     place = _linked(mesh, target)
     members = np.asarray(place.order)[groups]
-    return _time(kind, float(nbytes), None, members, route(place.machine, members), place.machine, exact, False)
+    return _time(
+        kind,
+        float(nbytes),
+        None,
+        groups=members,
+        over=route(place.machine, members),
+        machine=place.machine,
+        exact=exact,
+        in_network=False,
+    )
 
 
 def _linked(mesh: Any, target: str | Machine) -> Placement:
@@ -194,6 +212,7 @@ def _time(
     kind: str,
     nbytes: float,
     axes: tuple[Axis, ...] | None,
+    *,
     groups: np.ndarray,
     over: Route,
     machine: Machine,
@@ -210,7 +229,7 @@ def _time(
             following = np.roll(groups, -1, axis=1)
             parts = (_messages(nbytes / over.size, groups.ravel(), following.ravel(), machine),)
         else:
-            parts = stages(kind, nbytes, over, groups, machine, exact, in_network)
+            parts = stages(kind, nbytes, over, groups=groups, machine=machine, exact=exact, in_network=in_network)
     return CollectiveTime(kind=kind, nbytes=nbytes, axes=axes, inputs=inputs, stages=parts, route=over)
 
 
@@ -280,13 +299,18 @@ def whole_bytes(collective: Collective, group_size: int | None = None) -> float 
 
 
 def with_seconds(collective: Collective, mesh: Any, target: str | Machine) -> Collective:
-    """Return a program's collective with `seconds` and `formula` of one run on a machine. If the time is unknown,
-    `seconds` is None and `formula` says why."""
+    """Return a program's collective with `seconds` and `formula` of one run on a machine, as of `seconds_of`."""
+    seconds, formula = seconds_of(collective, mesh, target)
+    return dataclasses.replace(collective, seconds=seconds, formula=formula)
+
+
+def seconds_of(collective: Collective, mesh: Any, target: str | Machine) -> tuple[float | None, str]:
+    """Return the seconds of one run of a program's collective, and their formula; None and why, if unknown."""
     try:
         timed = time_of(collective, mesh, target)
     except ShardvizError as error:
-        return dataclasses.replace(collective, seconds=None, formula=f"not known: {error}")
-    return dataclasses.replace(collective, seconds=timed.seconds, formula=timed.formula)
+        return None, f"not known: {error}"
+    return timed.seconds, timed.formula
 
 
 def time_of(collective: Collective, mesh: Any, target: str | Machine) -> CollectiveTime:

@@ -22,7 +22,7 @@ from shardviz.caching import cached_property
 from shardviz.costs.machine import Machine
 from shardviz.costs.routes import link_load
 from shardviz.records.amounts import format_bytes, format_rate, format_seconds
-from shardviz.records.resharding import ReshardLink
+from shardviz.records.resharded import ReshardLink
 
 
 @dataclass(frozen=True)
@@ -121,17 +121,22 @@ def through_hosts(
         out, back: bytes that each device hands to its host, and takes from it.
         rows: senders, receivers and bytes of the exchange, of which those between two hosts pass the network.
     """
+    ends = [pcie(devices, side, what) for side, what in ((out, "to the host"), (back, "from the host"))]
+    apart = devices.hosts[rows[0]] != devices.hosts[rows[1]]
+    between = [_between(devices, *(column[apart] for column in rows))] if apart.any() else []
+    found = [ends[0], *between, ends[1]]
+    return None if None in ends else tuple(link for link in found if link is not None and link.nbytes)
+
+
+def pcie(devices: Devices, nbytes: np.ndarray, what: str) -> ReshardLink | None:
+    """Return the links between devices and their hosts, of which each device's passes these bytes; None if the rate is
+    not known. `what` is `to the host` or `from the host`."""
     rates = [m.chip.host_bytes_per_s and m.chip.host_bytes_per_s / m.chip.devices_per_chip for m in devices.machines]
     if not all(rates):
         return None
     width = np.array(rates, float)[devices.machine]
-    ends = [
-        (side, int(np.argmax(side / width)), what) for side, what in ((out, "to the host"), (back, "from the host"))
-    ]
-    pcie = [_link("PCIe", side, float(side[at]), float(width[at]), what) for side, at, what in ends]
-    apart = devices.hosts[rows[0]] != devices.hosts[rows[1]]
-    between = [_between(devices, *(column[apart] for column in rows))] if apart.any() else []
-    return (pcie[0], *between, pcie[1])
+    at = int(np.argmax(nbytes / width))
+    return _link("PCIe", nbytes, float(nbytes[at]), float(width[at]), what)
 
 
 def _busiest(senders: np.ndarray, receivers: np.ndarray, nbytes: np.ndarray, size: int) -> float:

@@ -190,6 +190,12 @@ class Machine:
         return self.num_chips * self.chip.devices_per_chip
 
     @property
+    def usable_bytes(self) -> float | None:
+        """Bytes of one device's memory that a program may use; None if not known."""
+        usable = self.chip.hbm_usable_bytes or self.chip.hbm_bytes
+        return None if usable is None else usable / self.chip.devices_per_chip
+
+    @property
     def default_mesh(self) -> dict[str, int]:
         """Mesh axes for a plan without a mesh: `model` over the last axis of the torus or the GPUs of a host, and
         `data` over the rest; only `data` if there is no rest. Empty for `cpu`.
@@ -310,10 +316,13 @@ def _check_tpu(machine: Machine) -> None:
             f"target {machine.text!r}: {chips} chips; a slice of {of.name} has at most {most} "
             f"({of.source('max_chips')}). Several slices are written '*2'"
         )
-    whole = lambda sizes: all(n % b == 0 for n, b in zip(sizes, of.host_bounds, strict=False))  # noqa: E731
-    if not (chips == 1 or whole(sizes)) or not _is_of_cubes(sizes, of):
+
+    def divides(sizes):
+        return all(n % b == 0 for n, b in zip(sizes, of.host_bounds, strict=False))
+
+    if not (chips == 1 or divides(sizes)) or not _is_of_cubes(sizes, of):
         steps = [sorted({1, 2, 4, n // 4 * 4, n // 4 * 4 + 4} - {0}) for n in sizes]
-        options = [each for each in itertools.product(*steps) if whole(each) and _is_of_cubes(each, of)]
+        options = [each for each in itertools.product(*steps) if divides(each) and _is_of_cubes(each, of)]
         why = f"a host has {'x'.join(map(str, of.host_bounds))} chips"
         why += f", and a slice is cubes of {'x'.join([str(of.cube)] * 3)} or a part of one" if of.cube else ""
         raise TargetError(
@@ -329,8 +338,10 @@ def _is_of_cubes(sizes: tuple[int, ...], of: Chip) -> bool:
 def _nearest(sizes: tuple[int, ...], options: list[tuple[int, ...]]) -> str:
     """Return the three options whose sizes differ least, as ratios."""
 
-    far = lambda box: sum(abs(math.log(a / b)) for a, b in zip(sorted(box), sorted(sizes), strict=True))  # noqa: E731
-    return ", ".join("x".join(map(str, each)) for each in sorted(options, key=far)[:3])
+    def distance(box):
+        return sum(abs(math.log(a / b)) for a, b in zip(sorted(box), sorted(sizes), strict=True))
+
+    return ", ".join("x".join(map(str, each)) for each in sorted(options, key=distance)[:3])
 
 
 def _check_gpu(machine: Machine) -> None:
@@ -402,18 +413,24 @@ def natural(of: str | Chip, size: int) -> Machine | None:
 def grown(machine: Machine, size: int) -> Machine | None:
     """Return the machine of the same chip with another number of JAX devices, as cube-like as possible, if possible
     with equally many slices or GPUs per host; None if there is none."""
-    keeps = lambda m: m.topology[1] if machine.chip.kind == "gpu" else m.num_slices  # noqa: E731
-    alike = (m for m in topologies(machine.chip, size) if keeps(m) == keeps(machine))
+
+    def kept_size(m):
+        return m.topology[1] if machine.chip.kind == "gpu" else m.num_slices
+
+    alike = (m for m in topologies(machine.chip, size) if kept_size(m) == kept_size(machine))
     return next(alike, None) or natural(machine.chip, size)
 
 
 def sizes_near(of: str | Chip, size: int) -> tuple[int, ...]:
     """Return the next numbers of JAX devices below and above a number that have a `natural` machine."""
     of = named(of) if isinstance(of, str) else of
-    there = lambda n: (of.kind == "gpu" or n % _HOST == 0 or n < _HOST) and natural(of, n) is not None  # noqa: E731
-    below = next((n for n in range(min(size - 1, _MOST_DEVICES), 0, -1) if there(n)), None)
+
+    def exists(n):
+        return (of.kind == "gpu" or n % _HOST == 0 or n < _HOST) and natural(of, n) is not None
+
+    below = next((n for n in range(min(size - 1, _MOST_DEVICES), 0, -1) if exists(n)), None)
     end = min(4 * size + 64, size + _FARTHEST, _MOST_DEVICES + 1)
-    above = next((n for n in range(size + 1, end) if there(n)), None)
+    above = next((n for n in range(size + 1, end) if exists(n)), None)
     return tuple(n for n in (below, above) if n is not None)
 
 

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardviz.caching import cached_property
-from shardviz.compiler.collectives import parse_groups, parse_pairs
 from shardviz.costs.collective import whole_bytes
 from shardviz.costs.placement import Placement, groups_along
 from shardviz.costs.routes import Route, link_loads, route
@@ -30,6 +29,7 @@ from shardviz.errors import MeshError, ShardvizError
 from shardviz.layouts import Layout, Moves, itemsize, layout
 from shardviz.layouts.transfers import transfers
 from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.groups import parse_groups, parse_pairs
 from shardviz.notation.spec import axis_text
 from shardviz.records import Collective
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placement
-from shardviz.costs.step_cost import StepCost, timed_in
+from shardviz.costs.step_cost import StepCost, seconds_in
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
 
@@ -118,5 +118,5 @@ def orders(cost: StepCost) -> tuple[Order, ...]:
 
 def _communication(cost: StepCost, place: Placement) -> float:
     """Return the seconds of a step's collectives with its mesh placed differently, without those of unknown time."""
-    timed = (timed_in(cost.timed, c, place) for c in cost.collectives)
-    return sum((c.total_seconds or 0.0 for c in timed), 0.0)
+    timed = ((seconds_in(cost.timed, c, place)[0], c.count) for c in cost.collectives)
+    return sum(((seconds or 0.0) * (count or 0.0) for seconds, count in timed), 0.0)

@@ -7,6 +7,7 @@ So communication that compute hides ranks low. Entries of the other plan only ke
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -155,8 +156,11 @@ class _Losses(Memo):
 
     def __init__(self, cost: StepCost):
         self.timed, self.least = cost.timed, _LEAST * (cost.seconds or cost.lower)
-        self.parts = {c.name: {c.name: 1.0} for c in cost.partitioned}  # of the schedule → the report's, their shares
-        self.parts |= shares(cost.report)
+        parts = {c.name: {c.name: 1.0} for c in cost.partitioned} | shares(cost.report)
+        self.parts: dict[str, dict[str, float]] = defaultdict(dict)  # the report's → the schedule's, its share of each
+        for scheduled, of in parts.items():
+            for name, share in of.items():
+                self.parts[name][scheduled] = share
 
     def of(self, collectives: Sequence[Collective]) -> Loss | None:
         """Return the loss without collectives; a collective that the schedule merges with others counts with its
@@ -169,9 +173,11 @@ class _Losses(Memo):
         return self.once(change, lambda: self._by(change))
 
     def _of(self, names: frozenset[str]) -> Loss | None:
-        shares = {name: sum(parts.get(each, 0.0) for each in names) for name, parts in self.parts.items()}
-        shares = {name: share for name, share in shares.items() if share}
-        if not shares and not (names and self.timed is not None and self.timed.schedule == "listed"):
+        shares: dict[str, float] = defaultdict(float)
+        for name in sorted(names):
+            for scheduled, share in self.parts.get(name, {}).items():
+                shares[scheduled] += share
+        if not any(shares.values()) and not (names and self.timed is not None and self.timed.schedule == "listed"):
             return None  # a compiler's schedule does not tell which of it they are
 
         def without(task: Task) -> dict[str, float]:

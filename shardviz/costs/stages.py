@@ -66,15 +66,15 @@ class CollectiveStage:
 
 
 def stages(
-    kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool, in_network: bool
+    kind: str, nbytes: float, route: Route, *, groups: np.ndarray, machine: Machine, exact: bool, in_network: bool
 ) -> tuple[CollectiveStage, ...]:
     """Return the stages of a collective (not of a collective-permute), in order."""
     if machine.chip.kind == "gpu":
-        return (_gpu(kind, nbytes, route, machine, exact, in_network),)
+        return (_gpu(kind, nbytes, route, machine=machine, exact=exact, in_network=in_network),)
     timed = []
     if route.per_slice > 1:
         inside = nbytes / route.slices if _exchange(kind) else nbytes
-        timed.append(_ici(kind, inside, route, groups, machine, exact))
+        timed.append(_ici(kind, inside, route, groups=groups, machine=machine, exact=exact))
     if route.slices > 1:
         timed.append(_dcn(kind, nbytes, route, machine, exact))
     return tuple(timed)
@@ -97,13 +97,15 @@ def _share(kind: str, n: int, exact: bool) -> tuple[float, str]:
     return _passes(kind) * (n - 1) / n, f"{times}V x {n - 1}/{n}"
 
 
-def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool) -> CollectiveStage:
+def _ici(
+    kind: str, nbytes: float, route: Route, *, groups: np.ndarray, machine: Machine, exact: bool
+) -> CollectiveStage:
     chip = machine.chip
     link = chip.needs("ici_link_bytes_per_s")
     sharing = chip.devices_per_chip // route.on_chip  # groups that use the links of one chip
     terms: list[Term] = []
     if route.chips > 1 and (not route.regular or (_exchange(kind) and not route.even)):
-        terms.append(_uneven(kind, nbytes, route, groups, machine, exact))
+        terms.append(_uneven(kind, nbytes, route, groups=groups, machine=machine, exact=exact))
     elif route.chips > 1 and _exchange(kind):
         terms.append(_bisection(nbytes, route, link / sharing, exact))
     elif route.chips > 1:
@@ -144,7 +146,7 @@ def _bisection(nbytes: float, route: Route, link: float, exact: bool) -> Term:
     return Term("ICI link", worst, text, f"bisection; on one ring {BOOK}, part 3", moved)
 
 
-def _uneven(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool) -> Term:
+def _uneven(kind: str, nbytes: float, route: Route, *, groups: np.ndarray, machine: Machine, exact: bool) -> Term:
     """Return the term of groups that are no block of the torus, from the messages of all groups on each link."""
     link, n = machine.chip.needs("ici_link_bytes_per_s"), route.per_slice
     if _exchange(kind):
@@ -194,7 +196,7 @@ def _dcn(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) 
     return CollectiveStage((Term("DCN", moved / each, formula, f"{BOOK}, part 5, Scaling Between Pods", moved),))
 
 
-def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, in_network: bool) -> CollectiveStage:
+def _gpu(kind: str, nbytes: float, route: Route, *, machine: Machine, exact: bool, in_network: bool) -> CollectiveStage:
     chip, n = machine.chip, route.size
     inside, domains = route.per_domain, route.domains
     terms: list[Term] = []

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from shardviz.caching import Memo, cached_property
 from shardviz.costs.accuracy import accuracy_of
 from shardviz.costs.batch import Batch, batch_of
-from shardviz.costs.collective import with_seconds
+from shardviz.costs.collective import seconds_of, with_seconds
 from shardviz.costs.footprint import fits_by_estimate, footprint, span_words
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
@@ -253,7 +253,10 @@ class StepCost(Memo, Displayed):
             done = ((t.entry and t.entry.source, n * t.products) for t, n in each_task(self.timed.tasks) if t.products)
             return summed(((source.file, source.line), seconds) for source, seconds in done if source is not None)
         chip = self.machine.chip
-        rate = lambda dtype: chip.flops(dtype if chip.rate_of(dtype) else self.dtype)  # noqa: E731
+
+        def rate(dtype):
+            return chip.flops(dtype if chip.rate_of(dtype) else self.dtype)
+
         return summed(
             ((work.source.file, work.source.line), work.dot_flops * chip.devices_per_chip / rate(work.dtype))
             for work in (self.report.cost.work if self.report.cost is not None else ())
@@ -374,7 +377,10 @@ def _whose(report: ReportRecord, place: Placement) -> tuple[bool, bool]:
     slices."""
     machine = place.machine
     own = report.target == machine.text and (report.level == "compiled" or bool(report.target_collectives))
-    crosses = lambda c: c.axes is None or place.route(c.axes).slices > 1  # noqa: E731
+
+    def crosses(c):
+        return c.axes is None or place.route(c.axes).slices > 1
+
     slices = own and machine.num_slices > 1
     between = slices and any(crosses(c) for c in report.collectives if c.group_size != 1)
     return own and not between, between
@@ -391,13 +397,19 @@ def _timed(
 
 def timed_in(program: TimedProgram | None, one: Collective, place: Placement) -> Collective:
     """Return a collective with its seconds on a machine, as the program's schedule runs it."""
+    seconds, formula = seconds_in(program, one, place)
+    return replace(one, seconds=seconds, formula=formula)
+
+
+def seconds_in(program: TimedProgram | None, one: Collective, place: Placement) -> tuple[float | None, str]:
+    """Return the seconds of one run of a collective and their formula, as the program's schedule runs it."""
     runs = {} if program is None else program.timing.runs
     if program is not None and program.schedule == "listed" and one.name not in runs and not one.conditional:
-        return replace(one, seconds=0.0, formula=COMBINED)
-    run = with_seconds(runs.get(one.name, one), place, place.machine)
+        return 0.0, COMBINED
+    run = runs.get(one.name, one)
+    seconds, formula = seconds_of(run, place, place.machine)
     differs = (run.kind, run.dtype) != (one.kind, one.dtype)
-    as_run = f"as {run.kind} of {run.dtype}: " if differs else ""
-    return replace(one, seconds=run.seconds, formula=f"{as_run}{run.formula}")
+    return seconds, f"as {run.kind} of {run.dtype}: {formula}" if differs else formula
 
 
 def shares(report: ReportRecord) -> dict[str, dict[str, float]]:

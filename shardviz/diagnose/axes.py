@@ -48,7 +48,7 @@ def idle_axes(case: Case) -> Iterator[Finding]:
 def _repeated(case: Case, size: int) -> dict[str, float]:
     """Return the seconds that each device would save if the repeated products were sharded over `size` devices."""
     lost = (case.flop_seconds(case.report.products) or 0.0) * (1 - 1 / size)
-    return {"seconds": lost, "share": lost / case.step} if lost and case.step and case.counts_products else {}
+    return {"seconds": lost, "share": lost / case.step} if lost and case.step and not case.spared_flops else {}
 
 
 def _batch_along(case: Case, axis: str) -> Iterator[Suggestion]:

@@ -206,11 +206,16 @@ class Case(Memo):
         rates = ((p, chip.flops(p.dtype if p.dtype and chip.rate_of(p.dtype) else usual)) for p in products)
         return sum(p.step_flops * chip.devices_per_chip / rate for p, rate in rates)
 
-    @property
-    def counts_products(self) -> bool:
-        """Whether the report counts at least the FLOPs of Shardy's products; the partitioner may need fewer."""
-        cost = self.report.cost
-        return cost is not None and sum(p.step_flops for p in self.report.products) <= 1.01 * cost.dot_flops
+    @cached_property
+    def spared_flops(self) -> float:
+        """FLOPs of Shardy's products per device that the partitioner shared out by itself; infinite if unknown."""
+        cost, flops = self.report.cost, sum(p.step_flops for p in self.report.products)
+        return math.inf if cost is None else flops - cost.dot_flops if flops > 1.01 * cost.dot_flops else 0.0
+
+    def share_left(self, products: Iterable[Product]) -> float:
+        """Return the least share of these products' FLOPs that the partitioner did not share out by itself."""
+        flops = sum(p.step_flops for p in products)
+        return max(0.0, 1 - self.spared_flops / flops) if flops else 0.0
 
     @cached_property
     def family(self) -> Family:

@@ -137,7 +137,10 @@ def with_seconds(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...]
 
 def _moves(c: Collective, finding: Finding) -> bool:
     """Whether a gather belongs to a finding: it has the same operand or the same line."""
-    short = lambda name: name.partition(".")[0].replace("dot_general", "dot")  # noqa: E731
+
+    def short(name):
+        return name.partition(".")[0].replace("dot_general", "dot")
+
     return short(c.operand) == short(finding.value) or c.source == finding.source
 
 

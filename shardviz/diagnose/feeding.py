@@ -8,6 +8,7 @@
 | `not-donated` | a result takes new memory although the argument that it replaces could be donated |
 | `donation-copied` | a loop fills a donated argument's new value in other memory, and copies it at the end |
 | `donation-unused` | an argument is donated, but no result can reuse its memory |
+| `laid-otherwise` | a TPU copies an argument at each call: rows are read, and it is stored along another dimension |
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted
 from shardviz.diagnose.policy import GRAVE, LARGE, SLIGHT, SMALL_BYTES
 from shardviz.diagnose.siblings import better_specs
 from shardviz.diagnose.specs import divides, suggest_specs
+from shardviz.foresee.tiles import laid_for_rows
+from shardviz.layouts import itemsize
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Finding, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.groups import grouped
 from shardviz.records.paths import common_path, segments
 from shardviz.records.values import BESIDE, IN_PLACE
 from shardviz.stablehlo.donations import Shard, donations
@@ -134,7 +138,10 @@ def gathered_results(case: Case) -> Iterator[Finding]:
     purpose).
     """
     mesh, state = case.report.mesh, {v.becomes for v in case.report.arguments}
-    names = lambda spec: set(map(axis_name, spec.axes))  # noqa: E731
+
+    def names(spec):
+        return set(map(axis_name, spec.axes))
+
     gathered: list[tuple[Value, Spec, float]] = []
     for v in case.report.outputs:
         asked, computed = case.report.plan.out_specs.get(v.name), v.computed
@@ -240,12 +247,47 @@ def donated(case: Case) -> Iterator[Finding]:
         )
 
 
+def laid_otherwise(case: Case) -> Iterator[Finding]:
+    """Find arguments that a TPU copies at each call: rows are read, and they are stored otherwise (`foresee.tiles`).
+
+    A copy is known by its bytes, at each level: those of an argument, and of its rows in whole tiles.
+    """
+    cost = case.cost
+    if cost is None or cost.timed is None or cost.machine.chip.kind != "tpu":
+        return
+    copies = ((task, task.entry) for task in cost.timed.tasks if task.entry is not None and task.kind == "work")
+    by_bytes = grouped(
+        (round(entry.moved(0.0, tiles=True)), task) for task, entry in copies if entry.name.startswith("copy")
+    )
+    shards = grouped(((tuple(v.shard_shape), v.dtype), v) for v in case.arguments if v.shard_shape is not None)
+    for (shape, dtype), (value, *_) in shards.items():
+        size = sum(laid_for_rows(shape, itemsize(dtype)) or ()) * itemsize(dtype)
+        tasks = by_bytes.get(round(size), ()) if size else ()
+        numbers = {"arrays": float(len(tasks)), "seconds": sum(task.hbm for task in tasks)}
+        numbers["share"] = numbers["seconds"] / case.step if case.step else 0.0
+        if not tasks or numbers["share"] < SLIGHT:
+            continue
+        yield Finding(
+            f"laid-otherwise:{value.name}",
+            severity(numbers["share"] >= GRAVE),
+            f"A TPU copies {value.name}{and_others(tasks)} at each call: {format_bytes(len(tasks) * size)} read and "
+            f"written on each device, {format_seconds(numbers['seconds'])}.",
+            why=f"a row of {shape[-1]:,} elements on a device fills its tiles of 128 only in part, so a TPU stores the "
+            "array along another dimension; the step reads rows. No copy is made if a row has a multiple of 128 "
+            "elements on a device, or if in_shardings gives the array "
+            f"Format(Layout({(*range(len(shape)),)}), sharding) of jax.experimental.layout",
+            source=next((task.entry.source for task in tasks if task.entry and task.entry.source), None),
+            value=value.name,
+            numbers=numbers,
+        )
+
+
 def _copied_in_the_end(case: Case, copies: Sequence[Value]) -> Iterator[Finding]:
     """Find donated arguments whose new values a loop fills while it still reads the old ones."""
     if total_bytes(copies) < max(LARGE * case.argument_bytes, SMALL_BYTES):
         return
     heaviest, numbers = max(copies, key=nbytes), _copying(case, copies)
-    source = next((entry.source for entry in case.report.schedule if entry.name == "copy"), None)
+    source = next((entry.source for entry in reversed(case.report.schedule) if entry.name == "copy"), None)
     its = "its" if len(copies) == 1 else "their"
     yield Finding(
         f"donation-copied:{heaviest.name}",

@@ -99,7 +99,7 @@ def padded(case: Case) -> Iterator[Finding]:
         ((size, dim), (nbytes(v), d, v))
         for v in large
         for d, (size, dim) in enumerate(zip(v.shape, v.spec.dims if v.spec is not None else (), strict=False))
-        if size % axes_size(dim, mesh)
+        if size > axes_size(dim, mesh) and size % axes_size(dim, mesh)  # single slices of an array are none
     )
     for (size, dim), rows in uneven.items():
         most, d, v = max(rows, key=lambda row: row[0])
@@ -125,7 +125,7 @@ def padded(case: Case) -> Iterator[Finding]:
             value=v.name,
             axes=dim,
             numbers={"bytes": nbytes(v), "wasted_bytes": wasted, "size": float(better)},
-            suggestions=pad or ((code,) if size >= count else ()),
+            suggestions=pad or (code,),
         )
 
 

@@ -12,15 +12,17 @@ import math
 from collections.abc import Iterator
 
 from shardviz.costs.step_cost import KEPT
-from shardviz.diagnose.case import Case, at_line, by_hand, nbytes, severity
+from shardviz.diagnose.case import Case, at_line, by_hand, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.feeding import pairs
 from shardviz.diagnose.holdings import kept_whole, made_name
-from shardviz.diagnose.policy import SMALL_BYTES
-from shardviz.diagnose.specs import over_all
+from shardviz.diagnose.policy import LARGEST, SMALL_BYTES
+from shardviz.diagnose.specs import free, over_all
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.records import Finding, Suggestion
 from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.groups import grouped
+from shardviz.records.paths import segments
 
 _POLICIES = "dots_saveable", "nothing_saveable"
 _OF_A_CHECKPOINT = "reduce_precision"
@@ -88,11 +90,21 @@ def too_much(case: Case) -> Iterator[Finding]:
         "too-much",
         "note" if own else "error" if cost.needs.fits is False and cost.needs.sure else "warning",
         f"The program takes {cost.needs.text} on each device of {cost.machine.text}, which has "
-        f"{format_bytes(cost.needs.usable)} usable: {format_bytes(over)} too much.",
+        f"{format_bytes(cost.needs.usable)} usable: {format_bytes(over)} too much.{_holder(case, total)}",
         why=f"{'This' if len(changes) == 1 else 'Together these'} {reach}: {listed}" if changes else cost.needs.verdict,
         numbers={"bytes": total, "usable_bytes": cost.needs.usable, "over_bytes": over, "saved_bytes": saved},
         suggestions=tuple(change for change, _ in changes),
     )
+
+
+def _holder(case: Case, total: float) -> str:
+    """Return the argument that takes most of the memory, and the axes along which it is replicated."""
+    for name, arrays in grouped((segments(v.name)[0], v) for v in case.arguments).items():
+        if (size := total_bytes(arrays)) > LARGEST * total:
+            axes = [a for a, n in case.report.mesh.shape.items() if n > 1 and all(free(v, a) for v in arrays)]
+            where = f", replicated along {quoted_axes(axes)}" if axes else ""
+            return f" {name} takes {format_bytes(size)} of it{where}."
+    return ""
 
 
 def _enough(case: Case, over: float) -> list[tuple[Suggestion, float]]:

@@ -11,8 +11,9 @@
 | `along-shards` | a reshape, pad, roll or concatenate runs along a sharded dimension |
 | `update-gathers` | an update in place gathers the array that it updates |
 | `table-gathered` | a lookup gathers its table |
-| `gathered-wide` | an array is gathered in a wider type than it has before, or than is read |
+| `gathered-wide` | an array is gathered, or summed by a `psum`, in a wider type than it has before, or than is read |
 | `sum-sliced` | a `psum` sums an array of which each device then takes a slice |
+| `gathered-then-sliced` | each device takes a slice of another dimension of what an `all_gather` gives it |
 | `gathered-then-summed` | an `all_gather` is followed by a sum over the devices |
 """
 
@@ -50,7 +51,9 @@ def moves(case: Case) -> Iterator[Finding]:
             if ours and c.axes and "windowed" not in c.facts and rule(case, c, (c,)) is not None:
                 change = c.before, c.after, c.array
                 apart = () if rule is _along else change if None not in change else (c.kind, c.axes, c.dtype, c.shape)
-                key = (c.axes,) if name in _EVERYWHERE else (case.value_name(c), c.source, apart)
+                together = rule is _each_run and case.is_argument(c.operand)
+                key = (case.value_name(c), c.source, apart)
+                key = (c.axes, c.count if together else 0) if together or name in _EVERYWHERE else key
                 groups.setdefault(key, []).append(c)
         for alike in groups.values():
             finding = _finding(case, name, alike)
@@ -109,16 +112,29 @@ def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagno
         return None
     if case.runs_as_once(c):
         return None
-    extra = c.operand_bytes * sum((each.count or 1) - 1 for each in alike)
+    if case.is_argument(c.operand) and c.origin == "partitioner":
+        alike = list({each.operand: each for each in alike}.values())
+    extra = sum(each.operand_bytes * ((each.count or 1) - 1) for each in alike)
+    held = sum(case.left(each) for each in alike)
+    asked = c.origin != "partitioner" or "asked" in c.facts
+    before = (by_hand(c.source, f"gather it before the loop, not at {at_line(c.source)[4:]}"),) if asked else ()
+    sharded = [case.constrained(each, each.after, argument=True) for each in alike if each.origin == "partitioner"]
+    specs = [(s.target, s.spec) for some in sharded for s in some if s.kind == "argument" and s.spec is not None]
+    text = f"give {plural(len(specs), 'argument')} the specs that the loop gathers them to"
+    what, they_are = f"{case.what(c)} is", "it is"
+    if len(alike) > 1:
+        what, they_are = f"{case.what(c)}{and_others(alike, 'other array')} are", "they are"
     return _Diagnosis(
-        f"{case.what(c)} is gathered over {quoted_axes(_gathered(c))} in each of "
-        f"{plural(c.count or 1, 'run')} of a loop, though it is the same each time",
+        f"{what} gathered over {quoted_axes(_gathered(c))} in each of {plural(c.count or 1, 'run')} of a loop, though "
+        f"{they_are} the same each time",
         "it enters the loop sharded, and each run gathers it; gathered once before the loop, it would "
-        f"take {format_bytes(case.left(c))} of each device's memory for as long as the loop runs",
-        case.constrained(c, c.after, argument=True)
-        if c.origin == "partitioner"
-        else (by_hand(c.source, f"gather it before the loop, not at {at_line(c.source)[4:]}"),),
-        {"extra_bytes": extra, "result_bytes": case.left(c)},
+        f"take {format_bytes(held)} of each device's memory for as long as the loop runs",
+        (
+            *before,
+            *suggest_specs("argument", specs, text),
+            *(s for some in sharded for s in some if s.kind != "argument"),
+        ),
+        {"extra_bytes": extra, "result_bytes": held},
     )
 
 
@@ -126,34 +142,56 @@ def _wide(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
     narrowed = "narrowed" in c.facts
     if not narrowed and "widened" not in c.facts:
         return None
+    sums = c.kind == "all-reduce"
+    if sums and c.origin != "user":
+        return None
+    does = "summed" if sums else "gathered"
     others, where = and_others({case.what_inside(each) for each in alike}, "other array"), at_line(c.source)
     return _Diagnosis(
-        f"{case.what(c)}{others} is gathered over {quoted_axes(c.axes or ())} as {c.dtype}, and "
+        f"{case.what(c)}{others} is {does} over {quoted_axes(c.axes or ())} as {c.dtype}, and "
         + ("then cast to a narrower type" if narrowed else "was cast from a narrower type before"),
-        "a collective moves an array in the type that it has there; with the cast on its other side, fewer bytes move",
-        (by_hand(c.source, f"cast {'before' if narrowed else 'after'} the array is gathered{where}"),),
+        "a collective moves an array in the type that it has there; with the cast on its other side, fewer bytes move"
+        + (", and the sum is rounded to the narrower type" if sums else ""),
+        (by_hand(c.source, f"cast {'before' if narrowed else 'after'} the array is {does}{where}"),),
     )
 
 
-def _sum_sliced(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if c.kind != "all-reduce" or "sliced" not in c.facts or c.origin != "user":
-        return None
-    axes = quoted_axes(c.axes or ())
-    return _Diagnosis(
-        f"The psum of {case.what_inside(c)} over {axes} gives each device the whole sum, of which it takes a slice",
-        "an all-reduce moves twice what a reduce-scatter moves, after which each device has its own slice",
-        (by_hand(c.source, f"jax.lax.psum_scatter(..., tiled=True) in place of psum and slice{at_line(c.source)}"),),
-    )
+def _asked_otherwise(
+    kind: str, fact: str, text: str, why: str, write: str
+) -> Callable[[Case, Collective, Sequence[Collective]], _Diagnosis | None]:
+    """Return the rule of a collective that the function itself asks for, of which less would do."""
+
+    def rule(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
+        if c.kind != kind or fact not in c.facts or c.origin != "user":
+            return None
+        what, inside, axes = case.what(c), case.what_inside(c), quoted_axes(c.axes or ())
+        fix = by_hand(c.source, f"jax.lax.{write}{at_line(c.source)}")
+        return _Diagnosis(text.format(what=what, inside=inside, axes=axes), why, (fix,))
+
+    return rule
 
 
-def _gathered_then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if c.kind != "all-gather" or "summed" not in c.facts or c.origin != "user":
-        return None
-    return _Diagnosis(
-        f"{case.what(c)} is gathered over {quoted_axes(c.axes or ())}, and then summed over what was gathered",
-        "each device receives the arrays of all others to add them; an all-reduce adds them on their way",
-        (by_hand(c.source, f"jax.lax.psum in place of all_gather and sum{at_line(c.source)}"),),
-    )
+_sum_sliced = _asked_otherwise(
+    "all-reduce",
+    "sliced",
+    "The psum of {inside} over {axes} gives each device the whole sum, of which it takes a slice",
+    "an all-reduce moves twice what a reduce-scatter moves, after which each device has its own slice",
+    "psum_scatter(..., tiled=True) in place of psum and slice",
+)
+_gathered_then_sliced = _asked_otherwise(
+    "all-gather",
+    "sliced",
+    "{what} is gathered over {axes}, and then a slice of another dimension is taken",
+    "each device receives the arrays of all others and keeps a slice; an all-to-all sends it that slice alone",
+    "all_to_all(..., tiled=True) in place of all_gather and slice",
+)
+_gathered_then_summed = _asked_otherwise(
+    "all-gather",
+    "summed",
+    "{what} is gathered over {axes}, and then summed over what was gathered",
+    "each device receives the arrays of all others to add them; an all-reduce adds them on their way",
+    "psum in place of all_gather and sum",
+)
 
 
 def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
@@ -322,9 +360,10 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis 
     "halo": _halo,
     "gathered-wide": _wide,
     "sum-sliced": _sum_sliced,
+    "gathered-then-sliced": _gathered_then_sliced,
     "gathered-then-summed": _gathered_then_summed,
 }
-_OWN = frozenset(("gathered-each-run", "gathered-wide", "sum-sliced", "gathered-then-summed"))
+_OWN = frozenset(("gathered-each-run", "gathered-wide", "sum-sliced", "gathered-then-sliced", "gathered-then-summed"))
 """Rules that also apply to the collectives that the function itself asks for, in a `shard_map`."""
 _EVERYWHERE = frozenset(("summed-each-run", "halo", "stack-gathered", "gathered-wide"))
 """Rules in which one cause has many collectives: those over the same axes become one finding."""

@@ -12,6 +12,8 @@ GRAVE = 0.05
 """From this share on, a finding is a warning."""
 LARGE = 0.1
 """From this share on, kept activations, padding and repeated products are findings."""
+LARGEST = 0.5
+"""An argument that takes more than this share of a program's memory is named where the program does not fit."""
 SMALL_BYTES = 2**20
 """Arrays of fewer bytes per device are no finding."""
 
@@ -24,12 +26,16 @@ HELD = 2
 """Maximum number of values inside the function to constrain."""
 OWN_CONSTRAINTS = 4
 """Maximum number of the function's own constraints to change, most bytes moved first; if it has no more, all."""
+PAIRS = 12
+"""How many changes are tried with the function's own constraints dropped, where no single change helps."""
 FIGHTS = 0.05
 """Of more constraints, one is considered if its line moves at least this share of all bytes."""
 
 # Changes to confirm.
 CONFIRMED, CONFIRMED_ELSE = 2, 3
 """How many changes go through the partitioner: per finding, and per other kind of change."""
+EARLY = 2
+"""How many changes that save more than `LARGE` of the step the partitioner is asked about before all are tried."""
 UNFORESEEN = 0.1
 """The partitioner is asked about what propagation cannot foresee if the predicted step grows by less than this share.
 """

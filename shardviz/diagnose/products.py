@@ -30,12 +30,14 @@ _LINES = 3
 def repeated_work(case: Case) -> Iterator[Finding]:
     """Find products that all devices along mesh axes repeat; products repeated along several axes are one warning."""
     report = case.report
-    if not case.counts_products:
+    if case.spared_flops == math.inf:
         return
     least = 0.5 if report.level == "propagated" else LARGE  # the partitioner shares out more than Shardy does
     along = grouped((tuple(p for p in report.products if axis in p.repeated), axis) for axis in sorted(case.used_axes))
     for same, axes in along.items():
         flops, share = _flops(case, same)
+        left = case.share_left(same)
+        flops, share = flops * left, share * left
         numbers = {"flops": flops, "share_of_flops": share}
         if lost := _lost(case, same, axes):
             numbers |= {"seconds": lost, "share": lost / case.step if case.step else 0.0}
@@ -135,7 +137,7 @@ def _unfitting(
 def _lost(case: Case, products: Sequence[Product], axes: Iterable[str]) -> float:
     """Return the seconds that the devices along these axes would save if the repeated products were sharded."""
     size = math.prod(case.report.mesh.shape[axis] for axis in axes)
-    return (case.flop_seconds(products) or 0.0) * (1 - 1 / size) if case.counts_products else 0.0
+    return (case.flop_seconds(products) or 0.0) * case.share_left(products) * (1 - 1 / size)
 
 
 def _summed_apart(p: Product, case: Case) -> _Fault | None:
@@ -211,7 +213,10 @@ def _right_size(p: Product) -> int:
 def _of_one_batch(weights: Sequence[Value], axes: Sequence[tuple[Axis, ...]], case: Case) -> list[Value]:
     """Return the weights, and the arguments of their trees with a dimension of equal size sharded by the same axes."""
     ours = set(axes[1])
-    key = lambda v: {(segments(v.name)[0], n) for n, dim in zip(v.shape, _dims(v), strict=False) if ours & set(dim)}  # noqa: E731
+
+    def key(v):
+        return {(segments(v.name)[0], n) for n, dim in zip(v.shape, _dims(v), strict=False) if ours & set(dim)}
+
     keys = set[tuple[str, int]]().union(*map(key, weights))
     return [*weights, *(v for v in case.arguments if v not in weights and keys & key(v))]
 

@@ -296,7 +296,8 @@ def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
     Without a derivative in the program, only the order of the arguments tells them apart: the parameter comes first.
     """
     values = {v.name: v for v in case.arguments}
-    if any(v.optimizer for v in values.values()):
+    derives = any(p.phase == "backward" for p in case.report.products)
+    if derives or any(v.optimizer for v in values.values()):
         used: dict[tuple[Any, ...], Value] = {}  # shape and an end of the path → the first such parameter
         for v in values.values():
             if not v.optimizer:

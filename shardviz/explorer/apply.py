@@ -170,7 +170,9 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
         subject = getattr(edit, edit.about) if edit.about else None
         subject = None if subject is None else str(subject)
         place = "output" if getattr(edit, "output", False) else edit.refused_at
-        after = refused(now, error, place, ask, subject, getattr(edit, "dimension", None), wanted)
+        after = refused(
+            now, error, place, ask=ask, subject=subject, dimension=getattr(edit, "dimension", None), wanted=wanted
+        )
         return Applied(after, taken=False)
 
 
@@ -221,7 +223,10 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
             others = program.rules_table(plan.with_rules([(pattern, None)])).rows[0].wins
             return plan.with_rules([changes.rule(pattern, spec.canonical()), *plan.rules]).without_spec(*others)
         case e.SetRule(place, pattern, spec):
-            change = lambda rules: rules.__setitem__(place, changes.changed_rule(rules[place], pattern, spec))  # noqa: E731
+
+            def change(rules):
+                rules[place] = changes.changed_rule(rules[place], pattern, spec)
+
             return changes.with_rules(plan, place, change)
         case e.MoveRule(place, to):
             return changes.with_rules(plan, place, lambda rules: rules.insert(to, rules.pop(place)))
@@ -236,8 +241,7 @@ def _sharded(now: Snapshot, edit: e.ShardingEdit, spec: Spec | None) -> Plan:
     """Return the plan with a spec for an array, and for its twins if the edit includes them."""
     others = twins(now, edit.name, layers=not edit.twins) if edit.twins or edit.layers else ()
     specs = {("output" if edit.output else "argument", edit.name): spec} | dict.fromkeys(others, spec)
-    of = lambda role: {name: spec for (where, name), spec in specs.items() if where == role}  # noqa: E731
-    return now.plan.with_spec(of("argument")).with_spec(of("output"), output=True)
+    return changes.with_specs(now.plan, specs)
 
 
 def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any:
@@ -247,7 +251,10 @@ def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any
     """
     if line is not None or any(each.value.name == name for each in now.plan.constraints):
         return name or None
-    propagated = lambda: program.propagate(now.plan).intermediates  # noqa: E731
+
+    def propagated():
+        return program.propagate(now.plan).intermediates
+
     return as_propagated(name, now.report.intermediates, propagated) or name
 
 
@@ -322,7 +329,10 @@ def _undo_or_redo(now: Snapshot, back: bool, ask: Answers) -> Applied:
 
 def _on_machine(now: Snapshot, results: Results, ask: Answers) -> Deck:
     on = results.machine
-    put = lambda card: ask.on(card.plan, card.results, on) if card.results.machine != on else card.results  # noqa: E731
+
+    def put(card):
+        return ask.on(card.plan, card.results, on) if card.results.machine != on else card.results
+
     return now.deck.on(put).with_results(results)
 
 
@@ -451,6 +461,7 @@ def refused(
     now: Snapshot,
     error: ShardvizError,
     place: str,
+    *,
     ask: Answers,
     subject: str | None = None,
     dimension: int | None = None,

@@ -30,8 +30,9 @@ from shardviz.costs.timeline import Timeline
 from shardviz.errors import ShardvizError
 from shardviz.explorer.apply import Answers
 from shardviz.explorer.compile_loop import Inbox
-from shardviz.explorer.logical import MOST_AT_ONCE, Logical
+from shardviz.explorer.logical import Logical
 from shardviz.explorer.selection import counterpart
+from shardviz.explorer.sharing import Sharing
 from shardviz.explorer.snapshot import Asked, Snapshot, Timelines, TriedFixes, TriedPreset, merged_presets
 from shardviz.explorer.texts import Stages
 from shardviz.judge.report import Report
@@ -39,6 +40,7 @@ from shardviz.plan.plan import Plan
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.stages import Stage
+from shardviz.runs.sets import ProgramSet
 from shardviz.study import fixing, simulated
 from shardviz.study.answer import Finalist, Search, WhyNot
 from shardviz.study.fixes import Fixes
@@ -196,7 +198,9 @@ class Background:
         """React to changed parts of the `Snapshot`: remove answers about another plan, and try fixes after a moment
         without changes."""
         now = self._board.now
-        if not changed & {"plan", "report", "machine", "progress"}:
+        if now.sharing.programs is not None and not self.rests and changed - {"progress", "sharing"}:
+            self._begin("sharing", self._share())
+        if not changed & {"plan", "report", "machine", "progress", "logical"}:
             return
         self.end("fix")
         if now.why.name and ("machine" in changed or now.why.of != now.plan):
@@ -210,10 +214,8 @@ class Background:
             tried_fixes = self._fixed.get(key, TriedFixes())
             if tried_fixes != now.tried_fixes:
                 self._board.put(tried_fixes=tried_fixes)
-        if self.rests or now.progress.busy or key in self._fixed:
-            return
-        if now.logical.found is None and len(now.report.arguments) > MOST_AT_ONCE:
-            return  # fixes need the logical dimensions, which would take minutes
+        if self.rests or now.progress.busy or now.logical.busy or key in self._fixed:
+            return  # fixes need the logical dimensions, too
         with suppress(RuntimeError):  # a script has no loop; it asks for fixes explicitly
             asyncio.get_running_loop()
             self._begin("fix", self._fix(), _IDLE)
@@ -331,6 +333,20 @@ class Background:
             self._fixed.pop(oldest)
         self._board.put(tried_fixes=tried_fixes)
 
+    # The programs that share arrays.
+
+    def share(self, programs: ProgramSet, name: str) -> None:
+        """Compute the wishes and costs of programs that share arrays with this one, which is `name` in the set."""
+        self._board.put(sharing=Sharing(programs, name))
+        self._begin("sharing", self._share())
+
+    def _share(self) -> Steps:
+        now = self._board.now
+        for sharing in now.sharing.steps(now.deck, now.selection.name):
+            if sharing is not self._board.now.sharing:
+                self._board.put(sharing=sharing)
+            yield
+
     # The plan's code, run.
 
     def _run_code(self) -> Steps:
@@ -385,10 +401,17 @@ class Background:
         self._elsewhere("why", find, lambda why, trouble: put(busy=False, **(why or {"trouble": trouble})))
 
     def _find_dimensions(self) -> None:
-        find = lambda: self._board.asking.program.dimensions  # noqa: E731
+        told = time.monotonic()
+
+        def tell(share: float) -> None:
+            nonlocal told
+            if time.monotonic() >= told + _COUNTED:
+                told = time.monotonic()
+                self._inbox.post(lambda: self._board.put(logical=Logical(busy=True, share=share)))
+
         self._elsewhere(
             "dimensions",
-            find,
+            lambda: self._board.asking.program._find_dimensions(tell),
             lambda dimensions, trouble: self._board.put(logical=Logical(dimensions, trouble=trouble)),
         )
 

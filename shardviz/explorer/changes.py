@@ -12,7 +12,7 @@ model False 6 is not divisible by 'data'=2 x 'model'=4 = 8
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +154,14 @@ def alternatives(program: Program, wanted: Plan, now: PlanRecord) -> tuple[Alter
         return ()
 
 
+def with_specs(plan: Plan, specs: Mapping[tuple[str, str], Spec | None]) -> Plan:
+    """Return the plan with specs for arrays, by role and path."""
+    inputs, outputs = (
+        {path: spec for (of, path), spec in specs.items() if of == role} for role in ("argument", "output")
+    )
+    return plan.with_spec(inputs).with_spec(outputs, output=True)
+
+
 def _dropped(wanted: Plan, uneven: Sequence[Undivided]) -> Alternative:
     """Return the plan with each uneven dimension sharded along as many of its axes as divide it."""
     specs: dict[tuple[str, str], Spec] = {}
@@ -166,10 +174,8 @@ def _dropped(wanted: Plan, uneven: Sequence[Undivided]) -> Alternative:
         dropped |= dict.fromkeys(map(axis_name, axes[most:]))
         dims = (*spec.dims[:dimension], kept, *spec.dims[dimension + 1 :])
         specs[role, path] = replace(spec, dims=dims)
-    of = lambda which: {path: spec for (role, path), spec in specs.items() if role == which}  # noqa: E731
-    plan = wanted.with_spec(of("argument")).with_spec(of("output"), output=True)
     return Alternative(
         f"drop {' and '.join(dropped)} where it does not divide ({plural(len(specs), 'array')})",
         ", ".join(path for _, path in specs),
-        plan,
+        with_specs(wanted, specs),
     )

@@ -130,7 +130,10 @@ class CompileLoop:
         if task.reach == "propagated":
             return
         turn, self._due = self._turn, task.due
-        notify = lambda report: self.inbox.post(partial(self._reached, turn, task, report))  # noqa: E731
+
+        def notify(report):
+            return self.inbox.post(partial(self._reached, turn, task, report))
+
         try:
             self._pending = None
             self._notify(Progress("compiling", f"compiling for {task.place}", busy=True), None)

@@ -15,19 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import Parameter, getdoc, signature
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from shardviz.caching import collection_paused
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError
+from shardviz.explorer import edits
 from shardviz.explorer.apply import Answers, ChoreEffect, Compile, Effect, apply, internal, refused
 from shardviz.explorer.background import Background
 from shardviz.explorer.cards import Deck, Results
 from shardviz.explorer.changes import Alternative
 from shardviz.explorer.compile_loop import CompileLoop, CompileTask
-from shardviz.explorer.edits import EDITS, Edit
+from shardviz.explorer.edits import Edit
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
@@ -40,11 +42,24 @@ if TYPE_CHECKING:
     from shardviz.ask.submitting import OnReport, ReportFuture
     from shardviz.plan.plan import Plan
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def _read(path: str) -> Any:
     return property(attrgetter(f"now.{path}"))
+
+
+def _edit(kind: Callable[P, Edit]) -> Callable[Concatenate[ExplorerState, P], bool]:
+    """Return a method that does an edit; it takes what the edit has."""
+
+    def edit(self: ExplorerState, *args: P.args, **kwargs: P.kwargs) -> bool:
+        return self.do(kind(*args, **kwargs))
+
+    edit.__doc__, fields = getdoc(kind), signature(kind)
+    itself = Parameter("self", Parameter.POSITIONAL_ONLY)
+    edit.__signature__ = fields.replace(parameters=[itself, *fields.parameters.values()])  # pyright: ignore
+    return edit
 
 
 class ExplorerState:
@@ -145,13 +160,55 @@ class ExplorerState:
     past: tuple[UndoStep, ...] = _read("history.past")
     ahead: tuple[UndoStep, ...] = _read("history.ahead")
 
-    # Edits.
+    # Edits: each has a method by its `op`.
 
-    def __getattr__(self, op: str) -> Callable[..., bool]:
-        """Return the edit with this `op` as a method."""
-        if op not in EDITS:
-            raise AttributeError(f"an explorer has no {op!r}")
-        return lambda *args, **kwargs: self.do(EDITS[op](*args, **kwargs))  # type: ignore[arg-type]
+    set_spec = _edit(edits.SetSpec)
+    set_dim = _edit(edits.SetDim)
+    move_axis = _edit(edits.MoveAxis)
+    set_memory = _edit(edits.SetMemory)
+    constrain = _edit(edits.ConstrainValue)
+    shard_dimension = _edit(edits.ShardDimension)
+    add_axis = _edit(edits.AddAxis)
+    remove_axis = _edit(edits.RemoveAxis)
+    rename_axis = _edit(edits.RenameAxis)
+    resize_axis = _edit(edits.ResizeAxis)
+    set_target = _edit(edits.SetTarget)
+    set_options = _edit(edits.SetOptions)
+    set_order = _edit(edits.SetOrder)
+    exchange_axes = _edit(edits.ExchangeAxes)
+    add_rule = _edit(edits.AddRule)
+    make_rule = _edit(edits.MakeRule)
+    set_rule = _edit(edits.SetRule)
+    move_rule = _edit(edits.MoveRule)
+    remove_rule = _edit(edits.RemoveRule)
+    take_alternative = _edit(edits.TakeAlternative)
+    dismiss = _edit(edits.Dismiss)
+    undo = _edit(edits.Undo)
+    redo = _edit(edits.Redo)
+    pin = _edit(edits.Pin)
+    open_card = _edit(edits.OpenCard)
+    rename_card = _edit(edits.RenameCard)
+    move_card = _edit(edits.MoveCard)
+    delete_card = _edit(edits.DeleteCard)
+    compare_with = _edit(edits.CompareWith)
+    take_preset = _edit(edits.TakePreset)
+    take_fix = _edit(edits.TakeFix)
+    try_presets = _edit(edits.TryPresets)
+    close_presets = _edit(edits.ClosePresets)
+    begin_search = _edit(edits.BeginSearch)
+    stop_search = _edit(edits.StopSearch)
+    try_fixes = _edit(edits.TryFixes)
+    run_code = _edit(edits.RunCode)
+    stop_code = _edit(edits.StopCode)
+    ask_why = _edit(edits.AskWhy)
+    close_why = _edit(edits.CloseWhy)
+    stop = _edit(edits.Stop)
+    recompile = _edit(edits.Recompile)
+    set_mesh = _edit(edits.SetMesh)
+    set_plan = _edit(edits.SetPlan)
+    add_card = _edit(edits.AddCard)
+    find_dimensions = _edit(edits.FindDimensions)
+    select = _edit(edits.Select)
 
     def do(self, edit: Edit) -> bool:
         """Apply an edit and return whether it was accepted. If refused, only `error` changes."""
@@ -166,7 +223,7 @@ class ExplorerState:
 
     def refuse(self, error: ShardvizError, place: str) -> None:
         """Show an error at a place of the view."""
-        self._alone(lambda: self._put(refused(self.now, error, place, self.asking)))
+        self._alone(lambda: self._put(refused(self.now, error, place, ask=self.asking)))
 
     @property
     def selected(self) -> str:
@@ -275,12 +332,17 @@ class ExplorerState:
         if level not in LEVELS:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
         want = min(LEVELS.index(level), LEVELS.index(self.asking.reach(self.now.machine)))
-        old = lambda: self.now.results.carried and want > LEVELS.index("propagated")  # noqa: E731
-        there = lambda: LEVELS.index(self.level) >= want and not old()  # noqa: E731
+
+        def is_old():
+            return self.now.results.carried and want > LEVELS.index("propagated")
+
+        def reached():
+            return LEVELS.index(self.level) >= want and not is_old()
+
         self.loop.hurry()
-        if not self.loop.inbox.wait_until(lambda: there() or not self.busy, timeout):
+        if not self.loop.inbox.wait_until(lambda: reached() or not self.busy, timeout):
             raise CompileTimeout(f"no {level} report within {timeout:g} s; the compile goes on")
-        if not there():
+        if not reached():
             trouble = self.now.progress.trouble
             raise trouble if isinstance(trouble, CompileError) else CompileError(f"no {level} report: {self.message}")
         return self.report

@@ -1,7 +1,8 @@
 """Logical dimensions as an explorer shows them: the axes that shard each, the arrays that disagree, and the axes to
 add.
 
-They are computed in the background, because that takes a second for a large model.
+They are computed in the background, because that takes a second for a large model, and several where its layers are
+not scanned.
 """
 
 from __future__ import annotations
@@ -25,17 +26,20 @@ if TYPE_CHECKING:
 
 Axes = tuple[Axis, ...]
 
-MOST_AT_ONCE = 600
-"""Maximum number of arguments of a program whose logical dimensions are computed without a request; more take
-minutes."""
-
 
 @dataclass(frozen=True, eq=False)
 class Logical:
-    """A program's logical dimensions (`found`); `busy` while they are computed, `trouble` if they could not be."""
+    """A program's logical dimensions.
+
+    Attributes:
+        found: the dimensions; None before they are computed.
+        busy: whether they are being computed, and `share` of that is done.
+        trouble: why they could not be computed; empty if they could.
+    """
 
     found: Dimensions | None = None
     busy: bool = False
+    share: float = 0.0
     trouble: str = ""
 
 

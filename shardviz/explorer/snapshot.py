@@ -24,6 +24,7 @@ from shardviz.explorer.changes import Alternative
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice
 from shardviz.explorer.selection import Selection
+from shardviz.explorer.sharing import Sharing
 from shardviz.explorer.texts import Stages
 from shardviz.judge.report import Report
 from shardviz.records.report import LEVELS, PlanRecord, values_of
@@ -218,6 +219,7 @@ class Snapshot:
         stages: the plan's texts, while a view shows them.
         timelines: the plan's timeline, while a view shows it.
         logical: the program's logical dimensions.
+        sharing: the programs that share arrays with this one.
         error: a refused edit, or an internal error: `message`, `place` (`mesh`, `argument`, `output`, `value`,
             `dimension`, `rule`, `target`, `order`, `plan`, `card` or `internal`), `argument`, `dimension`, `axis`,
             `subject` (the edited object), `kind`, `detail`, `alternatives`; None without an error.
@@ -237,6 +239,7 @@ class Snapshot:
     stages: Mapping[Plan, Stages] = field(default_factory=dict)
     timelines: Timelines = field(default_factory=Timelines)
     logical: Logical = field(default_factory=Logical)
+    sharing: Sharing = field(default_factory=Sharing)
     error: dict[str, Any] | None = None
     alternatives: tuple[Alternative, ...] = ()
 
@@ -296,7 +299,7 @@ class Snapshot:
 _BY_VALUE = ("machine", "progress", "selection", "changed")  # rebuilt at every step, often equal
 PARTS = (
     *("plan", "report", "cost", "deck", "history", "presets", "tried_fixes"),
-    *("why", "simulated", "stages", "timelines", "logical", "error"),
+    *("why", "simulated", "stages", "timelines", "logical", "sharing", "error"),
     *_BY_VALUE,
 )
 

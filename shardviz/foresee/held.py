@@ -127,6 +127,12 @@ def alive_at(
         lives = _beside_results(lives, {node.place for node in returned})
     ends = {node: max(waited.get(name, 0) for name in node.begun) for node in gathered}
     lives += [_Life(node, end, len(scope.slots) - 1, on_tpus=True) for node, end in ends.items()]
+    copies = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Fusion))
+    for number, node in ((number, node) for number, each in copies for node in each.relaid):
+        is_argument = node in arguments
+        lives.append(_Life(node, number, number + is_argument, on_tpus=True))
+        if not is_argument and node.last < number:
+            lives.append(_Life(node, number, number, on_tpus=True))
     return _sums(lives, len(scope.slots), padding_of)
 
 

@@ -33,8 +33,9 @@ Bytes of main memory are those of fusions:
 | a softmax in float32 of a product in bfloat16 that is masked or scaled in float32 | the product writes exponentials |
 | a loop's first values that never change and come from nothing in memory | are computed inside |
 | ... that the loop fills, part by part | are not written |
+| an argument of which a gather or a kernel reads rows, and which lies otherwise (`tiles`) | is copied by a TPU |
 | what fusions and collectives hand on to each other | stays in a chip's own memory, if that has room |
-| a convolution's images, and what has their shape | are read and written in whole tiles by a TPU (`graph.images`) |
+| a convolution's images, and what has their shape | are read and written in whole tiles by a TPU (`tiles`) |
 
 So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
 and one of which each device of a group keeps a slice is a reduce-scatter, but not if both are a person's own. What is
@@ -70,7 +71,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from shardviz.foresee.held import alive_at, gathered_results, in_donated, is_rounded, keep_on_chip, renewal, while_held
-from shardviz.foresee.images import Images
 from shardviz.foresee.listed_arrays import (
     Fusion,
     ListedArray,
@@ -84,9 +84,11 @@ from shardviz.foresee.listed_arrays import (
     in_memory_of,
     is_interleaved,
 )
+from shardviz.foresee.tiles import Images, laid_for_rows, ragged_as_dense
 from shardviz.graph.flops import PRODUCTS
 from shardviz.graph.operations import Block, Dims, GraphValue, Operation
 from shardviz.graph.uses import calls_around, is_filled, is_one, is_one_update, readers
+from shardviz.layouts import itemsize
 from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
@@ -126,6 +128,7 @@ class ScheduleBuilder:
         self._images = Images()
         self._nodes: dict[GraphValue, ListedArray] = {}
         self._scopes: list[Scope] = []
+        self._laid: set[ListedArray] = set()  # arguments and results that a TPU has copied, laid otherwise
         self._sums: dict[GraphValue, int] = {}  # how many all-reduces one after the other a value of its block needs
         self.renewals: list[str] = []  # how each result of the main block is written, as of `held.renewal`
 
@@ -142,20 +145,20 @@ class ScheduleBuilder:
 
     def close(self, returned: Iterable[GraphValue], donated: Iterable[float] = ()) -> Schedule:
         """Ends it; its schedule. Results take the places of donated arguments, given as bytes on one device."""
-        nodes = [*map(self._node, returned)]
-        for node in filter(comes_from_memory, nodes):
-            self._store(node)
-        is_main = len(self._scopes) == 1
+        nodes, is_main = [*map(self._node, returned)], len(self._scopes) == 1
+        for node in nodes:
+            if is_main or comes_from_memory(node):
+                self._store(node)
         placed, copied = in_donated(self._scopes[-1], nodes, [*donated])
         if is_main:
             self.renewals = [renewal(self._scopes[-1], node.place) for node in nodes]
         for node in copied:
-            copy = self._copy(node, parts=[node])
+            copy = self._copy(node.value.maker, parts=[node])
             copy.slot = self._slot((node,), (copy,))
             self._read(copy, node.updates or node)
         gathered = gathered_results(self._scopes[-1], nodes) if is_main else []
         if gathered:
-            self._slot(gathered, [self._copy(node, on_tpus=2 * node.size) for node in gathered])
+            self._slot(gathered, [self._copy(node.value.maker, on_tpus=2 * node.size) for node in gathered])
         scope = self._scopes.pop()
         keep_on_chip([entry for slot in scope.slots for entry in (*slot.done, *slot.begun)], self._padding_of)
         alive = alive_at(scope, nodes, placed, gathered, self._padding_of, inside=bool(self._scopes))
@@ -167,9 +170,9 @@ class ScheduleBuilder:
         moving = (e for e in entries if e.kind != "work" or e.flops or e.moved(0.0, tiles=True) or e.opaque)
         return (*moving, *(while_held(entry, alive[-1]) for entry in scope.waiting.values()))
 
-    def _copy(self, node: ListedArray, **moved: Any) -> Fusion:
-        """An array copied; `moved` are the fusion's fields for what that moves."""
-        return Fusion(replace(self._entry_of(node.value.maker), name="copy"), **moved)
+    def _copy(self, operation: Any, **moved: Any) -> Fusion:
+        """An array copied, for an operation; `moved` are the fusion's fields for what that moves."""
+        return Fusion(replace(self._entry_of(operation), name="copy"), **moved)
 
     def same(self, values: Iterable[GraphValue], others: Iterable[GraphValue]) -> None:
         """Values are the same as others: a called block's arguments, what a call gives."""
@@ -248,6 +251,21 @@ class ScheduleBuilder:
             return False
         sizes = [n for n in map(min, operation.slice_sizes, self._shape_of(operation.operands[0])) if n > 1]
         return math.prod(sizes[:-2]) * math.prod(min(size, _PART) for size in sizes[-2:]) > _GATHERED
+
+    def _reads_rows(self, operation: Operation) -> bool:
+        """Whether an operation is a kernel, or takes rows or columns of a matrix, such as a table of embeddings."""
+        if operation.kind == "gather":
+            return len(operation.slice_sizes) == 2 and math.prod(operation.slice_sizes) > 1
+        is_kernel = operation.kind == "ragged-dot" and ragged_as_dense(operation, self._shape_of) == (1, 0)
+        return is_kernel or operation.kind == "custom-call"
+
+    def _lay_in_rows(self, node: ListedArray, operation: Operation) -> None:
+        """Has a TPU copy an argument, or a result, that does not lie in the rows that an operation reads or gives."""
+        size = itemsize(node.value.dtype)
+        if node not in self._laid and (laid := laid_for_rows(self._shape_of(node.value), size)):
+            self._laid.add(node)
+            copy = self._copy(operation, on_tpus=sum(laid) * size, relaid=[node])
+            copy.slot = self._slot((node,), (copy,))
 
     def _array(self, value: GraphValue, slot: Slot, *args: Any) -> ListedArray:
         return ListedArray(value, self._bytes_of(value), slot, *args)
@@ -385,6 +403,10 @@ class ScheduleBuilder:
             self._images.note(self._shape_of(operation.result), laid.output)
             for node in filter(self._takes_features, operands):
                 self._write_alone(node)
+        if self._reads_rows(operation):
+            for node in operands:
+                if node in self._scopes[0].arguments:
+                    self._lay_in_rows(node, operation)
         if kind == "reduce":
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
         if kind in _DOTS and (self._is_scattered(operation.results[0]) or any_gathered(operands)):
@@ -409,6 +431,8 @@ class ScheduleBuilder:
             node.in_memory, node.fusion, node.is_summed = True, fusion, kind == "reduce"
             node.stored = kind == "pad"  # which a TPU's compiler hardly ever keeps in a chip's own memory
             fusion.result = fusion.result or value
+            if kind == "scatter" and len(value.shape) == 2:
+                self._lay_in_rows(node, operation)
 
     def _update(self, operation: Operation, whole: ListedArray, part: ListedArray) -> None:
         """An array that is updated in its place: the part is read and written."""

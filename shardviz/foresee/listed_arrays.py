@@ -54,6 +54,7 @@ class Fusion:
     on_tpus: float = 0.0  # bytes that only a TPU moves
     gives: list[ListedArray] = field(default_factory=list)
     parts: list[ListedArray] = field(default_factory=list)  # that it writes into other arrays
+    relaid: list[ListedArray] = field(default_factory=list)  # arguments that a TPU copies for it, in other tiles
     result: GraphValue | None = None
     on_chip: dict[int, float] = field(default_factory=dict)
     computed: set[ListedArray] = field(default_factory=set)

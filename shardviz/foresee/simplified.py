@@ -35,9 +35,10 @@ def simplified(module: ir.Operation, platform: str) -> tuple[ir.Operation, tuple
     """Return a module as XLA would hand it to Shardy, and for each constraint there which of the given module's it is,
     or None; with the module's context entered."""
     module = module.clone()
-    numbers = {op: number for number, op in enumerate(_jax.walk(module, CONSTRAINT))}
     simplifies = platform != "cpu"  # XLA's CPU compiler hands on to Shardy what it is given
-    by_name = grouped((op.name, op) for op in _jax.walk(module))
+    named = [(op.name, op) for op in _jax.walk(module)]
+    by_name = grouped(named)
+    numbers = {op: number for number, op in enumerate(by_name.get(CONSTRAINT, ()))}
     for name, operations in by_name.items():
         for op in operations if name.startswith("chlo.") else ():
             if _RULE not in op.attributes and (rule := chlo_rule(op)) is not None:
@@ -51,13 +52,14 @@ def simplified(module: ir.Operation, platform: str) -> tuple[ir.Operation, tuple
             _without_ones(op)
     for op in by_name.get("stablehlo.dot_general", ()) if simplifies else ():
         _multiply(op, sums=platform == "tpu")
-    for op in _jax.walk(module):
-        for region in op.regions if op.name in _REORDERED else ():
+    for op in (op for name, op in named if name in _REORDERED):
+        for region in op.regions:
             for block in region.blocks:
                 _in_post_order(block)
-    for loop in _jax.walk(module, "stablehlo.while"):
+    loops = _jax.walk(module, "stablehlo.while") if "stablehlo.while" in by_name else ()
+    for loop in loops:
         _read_outside(loop)
-    return module, tuple(map(numbers.get, _jax.walk(module, CONSTRAINT)))
+    return module, tuple(map(numbers.get, _jax.walk(module, CONSTRAINT) if numbers or loops else ()))
 
 
 _REORDERED = ("func.func", "stablehlo.while", "stablehlo.case", "sdy.manual_computation")

@@ -98,7 +98,10 @@ class Shape:
     @property
     def parameters(self) -> int:
         """The number of trainable parameters."""
-        sizes = lambda table: sum(math.prod(shape) for shape, _ in table.values())  # noqa: E731
+
+        def sizes(table):
+            return sum(math.prod(shape) for shape, _ in table.values())
+
         return self.layers * sizes(self.weights) + sizes(self.ends)
 
 
@@ -206,7 +209,10 @@ class Decoder:
         if self.shape.fused:
             gate, up = jnp.einsum("btd,dnf->nbtf", h, p["gate_up"])
         else:
-            product = lambda name: hold(jnp.einsum(f"{wide},{expert}df->{inner}", h, p[name]), "tensor")  # noqa: E731
+
+            def product(name):
+                return hold(jnp.einsum(f"{wide},{expert}df->{inner}", h, p[name]), "tensor")
+
             gate, up = product("gate") if self.shape.gated else None, product("up")
         up = checkpoint_name(up, "mlpwi_1")
         g = jax.nn.gelu(up) if gate is None else jax.nn.silu(checkpoint_name(gate, "mlpwi_0")) * up
@@ -277,7 +283,10 @@ class Decoder:
         tiles = self.vocabulary_tiles
         if tiles == 1:
             return entropy(x, targets) / targets.size
-        tiled = lambda x: jnp.moveaxis(x.reshape(x.shape[0], tiles, -1, *x.shape[2:]), 1, 0)  # noqa: E731
+
+        def tiled(x):
+            return jnp.moveaxis(x.reshape(x.shape[0], tiles, -1, *x.shape[2:]), 1, 0)
+
         each = jax.checkpoint(entropy)
         return jnp.sum(jax.lax.map(lambda tile: each(*tile), (tiled(x), tiled(targets)))) / targets.size
 
@@ -288,7 +297,10 @@ class Decoder:
         grads = jax.tree.map(lambda g: (g * jnp.minimum(1.0, 1.0 / norm)).astype(self.moments), grads)
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, grads)
         second = jax.tree.map(lambda n, g: 0.95 * n + 0.05 * g * g, second, grads)
-        update = lambda p, m, n: p - (3e-5 * (m / (jnp.sqrt(n) + 1e-8) + 0.1 * p)).astype(p.dtype)  # noqa: E731
+
+        def update(p, m, n):
+            return p - (3e-5 * (m / (jnp.sqrt(n) + 1e-8) + 0.1 * p)).astype(p.dtype)
+
         return jax.tree.map(update, params, first, second), first, second, loss
 
     @property
@@ -450,7 +462,10 @@ def decoder_of(
     )
     stacked = {name: ((shape.layers, *dims), P(None, *spec)) for name, (dims, spec) in shape.weights.items()}
     tables = shape.ends | {"layers": stacked}
-    arrays_of = lambda dtype: _each(tables, lambda dims, _: jax.ShapeDtypeStruct(dims, dtype))  # noqa: E731
+
+    def arrays_of(dtype):
+        return _each(tables, lambda dims, _: jax.ShapeDtypeStruct(dims, dtype))
+
     specs = _each(tables, lambda _, spec: decoder.spec(*spec))
     params, moment = arrays_of(decoder.weights), arrays_of(decoder.moments)
     tokens = jax.ShapeDtypeStruct((decoder.sequences, sequence), jnp.int32)

@@ -106,15 +106,24 @@ def train_step(state: dict[str, Any], tokens: Any, heads: int) -> tuple[dict[str
 
 def parameters(layers: int, features: int, vocabulary: int, length: int) -> dict[str, Any]:
     """Return the shapes of the model's parameters."""
-    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
-    linear = lambda a, b: {"kernel": array(a, b), "bias": array(b)}  # noqa: E731
-    norm = lambda: {"scale": array(features), "bias": array(features)}  # noqa: E731
-    block = lambda: {  # noqa: E731
-        "ln_1": norm(),
-        "attn": {name: linear(features, features) for name in ("q", "k", "v", "out")},
-        "ln_2": norm(),
-        "mlp": {"up": linear(features, 4 * features), "down": linear(4 * features, features)},
-    }
+
+    def array(*shape):
+        return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    def linear(a, b):
+        return {"kernel": array(a, b), "bias": array(b)}
+
+    def norm():
+        return {"scale": array(features), "bias": array(features)}
+
+    def block():
+        return {
+            "ln_1": norm(),
+            "attn": {name: linear(features, features) for name in ("q", "k", "v", "out")},
+            "ln_2": norm(),
+            "mlp": {"up": linear(features, 4 * features), "down": linear(4 * features, features)},
+        }
+
     return {
         "wte": {"embedding": array(vocabulary, features)},
         "wpe": {"embedding": array(length, features)},

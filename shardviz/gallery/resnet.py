@@ -84,8 +84,13 @@ def train_step(state: dict[str, Any], images: Any, labels: Any) -> tuple[dict[st
 
 def parameters(depth: int, classes: int, dtype: Any, channels: int = 64) -> dict[str, Any]:
     """Return the shapes of a ResNet's weights, for one device."""
-    array = lambda *shape: jax.ShapeDtypeStruct(shape, dtype)  # noqa: E731
-    norm = lambda n: {k: jax.ShapeDtypeStruct((n,), at_least_f32(dtype)) for k in ("scale", "bias")}  # noqa: E731
+
+    def array(*shape):
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    def norm(n):
+        return {k: jax.ShapeDtypeStruct((n,), at_least_f32(dtype)) for k in ("scale", "bias")}
+
     params: dict[str, Any] = {"c0": array(7, 7, 3, channels), "n0": norm(channels), "stages": []}
     wide = channels
     for s, count in enumerate(BLOCKS[depth]):

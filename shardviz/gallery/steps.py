@@ -45,7 +45,10 @@ def _array(*shape: int, dtype: Any = jnp.bfloat16) -> Any:
 
 def product(rows: int, inner: int, columns: int, dtype: Any = jnp.bfloat16, precision: str | None = None) -> Example:
     """Return one matrix product."""
-    fn = lambda a, b: jnp.matmul(a, b, precision=precision)  # noqa: E731
+
+    def fn(a, b):
+        return jnp.matmul(a, b, precision=precision)
+
     return _step(fn, (_array(rows, inner, dtype=dtype), _array(inner, columns, dtype=dtype)))
 
 
@@ -66,7 +69,10 @@ def convolution(batch: int, size: int, features: int) -> Example:
 
 def products(count: int, side: int) -> Example:
     """Return a chain of small square products."""
-    fn = lambda x, ws: jax.lax.scan(lambda x, w: (x @ w, None), x, ws)[0]  # noqa: E731
+
+    def fn(x, ws):
+        return jax.lax.scan(lambda x, w: (x @ w, None), x, ws)[0]
+
     return _step(fn, (_array(side, side), _array(count, side, side)))
 
 
@@ -76,7 +82,10 @@ def adam(parameters: int = 2**29, arrays: int = 16, dtype: Any = jnp.float32) ->
     def update(params: Any, first: Any, second: Any, grads: Any) -> tuple[Any, Any, Any]:
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, grads)
         second = jax.tree.map(lambda n, g: 0.95 * n + 0.05 * g * g, second, grads)
-        step = lambda p, m, n: p - 3e-5 * (m / (jnp.sqrt(n) + 1e-8) + 0.1 * p)  # noqa: E731
+
+        def step(p, m, n):
+            return p - 3e-5 * (m / (jnp.sqrt(n) + 1e-8) + 0.1 * p)
+
         return jax.tree.map(step, params, first, second), first, second
 
     tree = [_array(parameters // arrays // 4096, 4096, dtype=dtype) for _ in range(arrays)]

@@ -88,22 +88,24 @@ def readers(value: GraphValue, calls: Sequence[Operation], passes: Passes) -> It
                 yield Reader(user, number, entered)
 
 
-def casts(op: Operation) -> tuple[str, ...]:
+def casts(op: Operation, sums: bool = False) -> tuple[str, ...]:
     """`narrowed` if a gather's result is read element by element only, and then cast to a narrower type; `widened` if
-    its operand was cast from a narrower one. Compilers move a cast that is the first reader themselves."""
+    its operand was cast from a narrower one. Compilers move a cast that is a gather's first reader themselves. A sum's
+    result may only be scaled before the cast, and its operand be of any type."""
     if len(op.results) != 1:
         return ()
     size = itemsize(op.results[0].dtype)
     users = [user for user, _ in op.results[0].uses]
-    names = ["narrowed"] if users and all(_narrowed(user, size) for user in users) else []
-    return (*names, *(["widened"] if _widened(op.operands[0], size) else []))
+    names = ["narrowed"] if users and all(_narrowed(user, size, sums) for user in users) else []
+    return (*names, *(["widened"] if not sums and _widened(op.operands[0], size) else []))
 
 
-def _narrowed(op: Any, size: float) -> bool:
+def _narrowed(op: Any, size: float, sums: bool) -> bool:
+    kinds = _ELEMENTWISE - {"add", "subtract"} if sums else _ELEMENTWISE
     for far in range(_FURTHEST):
         if isinstance(op, Block) or (op.kind == "convert" and itemsize(op.results[0].dtype) < size):
-            return far > 0 and not isinstance(op, Block)
-        users = [user for user, _ in op.results[0].uses] if op.kind in _ELEMENTWISE else []
+            return (sums or far > 0) and not isinstance(op, Block)
+        users = [user for user, _ in op.results[0].uses] if op.kind in kinds else []
         if len(users) != 1:
             return False
         op = users[0]

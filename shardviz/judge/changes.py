@@ -86,9 +86,21 @@ class CollectiveChange:
     @property
     def source(self) -> Frame | None:
         """The source line in the other report, or in the baseline if the other has none."""
+        return self._total.collectives[0].source
+
+    @property
+    def lines(self) -> SourceText:
+        """The text of the source line, in the report that has it; line numbers of two reports differ."""
+        source, meaning = self.source, self._total.key
+        if source is None or not isinstance(meaning, Meaning) or meaning.place.text == f"line {source.line}":
+            return {}
+        return {source.file: {source.line: meaning.place.text}}
+
+    @property
+    def _total(self) -> CollectiveTotal:
         total = self.after or self.before
         assert total is not None
-        return total.collectives[0].source
+        return total
 
 
 def match_collectives(

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from shardviz.costs import Machine
+from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import cost_of, memory_parts
 from shardviz.errors import ContractError, ShardvizError
 from shardviz.layouts import itemsize

@@ -1,3 +1,4 @@
+from .asked import guess as guess
 from .asked import progress as progress
 from .asked import scores as scores
 from .exercises import exercise as exercise

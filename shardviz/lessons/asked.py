@@ -88,9 +88,48 @@ class Starred(Displayed):
 
 @dataclass(frozen=True, repr=False)
 class Locked(Displayed):
-    """The place of a result that is locked until the question `title` is answered."""
+    """The place of a result that is locked until the question `title` is answered, or, without one, until a number is
+    guessed."""
 
     title: str
+
+
+@dataclass(frozen=True, repr=False)
+class Guess(Displayed):
+    """A guessed amount beside the right one; `guess` is None if nobody guessed."""
+
+    guess: float | None
+    right: float
+    unit: str = ""
+
+    @property
+    def times(self) -> float | None:
+        """The factor between both, at least 1; None without a guess."""
+        if self.guess is None:
+            return None
+        return max(self.guess / self.right, self.right / self.guess)
+
+
+def guess(guess: float | None, right: float, unit: str = "") -> Guess | Locked:
+    """Return a guessed amount beside the right one, with the factor between them.
+
+    Args:
+        guess: the learner's amount. As long as it is None, a person gets a note that the right one is locked.
+        right: the right amount.
+        unit: the unit of both.
+
+    Raises:
+        ShardvizError: if an amount is not positive.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.lessons.guess(10.0, 25.0, "MB")
+        25 MB; your guess, 10 MB, is off by a factor of 2.50
+    """
+    for name, amount in (("guess", guess), ("right", right)):
+        if amount is not None and not amount > 0:
+            raise ShardvizError(f"guess({name}={amount!r}): expected a positive number")
+    return Locked("") if guess is None and is_watched() else Guess(guess, right, unit)
 
 
 @dataclass(frozen=True, repr=False)

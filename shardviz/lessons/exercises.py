@@ -286,7 +286,9 @@ class Exercise(Question):
         return sizes
 
     def _collective_rows(self) -> list[Graded]:
-        over = lambda axes: axes_words(None) if axes is None else ", ".join(sorted(map(axis_text, axes)))  # noqa: E731
+        def over(axes):
+            return axes_words(None) if axes is None else ", ".join(sorted(map(axis_text, axes)))
+
         groups = grouped(((c.kind, over(c.axes)), c) for c in self.report.collectives)
         sizes = {key: sum(c.assumed_bytes for c in group) for key, group in groups.items()}
         answered: Mapping[tuple[str, str], float | None] = self.given or {}
@@ -356,7 +358,10 @@ class Exercise(Question):
 
     def _parts(self) -> list[Graded]:
         least, answered = _SMALL * sum(self.parts.values()), self.given or {}
-        counts = lambda name, right: right >= least and (name != KEPT or name in answered)  # noqa: E731
+
+        def counts(name, right):
+            return right >= least and (name != KEPT or name in answered)
+
         return [
             self._amount(name, answered.get(name), right, format_bytes, counts(name, right))
             for name, right in self.parts.items()
@@ -369,7 +374,10 @@ class Exercise(Question):
         if total is None:
             raise ShardvizError("seconds: the time of a collective is not known on this target")
         longest = sorted(cost.collectives, key=lambda c: -(c.total_seconds or 0.0))[:_FORMULAS]
-        named = lambda c: f"{c.kind} over {axes_words(c.axes)} x {c.count}"  # noqa: E731
+
+        def named(c):
+            return f"{c.kind} over {axes_words(c.axes)} x {c.count}"
+
         formulas = [_graded(named(c), None, c.formula, 0.0, 0.0, "") for c in longest]
         return [self._amount("all collectives, one after the other", self.given, total, format_seconds), *formulas]
 
@@ -428,8 +436,12 @@ def _name(axis: Any) -> Any:
 def _graded(
     what: str, answered: Any, right: Any, points: float, of: float, verdict: str, why: Why | CollectiveWhy | None = None
 ) -> Graded:
-    say = lambda it: "" if it is None else str(it.canonical() if isinstance(it, Spec) else it)  # noqa: E731
-    return Graded(what=what, given=say(answered), right=say(right), points=points, of=of, verdict=verdict, why=why)
+    def text_of(it):
+        return "" if it is None else str(it.canonical() if isinstance(it, Spec) else it)
+
+    return Graded(
+        what=what, given=text_of(answered), right=text_of(right), points=points, of=of, verdict=verdict, why=why
+    )
 
 
 def _plain(spec: Spec, plan: Plan, rank: int) -> Spec:

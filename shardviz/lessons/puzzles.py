@@ -207,7 +207,10 @@ class Puzzle(Question):
             par_findings=self.par_findings, helped=helped,
             ideas=tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea)),
         )  # fmt: skip
-        rank = lambda a: (-a.stars, max(a.times_par))  # noqa: E731
+
+        def rank(a):
+            return (-a.stars, max(a.times_par))
+
         self.result = attempt if self.result is None else min(self.result, attempt, key=rank)
         return attempt
 

@@ -93,7 +93,10 @@ def _checked(data: bytes, puzzle: Mapping[str, Any]) -> dict[str, Any]:
 
     def sharded(f: Any) -> Any:
         """The function on all devices; results get a leading dimension for the devices, so that each is compared."""
-        each = lambda *shards: jax.tree.map(lambda y: jax.numpy.asarray(y)[None], f(*shards))  # noqa: E731
+
+        def each(*shards):
+            return jax.tree.map(lambda y: jax.numpy.asarray(y)[None], f(*shards))
+
         return jax.jit(jax.shard_map(each, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(names), check_vma=False))
 
     expected = defined(puzzle["goal"])(*inputs)

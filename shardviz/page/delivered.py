@@ -11,7 +11,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from shardviz.display import is_watched
+from shardviz.display import is_watched, shell
 from shardviz.page import bundle
 
 
@@ -22,6 +22,8 @@ class Delivered(anywidget.AnyWidget):
     _page = traitlets.Unicode().tag(sync=True)
     stilled = traitlets.Int(0).tag(sync=True)
 
+    _unread = False  # whether no page has read the state since the widget was opened without a page
+
     def __init__(self, **traits: Any):
         super().__init__(_esm=bundle.start(), **traits)
         self.on_msg(self._on_message)
@@ -31,13 +33,23 @@ class Delivered(anywidget.AnyWidget):
         saved."""
         names = frozenset(key) if isinstance(key, set) else key  # another thread may add to the set meanwhile
         state = super().get_state(names, drop_defaults)
-        opening = self.comm is None
-        if key is None and (not opening or is_watched()):
-            state["_page"] = bundle.page()
+        if key is None:
+            opening = self.comm is None
+            self._unread = opening and shell() is not None and not is_watched()
+            if not opening or is_watched():
+                state["_page"] = bundle.page()
         return state
+
+    def send_state(self, key: Any = None) -> None:
+        """Send traits, unless no page has asked for the state: nbconvert would save them, and no page could show them
+        without the code."""
+        if key is None or not self._unread:
+            super().send_state(key)
 
     def _on_message(self, _: Any, message: Any, __: Any) -> None:
         """Answer a page's request, such as for its code after a reload."""
+        if self._unread:
+            self.send_state()
         what = message["ask"] if isinstance(message, dict) and message.keys() == {"ask"} else None
         answer = self.asked(what) if isinstance(what, str) else None
         if answer is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from functools import cache, partial
 from html import escape
 from typing import Any
 
@@ -26,9 +27,16 @@ from shardviz.records.collectives import KINDS
 
 _ROWS = 3  # initial rows for collectives
 _MOST_OUTPUTS = 12
-_WIDE = w.Layout(width="auto", min_width="12em", align_self="flex-start")
-_PLAIN, _ROW = w.Layout(), w.Layout(flex_flow="row wrap")
-"""Shared layouts, because each layout is saved with the notebook."""
+
+
+@cache
+def _layout(**look: str) -> w.Layout:
+    """Return a layout, shared by widgets and made at first use, because each layout is saved with the notebook."""
+    return w.Layout(**look)
+
+
+_wide = partial(_layout, width="auto", min_width="12em", align_self="flex-start")
+_row = partial(_layout, flex_flow="row wrap")
 
 
 class _Keys(anywidget.AnyWidget):
@@ -66,7 +74,7 @@ class ExerciseForm(w.VBox):
     """The form; its plain text is the question, which a saved notebook shows without a kernel."""
 
     def __init__(self, asked: Any, children: list[w.Widget]):
-        super().__init__([*children, _Keys(layout=_PLAIN)], layout=_PLAIN)
+        super().__init__([*children, _Keys(layout=_layout())], layout=_layout())
         self.add_class("shardviz-exercise")
         self._asked = asked
 
@@ -112,7 +120,7 @@ def exercise_form(asked: Exercise) -> ExerciseForm | Exercise:
         ("Check", "ask the compiler, and grade the answer", lambda: reveal(True)),
         ("Show the answer", "what is right, and why; afterwards there are no points", lambda: reveal(False)),
     )
-    return ExerciseForm(asked, [w.HTML(asked.html(), layout=_PLAIN), *fields, buttons, *texts])
+    return ExerciseForm(asked, [w.HTML(asked.html(), layout=_layout()), *fields, buttons, *texts])
 
 
 @paints("form", Puzzle)
@@ -125,7 +133,7 @@ class PuzzleForm(ExerciseForm):
     """The form of a puzzle: the task, the explorer once opened, and the score of its plan."""
 
     def __init__(self, asked: Puzzle):
-        self._room, self._warned = w.VBox(layout=_PLAIN), False
+        self._room, self._warned = w.VBox(layout=_layout()), False
 
         def solution() -> str:
             warned, self._warned = self._warned, True
@@ -139,7 +147,7 @@ class PuzzleForm(ExerciseForm):
         opening = w.Button(description="Open the explorer", tooltip="on the plan to begin with", layout=here)
         opening.on_click(lambda _: self.explorer)
         self._opening = opening
-        super().__init__(asked, [w.HTML(asked.html(), layout=_PLAIN), opening, self._room, buttons, *texts])
+        super().__init__(asked, [w.HTML(asked.html(), layout=_layout()), opening, self._room, buttons, *texts])
 
     @property
     def explorer(self) -> Any:
@@ -153,9 +161,9 @@ class PuzzleForm(ExerciseForm):
 
 def _buttons(*each: tuple[str, str, Callable[[], str]]) -> tuple[w.HBox, list[w.HTML]]:
     """Return buttons, and the status and result that they fill; errors appear in the status."""
-    status, result = w.HTML(layout=_PLAIN), w.HTML(layout=_PLAIN)
+    status, result = w.HTML(layout=_layout()), w.HTML(layout=_layout())
     result.add_class("shardviz-result")
-    buttons = [w.Button(description=name, tooltip=tip, layout=_WIDE) for name, tip, _ in each]
+    buttons = [w.Button(description=name, tooltip=tip, layout=_wide()) for name, tip, _ in each]
     buttons[0].button_style = "primary"
 
     def press(html: Callable[[], str]) -> None:
@@ -173,7 +181,7 @@ def _buttons(*each: tuple[str, str, Callable[[], str]]) -> tuple[w.HBox, list[w.
 
     for button, (_, _, html) in zip(buttons, each, strict=True):
         button.on_click(lambda _, html=html: press(html))
-    return w.HBox(buttons, layout=_PLAIN), [status, result]
+    return w.HBox(buttons, layout=_layout()), [status, result]
 
 
 def _alert(text: str, role: str = "status") -> str:
@@ -198,7 +206,7 @@ def _outputs(asked: Exercise) -> Fields:
                 options=options,
                 value=(),
                 description=f"{name} dim {d} ({size:,}) is sharded along",
-                layout=_WIDE,
+                layout=_wide(),
                 style=_LONG,
             )
             for d, size in enumerate(arrays[name].shape)
@@ -207,7 +215,10 @@ def _outputs(asked: Exercise) -> Fields:
     }
     left = len(asked.outputs) - len(names)
     more = [w.HTML(_alert(f"{left} more outputs: answer for them in Python, exercise.answer({{...}})"))] if left else []
-    read = lambda: {name: Spec(tuple(d.value or () for d in dims)) for name, dims in chosen.items()}  # noqa: E731
+
+    def read():
+        return {name: Spec(tuple(d.value or () for d in dims)) for name, dims in chosen.items()}
+
     return [*itertools.chain(*chosen.values()), *more], read
 
 
@@ -217,19 +228,19 @@ _LONG = {"description_width": "initial"}
 def _collectives(asked: Exercise) -> Fields:
     names = asked.plan.mesh.names
     axes = [some for n in range(1, len(names) + 1) for some in itertools.combinations(names, n)]
-    rows = w.VBox(layout=_PLAIN)
+    rows = w.VBox(layout=_layout())
 
     def add(*_: Any) -> None:
         number = len(rows.children) + 1
-        kind = w.Dropdown(options=["none", *KINDS], description=f"collective {number}", style=_LONG, layout=_WIDE)
+        kind = w.Dropdown(options=["none", *KINDS], description=f"collective {number}", style=_LONG, layout=_wide())
         options = [(", ".join(some), some) for some in axes]
-        over = w.Dropdown(options=options, description="over", style=_LONG, layout=_WIDE)
+        over = w.Dropdown(options=options, description="over", style=_LONG, layout=_wide())
         size = _amount("bytes", "may be left out")
-        rows.children = (*rows.children, w.HBox([kind, over, size], layout=_ROW))
+        rows.children = (*rows.children, w.HBox([kind, over, size], layout=_row()))
 
     for _ in range(_ROWS):
         add()
-    more = w.Button(description="One more", tooltip="a row for one more kind of collective", layout=_WIDE)
+    more = w.Button(description="One more", tooltip="a row for one more kind of collective", layout=_wide())
     more.on_click(add)
 
     def read() -> list[Any]:
@@ -241,7 +252,7 @@ def _collectives(asked: Exercise) -> Fields:
 
 def _cheaper(asked: Exercise) -> Fields:
     plans = [*asked.names, EQUAL]
-    choice = w.RadioButtons(options=plans, value=None, description="cheaper is", style=_LONG, layout=_WIDE)
+    choice = w.RadioButtons(options=plans, value=None, description="cheaper is", style=_LONG, layout=_wide())
 
     def read() -> str:
         if choice.value is None:
@@ -269,4 +280,4 @@ def _memory(asked: Exercise) -> Fields:
 
 def _amount(name: str, example: str) -> w.Text:
     """Return a field for an amount. Its value is sent as a whole before the click on Check."""
-    return w.Text(placeholder=example, description=name, continuous_update=False, style=_LONG, layout=_WIDE)
+    return w.Text(placeholder=example, description=name, continuous_update=False, style=_LONG, layout=_wide())

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,7 +40,7 @@ from shardviz.records.report import values_of
 from shardviz.records.why import CollectiveWhy
 from shardviz.tracing.rules import patterns_of
 from shardviz.view import panes
-from shardviz.view.cards import difference_pane, search_document, severity_words, tried_presets_document
+from shardviz.view.cards import deck_document, difference_pane, search_document, severity_words, tried_presets_document
 from shardviz.view.document import Document, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
@@ -96,7 +97,17 @@ def _cards(explorer: Explorer) -> Json:
     ]
     cost = costs[deck.at]
     usable = None if cost is None else cost.needs.usable
-    return pane(document(deck), at=deck.at, against=deck.against, points=points, usable=usable)
+    return pane(
+        deck_document(deck, explorer.state.now.sharing), at=deck.at, against=deck.against, points=points, usable=usable
+    )
+
+
+def _sharing(explorer: Explorer) -> Json:
+    """Return the shared arrays that other programs shard otherwise, and the costs for the selected one."""
+    sharing = explorer.state.now.sharing
+    wishes = {"wishes": dict(sharing.wishes)} if sharing.wishes else {}
+    conflict = sharing.conflict
+    return wishes if conflict is None else pane(document(conflict), of=sharing.selected, **wishes)
 
 
 def _most(explorer: Explorer) -> Json:
@@ -210,12 +221,12 @@ def _texts(explorer: Explorer) -> Json:
 
 def _shards(explorer: Explorer) -> Json:
     """Return the small shard map beside the source, and the large one in its tab."""
-    about = explorer.report, explorer.state.selected, explorer.state.remark, explorer.state.cost
-    large = (
-        json_of(panes.shard_map_pane(*about, room=_LARGE, device=explorer.device)) if explorer.tab == "shards" else None
+    state = explorer.state
+    drawn = partial(
+        panes.shard_map_pane, explorer.report, state.selected, state.remark, cost=state.cost, device=explorer.device
     )
-    small = panes.shard_map_pane(*about, room=_SMALL, device=explorer.device)
-    return pane(small, large=large, name=explorer.state.selected)
+    large = json_of(drawn(room=_LARGE)) if explorer.tab == "shards" else None
+    return pane(drawn(room=_SMALL), large=large, name=state.selected)
 
 
 def _constraints(explorer: Explorer) -> Json:
@@ -254,7 +265,8 @@ class Explorer(Delivered):
     dimensions = shown(lambda e: dimensions_view(e.state), {"plan", "report", "logical"})
     shardings = shown(lambda e: shardings_view(e.state, "argument"), {"plan", "report", "changed"})
     out_shardings = shown(lambda e: shardings_view(e.state, "output"), {"plan", "report", "changed"})
-    cards = shown(_cards, {"report", "cost", "deck", "machine"})
+    sharing = shown(_sharing, {"sharing"})
+    cards = shown(_cards, {"report", "cost", "deck", "machine", "sharing"})
     presets = shown(_presets, {"presets", "deck"})
     most = shown(_most, {"report", "cost", "deck", "machine", "tried_fixes", "tab"})
     lines = shown(  # the costs, causes and fixes of the lines that are open in the source

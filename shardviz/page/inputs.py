@@ -13,7 +13,7 @@ from typing import Any
 from shardviz.explorer.arrays import arrays_of, layers_of, tree, twins_in
 from shardviz.explorer.changes import choices
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.logical import MOST_AT_ONCE, Axes, DimensionSharding, dimension_shardings
+from shardviz.explorer.logical import Axes, DimensionSharding, dimension_shardings
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.page.payload import Json
@@ -117,19 +117,12 @@ def dimensions_view(state: ExplorerState) -> Json:
     logical = state.logical
     rows = () if logical.found is None else dimension_shardings(logical.found, state.bound, state.report.arguments)
     now = "found" if logical.found is not None else "busy" if logical.busy else "failed" if logical.trouble else ""
-    unasked = len(state.report.arguments) <= MOST_AT_ONCE
+    share = f" {logical.share:.0%}" if logical.share else ""
     messages = {
-        "busy": "looking for the dimensions that arrays share …",
+        "busy": f"looking for the dimensions that arrays share …{share}",
         "failed": f"no dimensions: {logical.trouble}",
-        "": "" if unasked else "which dimensions the arrays share is not known yet: of so many it takes minutes",
     }
-    return {
-        "state": now,
-        "message": messages.get(now, ""),
-        "asks": not (now or unasked),
-        "unasked": unasked,
-        "rows": [_row(row) for row in rows],
-    }
+    return {"state": now, "message": messages.get(now, ""), "rows": [_row(row) for row in rows]}
 
 
 def _row(row: DimensionSharding) -> Json:

@@ -22,12 +22,15 @@ from shardviz.judge.report import Report
 from shardviz.page.explorer import Explorer
 from shardviz.page.run import RunExplorer
 from shardviz.plan.plan import Plan
-from shardviz.runs import Run, RunStep
+from shardviz.runs.run import Run, RunStep
+from shardviz.runs.together import Together
 from shardviz.tracing.adapt.exported import held_by
 
 
 @overload
 def explore(fn: Run, **options: Any) -> Explorer | RunExplorer: ...
+@overload
+def explore(fn: Together, **options: Any) -> RunExplorer: ...
 @overload
 def explore(fn: Any, *args: Any, **options: Any) -> Explorer: ...
 def explore(
@@ -53,9 +56,11 @@ def explore(
 
     Args:
         fn: a function, a `jax.jit`-ed function, a traced program, or an `Example` such as `sv.gallery.llama("8b")`.
-            Also a program of a dry run (`run["train_step"]`), or a whole run, which adds a strip with its programs.
+            Also a program of a dry run (`run["train_step"]`), or a whole run or `sv.together(...)`, which adds a strip
+            with the programs.
         *args: the function's arguments: arrays or `jax.ShapeDtypeStruct`s in any pytree. Nothing is allocated.
-        plan: the starting plan, instead of `mesh`, `in_specs` and `out_specs`.
+        plan: the starting plan, instead of `mesh`, `in_specs` and `out_specs`. After a traced program, an example or
+            a program of a run it needs no keyword: `sv.explore(program, plan)`.
         mesh: a mesh in any form that `sv.mesh` takes, such as `{"data": 8, "model": 8}`. None for the function's own
             mesh (of an example, a pmapped function, or `in_shardings`), else the target's `default_mesh`.
         in_specs, out_specs: pytree prefixes of PartitionSpecs, as `jax.jit` takes them.
@@ -71,7 +76,7 @@ def explore(
         **kwargs: keyword arguments of the function, as for `sv.trace`.
 
     Returns:
-        The `Explorer`; as the last expression of a cell it displays itself. A run with several programs gives a
+        The `Explorer`; as the last expression of a cell it displays itself. Several programs give a
         `RunExplorer`; its `explorer` is the open one.
 
     Raises:
@@ -90,19 +95,28 @@ def explore(
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
     }
+    asked: dict[str, Any] = {"level": level, "timeout": timeout, "memory_limit": memory_limit, "target": target}
+    if isinstance(fn, Together):
+        if fn.machine is not None and target == "cpu":
+            asked["target"] = fn.machine
+        return RunExplorer(fn, 0, lambda side: explore(side.program, plan=side.plan, **asked))
     if isinstance(fn, Run):
         step = fn.longest
         beside = [each for each in fn if each.program and (each.recorded.devices > 1) == (step.recorded.devices > 1)]
-        asked: dict[str, Any] = {"plan": plan, "mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}
-        asked |= {"level": level, "timeout": timeout, "memory_limit": memory_limit, "target": target}
-        return RunExplorer(fn, step, lambda each: explore(each, **asked)) if len(beside) > 1 else explore(step, **asked)
+        asked |= {"plan": plan, "mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}
+        if len(beside) == 1:
+            return explore(step, **asked)
+        return RunExplorer(fn, fn.steps.index(step), lambda each: explore(each, **asked))
+    if isinstance(fn, Example | Program | RunStep) and plan is None and args and isinstance(args[0], Plan):
+        plan, args = args[0], args[1:]
     if isinstance(fn, RunStep):
         fn, plan, target = _of_run(fn, plan, mesh, target)
     if isinstance(fn, Example | Program):
-        extra = [*map(repr, args), *kwargs, *(name for name, option in options.items() if option != ())]
+        given = [f"args[{i}] of type {type(arg).__name__}" for i, arg in enumerate(args)]
+        extra = [*given, *kwargs, *(name for name, option in options.items() if option != ())]
         if extra:
             why = "is traced already" if isinstance(fn, Program) else "is an example with arguments of its own"
-            raise TraceError(f"{fn.name} {why}, so it takes none here; leave out {', '.join(extra)[:200]}")
+            raise TraceError(f"{fn.name} {why}, so leave out {', '.join(extra)}")
     elif not callable(fn) and held_by(fn) is None:
         raise TraceError(_nothing_to_explore(fn))
     if isinstance(fn, Example) and plan is None:

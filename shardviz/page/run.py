@@ -1,8 +1,10 @@
-"""The explorer of a dry run: a strip with its programs in their order, and the explorer of the one that is open."""
+"""The explorer of a dry run, or of programs that share arrays: a strip with the programs, and the explorer of the open
+one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,44 +12,62 @@ import anywidget
 import ipywidgets
 import traitlets
 
+from shardviz.costs.machine import Machine
+from shardviz.errors import ShardvizError
+from shardviz.explorer.cards import BASELINE
+from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.runs import RunProgram, RunRecord
-from shardviz.runs import Run, RunStep
-from shardviz.view.run import is_large
+from shardviz.records.together import ProgramCost
+from shardviz.runs.run import Run, RunStep
+from shardviz.runs.sets import SetMember
+from shardviz.runs.together import Together
+from shardviz.view.run import held_text, is_large
 
 _STATIC = Path(__file__).with_name("static") / "run"
 _MOST_MOVES = 3
 
 
 class Strip(anywidget.AnyWidget):
-    """The programs of a run, each with what its calls take and what a device needs meanwhile, and what the run moves;
-    `at` is the open one."""
+    """The programs of a run, each with what its calls take and what a device needs meanwhile, what holds the memory at
+    the peak, and what the run moves; `at` is the open one, and `note` says which plans the numbers are of, if it is
+    not each program's own."""
 
     _esm = _STATIC / "strip.js"
     _css = _STATIC / "strip.css"
     blocks = traitlets.List().tag(sync=True)
     limit = traitlets.Float(0.0).tag(sync=True)
     limit_words = traitlets.Unicode().tag(sync=True)
+    held = traitlets.Unicode().tag(sync=True)
     moves = traitlets.List().tag(sync=True)
+    note = traitlets.Unicode().tag(sync=True)
     at = traitlets.Int().tag(sync=True)
 
 
 class RunExplorer(ipywidgets.VBox):
-    """The programs of a run, and the `Explorer` of one of them.
+    """The programs of a run or of a set, and the `Explorer` of one of them. Each explorer also has what the programs
+    that share arrays want and cost.
 
     Attributes:
-        run: the run.
+        run: the run, or the set of programs that share arrays.
+        together: the programs that share arrays; None if there are none.
         explorer: the explorer that is open.
     """
 
-    def __init__(self, run: Run, step: RunStep, make: Callable[[RunStep], Explorer]):
+    def __init__(self, run: Run | Together, at: int, make: Callable[[RunStep | SetMember], Explorer]):
         self.run, self._make = run, make
         self._explorers: dict[int, Explorer] = {}
-        at = run.steps.index(step)
-        blocks, limit = blocks_of(run)
-        words = f"{format_bytes(run.record.usable)} a device" if limit and run.record.usable else ""
-        self.strip = Strip(blocks=blocks, limit=limit, limit_words=words, moves=moves_of(run.record), at=at)
+        if isinstance(run, Run):
+            self.together, self.members, moves = _together(run), run.steps, moves_of(run.record)
+        else:
+            self.together, self.members, moves = run, run.sides, []
+        self._machines: dict[int, Machine] = {}
+        record = run.record if isinstance(run, Run) else None
+        self._own = record, self.together
+        self._elsewhere: dict[Machine | None, tuple[RunRecord | None, Together | None]] = {}
+        held = "" if record is None else held_text(record)
+        self.strip = Strip(moves=moves, held=held, at=at, **self._drawn({}, *self._own))
         super().__init__()
         self.strip.observe(lambda change: self.choose(change["new"]), "at")
         self.choose(at)
@@ -57,17 +77,74 @@ class RunExplorer(ipywidgets.VBox):
         return self._explorers[self.strip.at]
 
     def choose(self, program: int | str) -> None:
-        """Open a program by its name or its place in the run.
+        """Open a program by its name or its place.
 
         Raises:
             ShardvizError: if there is no such program, or it is not one that shardviz can explore.
         """
-        step = self.run[program]
-        at = self.run.steps.index(step)
+        at = program if isinstance(program, int) else self.members.index(self.run[program])
+        member = self.members[at]
         if at not in self._explorers:
-            self._explorers[at] = self._make(step)
+            self._explorers[at] = self._make(member)
+            state = self._explorers[at].state
+            self._machines[at] = state.now.deck.now.results.machine
+            sides = () if self.together is None else self.together.sides
+            side = [s for s in sides if s is member] or [s for s in sides if s.program is member.program]
+            if self.together is not None and side:
+                state.background.share(self.together, side[0].name)
+            state.subscribe(lambda changed: self._follow(at, changed))
+        if self.children:
+            _carry(self.children[1].state, self._explorers[at].state)
         self.strip.at = at
         self.children = (self.strip, self._explorers[at])
+        self._follow(at, frozenset({"sharing"}))
+
+    def _drawn(
+        self, costs: Mapping[str, ProgramCost], record: RunRecord | None, together: Together | None
+    ) -> dict[str, Any]:
+        """Return the strip's blocks and its limit: of a run's record, or of a set, with other costs of some of the
+        programs that share arrays."""
+        if not isinstance(self.run, Run) or record is None:
+            assert together is not None
+            return _strip(rows_of_set(together, costs), together.usable)
+        by_step: dict[int, tuple[ProgramCost, ProgramCost]] = {}
+        if together is not None:
+            for side in (side for side in together.sides if side.name in costs):
+                own = together.cost(side, side.plan)
+                same = (number for number, step in enumerate(self.run.steps) if step.program is side.program)
+                by_step |= dict.fromkeys(same, (own, costs[side.name]))
+        return _strip(rows_of(record, self.run.steps, by_step), record.usable)
+
+    def _on(self, machine: Machine | None) -> tuple[RunRecord | None, Together | None]:
+        """Return the run's record, and the programs that share arrays, on another machine."""
+        if machine not in self._elsewhere:
+            record, together = self._own
+            if isinstance(self.run, Run) and record is not None:
+                programs = tuple(step.record_on(machine) for step in self.run.steps)
+                record = replace(record, programs=programs, usable=machine and machine.usable_bytes)
+            self._elsewhere[machine] = record, None if together is None else together.on(machine)
+        return self._elsewhere[machine]
+
+    def _follow(self, at: int, changed: frozenset[str]) -> None:
+        """Show the costs of every program on the open card's machine, with the shared arrays sharded as on this card;
+        under each program's own plan for the card that the explorer began with, and as long as these costs are not
+        known."""
+        if at != self.strip.at or not changed & {"sharing", "deck"}:
+            return
+        now = self._explorers[at].state.now
+        card, name = now.deck.now, self.members[at].name
+        machine = None if card.results.machine.chip.kind == "cpu" else card.results.machine
+        moved = card.results.machine != self._machines[at]
+        known = now.sharing.programs is not None and now.sharing.programs.machine == machine
+        costs = now.sharing.costs.get(card.plan) if known and card.id != BASELINE else None
+        there = f" on {machine.text if machine else 'no known machine'}" if moved else ""
+        alike = f"shared arrays as on the card {card.name!r} of {name}" if costs else "every program" if moved else ""
+        shown = self._on(machine) if moved else self._own
+        drawn = self._drawn({cost.program: cost for cost in costs or ()}, *shown)
+        with self.strip.hold_sync():
+            self.strip.note = f"{alike}{there}"
+            for trait, value in drawn.items():
+                setattr(self.strip, trait, value)
 
     def close(self) -> None:
         """Close every explorer that was opened."""
@@ -83,28 +160,81 @@ class RunExplorer(ipywidgets.VBox):
         return {**(super()._repr_mimebundle_(**options) or {}), "text/plain": self.run.text()}
 
 
-def blocks_of(run: Run) -> tuple[list[dict[str, Any]], float]:
-    """Return each program as a block of the strip, and where the machine's limit is, as a share of the highest bar."""
-    record = run.record
-    needs = [_most(record, number) for number in range(len(record.programs))]
-    top = max([record.usable or 0.0, *needs, 1.0])
-    total = sum((p.seconds or 0.0) * p.calls for p in record.programs)
-    blocks = []
-    for step, needed in zip(run.steps, needs, strict=True):
-        program = step.record
+def _together(run: Run) -> Together | None:
+    try:
+        return run.together()
+    except ShardvizError:  # no two programs share an array
+        return None
+
+
+def _carry(before: ExplorerState, after: ExplorerState) -> None:
+    """Add the open card's sharding of the shared arrays as a card of another program."""
+    sharing, now, card = before.now.sharing, after.now, before.deck.now
+    if before is after or card.id == BASELINE or sharing.programs is None or now.sharing.programs is None:
+        return
+    programs = sharing.programs.with_plan(sharing.name, card.plan)
+    name = f"as {sharing.name}: {card.name}"
+    old = next((c for c in now.deck.cards if c.name == name and c.id != now.deck.at), None)
+    try:
+        plan = programs.plan_as(now.sharing.programs[now.sharing.name], sharing.name)
+        results = after.asking.results(plan, now.machine)
+        if old is not None:
+            after.put(deck=now.deck.filled(old.id, plan, results, note=old.note))
+        elif all(c.plan != plan for c in now.deck.cards):
+            after.put(deck=now.deck.added(plan, results, name=name)[0])
+    except ShardvizError as error:
+        after.refuse(error, "card")
+
+
+_Row = tuple[str, str, str, float, float, bool]
+"""A program: its name, label and tip, its seconds in all calls, the bytes that a device needs, whether it opens."""
+
+
+def rows_of(
+    record: RunRecord, steps: Sequence[RunStep], costs: Mapping[int, tuple[ProgramCost, ProgramCost]]
+) -> Iterator[_Row]:
+    """Yield the programs of a run. `costs` has a program's own cost and another, which the strip shows."""
+    for number, (program, step) in enumerate(zip(record.programs, steps, strict=True)):
+        needed, why_not = _most(record, number), ""
+        if number in costs:
+            own, other = costs[number]
+            program = replace(program, seconds=other.seconds)
+            needed += (other.needs_bytes or 0.0) - (own.needs_bytes or 0.0)
+            why_not = other.why_not
+        tip = why_not or step.why_not or _tip(program, needed)
         took = (program.seconds or 0.0) * program.calls
-        blocks.append(
-            {
-                "name": program.name,
-                "label": label_of(program),
-                "tip": step.why_not or _tip(program, needed),
-                "share": round(100 * took / total, 3) if total else 1.0,
-                "height": needed / top,
-                "over": record.usable is not None and needed > record.usable,
-                "opens": step.program is not None,
-            }
-        )
-    return blocks, (record.usable or 0.0) / top
+        yield program.name, label_of(program), tip, took, needed, step.program is not None
+
+
+def rows_of_set(programs: Together, costs: Mapping[str, ProgramCost]) -> Iterator[_Row]:
+    """Yield the programs of a set, each under its own plan, or with the cost in `costs`."""
+    for side in programs.sides:
+        cost = costs.get(side.name) or programs.cost(side, side.plan)
+        took, needed = "" if cost.seconds is None else format_seconds(cost.seconds), cost.needs_bytes or 0.0
+        label = took if side.calls is None or not took else f"{side.calls:,.10g} × {took}"
+        tip = cost.why_not or f"{side.name}: {label}; a device needs {format_bytes(needed)} (level propagated)"
+        yield side.name, label, tip, (cost.seconds or 0.0) * (side.calls or 1.0), needed, True
+
+
+def _strip(programs: Iterable[_Row], usable: float | None) -> dict[str, Any]:
+    """Return each program as a block of the strip, and the machine's limit, as a share of the highest bar."""
+    rows = list(programs)
+    top = max([usable or 0.0, *(needed for *_, needed, _ in rows), 1.0])
+    total = sum(took for _, _, _, took, _, _ in rows)
+    blocks = [
+        {
+            "name": name,
+            "label": label,
+            "tip": tip,
+            "share": round(100 * took / total, 3) if total else 1.0,
+            "height": needed / top,
+            "over": usable is not None and needed > usable,
+            "opens": opens,
+        }
+        for name, label, tip, took, needed, opens in rows
+    ]
+    words = f"{format_bytes(usable)} a device" if usable else ""
+    return {"blocks": blocks, "limit": (usable or 0.0) / top, "limit_words": words}
 
 
 def moves_of(record: RunRecord) -> list[dict[str, str]]:

@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 
 from shardviz.compiler.targets import Targets, TargetStatus, targets
-from shardviz.costs import Machine, chips
-from shardviz.costs.chips import Chip
-from shardviz.costs.machine import natural, sizes_near, topologies
+from shardviz.costs.chips import Chip, chips
+from shardviz.costs.machine import Machine, natural, sizes_near, topologies
 from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import StepCost
 from shardviz.explorer.explorer import ExplorerState

@@ -31,12 +31,12 @@ Colours = Mapping[str, AxisColour]
 
 _SANS_FACE = "font-family:system-ui,sans-serif"
 SANS = f"{_SANS_FACE};font-size:13px;line-height:1.4"
-MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px"
+MONO = "font-family:Menlo,Consolas,monospace;font-size:12px"
 _MONO_SPAN = f'<span style="{MONO};white-space:nowrap">'
-HAIRLINE = "1px solid rgba(128,128,128,0.35)"
+HAIRLINE = "1px solid #80808059"
 QUIET = "opacity:0.75"
 _UNNAMED = AxisColour(MUTED, "#B5B5B5", ink_for(MUTED), "#111111", "")
-_ROLES = {"work": "#5B6770", "moved": "#C2410C", "room": "rgba(128,128,128,0.25)"}
+_ROLES = {"work": "#5B6770", "moved": "#C2410C", "room": "#80808040"}
 _ALIGN = ' align="right"'
 MOST_UNFOLDED = 2000
 """The most rows of a table on a self-contained page."""
@@ -44,10 +44,10 @@ MOST_CELLS = 256
 """The most cells of a picture's grids; beyond, neighbouring cells are merged."""
 _NAMED = 8  # the most columns with names above them
 _LONGEST_AXIS, _LONGEST_CELL = 12, 60  # characters
-_GREY, _TILE, _BLUISH = "rgba(128,128,128,0.9)", "background-color:rgba(128,150,175,0.15)", (128, 150, 175)
+_GREY, _TILE, _BLUISH = "#808080e6", "background:#8096af26", "#8096af"
 _BAND = "padding:0 3px;text-align:center;border:0;font-size:10px;white-space:nowrap"
 _NAME = f"padding:1px 6px;border:0;{QUIET};font-weight:400;font-size:11px;white-space:nowrap"
-_PLAIN_ROW = '<tr style="background-color:transparent">'
+_PLAIN_ROW = '<tr style="background:#0000">'
 _ONE_LINE = 60  # the most characters on one line; longer names and texts may wrap
 
 
@@ -100,8 +100,8 @@ def _beside(block: doc.Beside, look: Look) -> str:
         return f'<div class="beside">{"".join(f"<div>{_block(each, look)}</div>" for each in block.blocks)}</div>'
     side = "padding:0 32px 0 0;border:0;text-align:left;vertical-align:top"
     cells = "".join(f'<td style="{side}">{_block(each, look)}</td>' for each in block.blocks)
-    row = f'<tr style="background-color:transparent">{cells}</tr>'
-    return f'<table style="border-collapse:collapse;border:0;margin:0 0 8px 0;{SANS}"><tbody>{row}</tbody></table>'
+    row = f"<tbody>{_PLAIN_ROW}{cells}</tr></tbody>"
+    return f'<table style="border-collapse:collapse;border:0;margin:0 0 8px 0;{SANS}">{row}</table>'
 
 
 def _section(block: doc.Section, look: Look) -> str:
@@ -185,7 +185,7 @@ def _grid(grid: Grid) -> str:
 
 def _span(head: Head, text: str, extent: str) -> str:
     colour = axis_colour(head.role)
-    style = f"background-color:{colour.light};color:{colour.ink};{_BAND}"
+    style = f"background:{colour.light};color:{colour.ink};{_BAND}"
     return f'<th {extent} style="{style}">{outside(text)}</th>'
 
 
@@ -217,8 +217,7 @@ def _grid_cell(grid: Grid, text: str, tip: str, edges: str) -> str:
 
 
 def _shadow(role: Role, number: int) -> str:
-    red, green, blue = (int(paint_of(role, False)[i : i + 2], 16) for i in (1, 3, 5)) if role != "tile" else _BLUISH
-    return f"rgba({red},{green},{blue},{0.55 / number:.2g})"
+    return f"{paint_of(role, False) if role != 'tile' else _BLUISH}{round(140 / number):02x}"
 
 
 def _table(table: doc.Table, look: Look) -> str:
@@ -243,9 +242,10 @@ def _table(table: doc.Table, look: Look) -> str:
 
 
 def _rows(rows: Sequence[doc.Row], table: doc.Table, look: Look, title: str = "") -> str:
-    line = f'<tr style="background-color:transparent;border-bottom:{HAIRLINE}">'
-    head = "".join(map(_head, table.columns))
-    top = f"<thead>{line}{head}</tr></thead>" if any(column.title for column in table.columns) else ""
+    plain = f"background:#0000;border-bottom:{HAIRLINE}"
+    line = f'<tr style="{plain}">'
+    head = f'<tr style="{plain};{QUIET};{_SANS_FACE}">{"".join(map(_head, table.columns))}</tr>'
+    top = f"<thead>{head}</thead>" if any(column.title for column in table.columns) else ""
     body = "".join(_row(row, table, line, look) for row in rows)
     style = f"border-collapse:collapse;border:0;margin:4px 0 12px 0;{MONO};line-height:1.4"
     html = f'<table style="{style}">{title}{top}<tbody>{body}</tbody></table>'
@@ -253,7 +253,9 @@ def _rows(rows: Sequence[doc.Row], table: doc.Table, look: Look, title: str = ""
 
 
 def _row(row: doc.Row, table: doc.Table, line: str, look: Look) -> str:
-    cells = "".join(_cell(cell, column, look.colours) for cell, column in zip(row.cells, table.columns, strict=True))
+    top = ";vertical-align:top" if any(column.wrap for column in table.columns) else ""
+    each = zip(row.cells, table.columns, strict=True)
+    cells = "".join(_cell(cell, column, look.colours, top) for cell, column in each)
     below = ""
     if row.detail and table.folds != "always":
         content = _blocks(row.detail, look)
@@ -261,9 +263,9 @@ def _row(row: doc.Row, table: doc.Table, line: str, look: Look) -> str:
     return f"{line}{cells}</tr>{below}"
 
 
-def _cell(cell: doc.Inline, column: doc.Column, colours: Colours) -> str:
+def _cell(cell: doc.Inline, column: doc.Column, colours: Colours, top: str) -> str:
     pieces = (cell,) if isinstance(cell, doc.Piece) else cell
-    style = f"padding:3px 8px;vertical-align:top;text-align:{'right' if column.right else 'left'}"
+    style = f"padding:3px 8px{top};text-align:{'right' if column.right else 'left'}"
     style += f";{_SANS_FACE}" if column.wrap else ";white-space:nowrap"
     tip = "; ".join(dict.fromkeys(piece.tip for piece in pieces if piece.tip))
     title = f' title="{escape(uncontrolled(tip))}"' if tip else ""
@@ -273,7 +275,7 @@ def _cell(cell: doc.Inline, column: doc.Column, colours: Colours) -> str:
 
 def _head(column: doc.Column) -> str:
     side = "right" if column.right else "left"
-    style = f"padding:3px 8px;text-align:{side};white-space:nowrap;font-weight:600;{QUIET};{_SANS_FACE}"
+    style = f"padding:3px 8px;text-align:{side};white-space:nowrap"
     text = explained(outside(column.title), column.tip)
     return f'<th scope="col"{_ALIGN if column.right else ""} style="{style}">{text}</th>'
 
@@ -329,7 +331,7 @@ _PIECES = {
 def chip(axis: Axis, colours: Colours, text: str | None = None) -> str:
     """Return a mesh axis (or a part of an axis) as a coloured chip with its name or another text."""
     colour = colours.get(axis_name(axis), _UNNAMED)
-    style = f"background-color:{colour.light};color:{colour.ink};border-radius:3px;padding:1px 5px;font-weight:600"
+    style = f"background:{colour.light};color:{colour.ink};border-radius:3px;padding:1px 5px;font-weight:600"
     return f'<span style="{style}">{outside(axis_text(axis) if text is None else text)}</span>'
 
 
@@ -360,7 +362,7 @@ def bar_html(parts: Sequence[doc.Part], colours: Colours) -> str:
         colour = _ROLES.get(part.role) or (colours[first].light if first in colours else MUTED)
         hover = f' title="{escape(uncontrolled(part.tip))}"' if part.tip else ""
         if full:
-            stretches.append(f'<span style="color:{colour};background-color:{colour}"{hover}>{"█" * full}</span>')
+            stretches.append(f'<span style="color:{colour};background:{colour}"{hover}>{"█" * full}</span>')
         if tip:
             stretches.append(f'<span style="color:{colour}"{hover}>{tip}</span>')
     return f'<span style="white-space:nowrap;font-size:11px;line-height:1">{"".join(stretches)}</span>'

@@ -14,7 +14,7 @@ import ast
 import linecache
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -59,14 +59,23 @@ def place(module, rules):
     state = nnx.state(module)
     nnx.update(module, jax.device_put(state, by_rule(state, rules, P())))
 '''
+_PLACED_OF_EQUINOX = '''
+def place(module, rules):
+    """The module with its arrays where the plan has them; equinox.filter_jit keeps them there."""
+    arrays, rest = eqx.partition(module, eqx.is_array)
+    return eqx.combine(jax.device_put(arrays, by_rule(arrays, rules, P())), rest)
+'''
 
 
 def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
     """Python source that runs a program as a plan has it. Raises SpecError for a part of a mesh axis."""
+    call = replace(call, name=function_name(call))
     ins, outs = _texts(bound.in_specs, bound.in_memory), _texts(bound.out_specs, bound.out_memory)
     rules: dict[str, str] = {}
     if call.kind == "nnx":
         body = _nnx(traced, call, ins, rules)
+    elif call.kind == "equinox":
+        body = _equinox(_Function.of(call, traced, bound), call, ins, rules)
     elif all(map(is_plain, (traced.in_tree[0], traced.in_tree[1], traced.out_tree))):
         body = _plain(_Function.of(call, traced, bound), traced, ins, outs)
     else:
@@ -75,7 +84,7 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
     by_rule = _BY_RULE.replace(joined, joined + _VARIABLE) if call.kind in ("nnx", "state") else _BY_RULE
     helpers = [_ON_MESH] if "on_mesh(" in text else []
     helpers += [by_rule] if "by_rule(" in text or "place(" in text else []
-    helpers += [_PLACED] if "place(" in text else []
+    helpers += [_PLACED_OF_EQUINOX if call.kind == "equinox" else _PLACED] if "place(" in text else []
     lines = _imports(call, bound.mesh, "".join(helpers) + text)
     for title, notes in (
         ("Constrain inside your function:", written_lines(bound, traced)),
@@ -85,13 +94,32 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
         ("The arrays have another length than yours:", [each.words for each in bound.variant.lengths]),
     ):
         lines += ["", f"# {title}", *(f"#   {note}" for note in notes)] if notes else []
-    if bound.options and call.kind == "nnx":
+    if bound.options and call.kind in ("nnx", "equinox"):
         code = options_code("compiler_options", bound.options)
         lines += ["", f"# Compile it with {call.name}.lower(...).compile(", *(f"#     {line}" for line in code), "# )"]
     lines += ["", *_mesh(bound.mesh)]
     lines += ["".join(helpers).rstrip()] if helpers else []
     lines += [f"\n{name} = {rule}" for name, rule in rules.items()]
     return "\n".join([*lines, "", text, ""])
+
+
+def function_name(call: Call) -> str:
+    """Return the function's name in the code: `function` for a lambda."""
+    return call.name if call.name.isidentifier() else "function"
+
+
+def flat_code(bound: PlanRecord, name: str) -> str:
+    """Python source that runs a function of a flat list of arrays, `name`, as a plan has it, on a mesh of devices in
+    their own order. Raises SpecError as `jax_code`."""
+    ins, outs = _texts(bound.in_specs, bound.in_memory), _texts(bound.out_specs, bound.out_memory)
+    body = [f"# {name} is the function, with the arrays of its arguments and results in lists"]
+    for title, texts in (("inputs", ins), ("outputs", outs)):
+        rows = (f"    {text},  # {path}" for path, text in texts.items())
+        body += [f"{title} = on_mesh([", *rows, "])"]
+    body += [f"step = jax.jit({name}, in_shardings=(inputs,), out_shardings=outputs)"]
+    sharding = "AxisType, NamedSharding", "PartitionSpec as P"
+    imports = ["import jax", *(f"from jax.sharding import {names}" for names in sharding)]
+    return "\n".join([*imports, "", *_mesh(bound.mesh), _ON_MESH, *body, ""])
 
 
 def _texts(specs: Mapping[str, Spec | None], memory: Mapping[str, str]) -> dict[str, str]:
@@ -112,6 +140,7 @@ def _imports(call: Call, mesh: DeviceMesh, uses: str) -> list[str]:
     lines = ["import re", ""] if "re.fullmatch" in uses else []
     lines += ["import jax"]
     lines += ["import numpy as np"] if "Mesh" in sharding else []
+    lines += ["import equinox as eqx"] if "eqx." in uses else []
     lines += ["from flax import nnx"] if "nnx." in uses else []
     lines += [f"from jax.sharding import {', '.join(sharding)}", "from jax.sharding import PartitionSpec as P"]
     fn = _jax.plain_function(call.fn)
@@ -228,6 +257,20 @@ def _nnx(traced: Traced, call: Call, ins: Any, rules: dict[str, str]) -> list[st
     return [*lines, "", "# with jax.set_mesh(mesh):", f"#     {call.name}({named})"]
 
 
+def _equinox(function: _Function, call: Call, ins: Any, rules: dict[str, str]) -> list[str]:
+    """Where the arrays of equinox modules, and of other arguments, are put; `equinox.filter_jit` goes by that."""
+    lines = []
+    for name, tree in function.arrays.items():
+        if not jax.tree.leaves(tree):
+            continue  # a static argument
+        if is_plain(tree):
+            lines.append(f"{name} = jax.device_put({name}, on_mesh({literal(tree, ins, 1)}))")
+        else:
+            lines.append(f"{name} = place({name}, {_add(rules, name, _rules(_paths(tree), ins, 'P()'))})")
+    passed = ", ".join(f"{name}={name}" if name in call.kwargs else name for name in function.parameters)
+    return [*lines, "", "# with jax.set_mesh(mesh):", f"#     {call.name}({passed})"]
+
+
 def _add(rules: dict[str, str], name: str, rule: str) -> str:
     """Names a list of rules, as another of the same text is named."""
     same = next((other for other, text in rules.items() if text == rule), f"{name.upper()}_RULES")
@@ -243,7 +286,10 @@ def _paths(tree: Any) -> list[tuple[tuple[Any, ...], str]]:
 def _rules(paths: Iterable[tuple[tuple[Any, ...], str]], texts: Mapping[str, str], otherwise: str) -> str:
     """Rules that give every array what is written of it, each by the shortest end of its path that tells it apart; a
     number in a path stands for any number, where the layers are alike."""
-    alike = lambda key: re.sub(r"\d+", r"\\d+", re.escape(str(key)))  # noqa: E731
+
+    def alike(key):
+        return re.sub(r"\d+", r"\\d+", re.escape(str(key)))
+
     rows = [(tuple(map(alike, path)), path, texts[name]) for path, name in paths]
     rules: dict[str, str] = {}
     for general, path, text in rows:
@@ -254,8 +300,11 @@ def _rules(paths: Iterable[tuple[tuple[Any, ...], str]], texts: Mapping[str, str
         alone = (end for end in ends if {t for other, _, t in rows if other[-len(end) :] == end} == {text})
         rules.setdefault("/".join(next(alone, exact)), text)
     ordered = sorted(rules.items(), key=lambda rule: -rule[0].count("/"))
-    raw = lambda rule: repr(rule) if '"' in rule or rule.endswith("\\") else f'r"{rule}"'  # noqa: E731
-    return "[\n" + "".join(f"    ({raw(rule)}, {text}),\n" for rule, text in ordered) + "]"
+
+    def quoted(rule):
+        return repr(rule) if '"' in rule or rule.endswith("\\") else f'r"{rule}"'
+
+    return "[\n" + "".join(f"    ({quoted(rule)}, {text}),\n" for rule, text in ordered) + "]"
 
 
 def written_lines(bound: PlanRecord, traced: Traced) -> list[str]:

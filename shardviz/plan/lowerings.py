@@ -25,7 +25,7 @@ from shardviz.tracing.trace import Traced, needs_mesh, signature, trace
 
 _Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool, tuple[Spec, ...]]
 _MOST_TRACES = 32
-_BARE = ("function", "jit", "shard_map", "nnx", "state")
+_BARE = ("function", "jit", "equinox", "shard_map", "nnx", "state")
 """The kinds of callables that run without a mesh around them where none is given."""
 
 

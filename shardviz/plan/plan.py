@@ -193,7 +193,9 @@ class Plan:
 
     @cached_property
     def _key(self) -> Any:
-        flat = lambda tree: jax.tree.flatten(tree, is_leaf=is_spec)  # noqa: E731
+        def flat(tree):
+            return jax.tree.flatten(tree, is_leaf=is_spec)
+
         (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
         exact = self._exact if is_by_name(self) else frozenset(self._exact)
         options = frozenset((name, repr(value)) for name, value in self.options.items())  # True is none but equal to 1
@@ -230,7 +232,10 @@ class Plan:
         if not all(isinstance(name, str) for name in names):
             raise ShardvizError(f"plan.without_spec{excerpt(repr(names))}: expected tree paths, without_spec('x', 'w')")
         role, paths = _role(output), frozenset(names)
-        gone = lambda o: o.role == role and o.path in paths and o.part != MEMORY  # noqa: E731
+
+        def gone(o):
+            return o.role == role and o.path in paths and o.part != MEMORY
+
         plan = self._replace(overrides=tuple(each for each in self.overrides if not gone(each)))
         marks = (Override(role, Exactly(name), UNSHARDED, None) for name in sorted(paths))
         return plan._over(marks) if is_by_name(plan) else plan
@@ -372,7 +377,8 @@ class Plan:
                 it has instead; None leaves it out.
             collectives: lines of collectives in a `shard_map` that are written otherwise, where the result is the same
                 and fewer bytes move: `psum_scatter` for a `psum` and a slice, `psum` for an `all_gather` and a sum, an
-                `all_gather` after a cast to a narrower type, or before a loop.
+                `all_gather` after a cast to a narrower type, or before a loop; and lines of constraints in a loop on
+                what stays the same, which go before it.
 
         Raises:
             ShardvizError: if one of these is of another form. That the program cannot be so is said where the plan
@@ -441,7 +447,10 @@ class Plan:
         kept = [i for i, n in enumerate(self.mesh.names) if n != name]
         fields = (tuple(getattr(self.mesh, f)[i] for i in kept) for f in ("names", "sizes", "types"))
         mesh = DeviceMesh(*fields, in_order=self.mesh.in_order)
-        drop = lambda axes: tuple(a for a in axes if axis_name(a) != name)  # noqa: E731
+
+        def drop(axes):
+            return tuple(a for a in axes if axis_name(a) != name)
+
         return self._map_axes(drop)._replace(mesh=mesh)
 
     def _require(self, axis: str) -> None:
@@ -452,15 +461,24 @@ class Plan:
         def mapped(spec: Any) -> Any:
             if isinstance(spec, Rules):
                 return Rules([(r.filter, mapped(r.spec)) for r in spec], exhaustive=spec.exhaustive)
-            sums = lambda s: {"unreduced": change(s.unreduced), "reduced": change(s.reduced)}  # noqa: E731
-            changed = lambda s: replace(s, dims=tuple(map(change, s.dims)), **sums(s))  # noqa: E731
+
+            def sums(s):
+                return {"unreduced": change(s.unreduced), "reduced": change(s.reduced)}
+
+            def changed(s):
+                return replace(s, dims=tuple(map(change, s.dims)), **sums(s))
+
             return None if spec is None else changed(spec)
 
         def renamed(each: Reconstrained) -> Reconstrained:
             return replace(each, after=each.after and mapped(Spec(each.after)).dims)
 
-        tree = lambda specs: jax.tree.map(mapped, specs, is_leaf=is_spec)  # noqa: E731
-        by_part = lambda o: mapped(o.value) if o.part == SPEC else change(o.value) if o.is_dim_edit else o.value  # noqa: E731
+        def tree(specs):
+            return jax.tree.map(mapped, specs, is_leaf=is_spec)
+
+        def by_part(o):
+            return mapped(o.value) if o.part == SPEC else change(o.value) if o.is_dim_edit else o.value
+
         return self._replace(
             in_specs=tree(self.in_specs),
             out_specs=tree(self.out_specs),
@@ -548,5 +566,7 @@ def _mesh(mesh: Any) -> DeviceMesh:
 
 
 def _constraints(entries: Any) -> tuple[Constrain, ...]:
-    of = lambda each: Constrain.of(Intermediate.of(each[0]), each[1])  # noqa: E731
-    return tuple(each if isinstance(each, Constrain) else of(each) for each in _pairs(entries))
+    def constraint_of(each):
+        return Constrain.of(Intermediate.of(each[0]), each[1])
+
+    return tuple(each if isinstance(each, Constrain) else constraint_of(each) for each in _pairs(entries))

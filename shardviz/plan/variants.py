@@ -117,8 +117,11 @@ def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
 def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tuple[str, ...]:
     """What to write for a checkpoint policy as here, and where; of each kind at most so many lines."""
     lines = checkpoint_lines(traced)
-    at = lambda loop: " and ".join([f.short for f, is_loop in lines.items() if is_loop is loop][:most])  # noqa: E731
-    loops, others, option = at(True), at(False), f"policy=jax.checkpoint_policies.{policy}"
+
+    def lines_of(loop):
+        return " and ".join([f.short for f, is_loop in lines.items() if is_loop is loop][:most])
+
+    loops, others, option = lines_of(True), lines_of(False), f"policy=jax.checkpoint_policies.{policy}"
     return (
         *([f"jax.checkpoint(body, prevent_cse=False, {option}) for the body of the loop at {loops}"] if loops else []),
         *([f"{option} in the jax.checkpoint of {others}"] if others else []),

@@ -1,4 +1,6 @@
-"""Jobs of the compile server: started, watched through the compilers' dumps, and ended; a few run at once.
+"""Jobs of the compile server: started, watched through the compilers' dumps, and ended.
+
+A few compiles run at once; a trial, for which somebody waits, does not wait for them.
 
 One thread, the keeper, does all of this: it starts the server, requests processes from it, reads the compilers' dumps
 and ends jobs. Other threads send it orders. An interrupt of the kernel reaches only the main thread, so it never leaves
@@ -31,19 +33,26 @@ from pathlib import Path
 from typing import Any
 
 from shardviz import _jax
+from shardviz.caching import cached_property
+from shardviz.errors import CompileError
 from shardviz.processes import dumps, faults, starting
 from shardviz.processes.future import Job, Milestone
 from shardviz.processes.job import ANSWER, REQUEST, Request, Trial
 
 DEFAULT_TIMEOUT = 600.0
 
-SILENCE = 300.0
+SILENCE = 60.0
 """Seconds after which a server that has not started a job's process is considered hung."""
+
+STILL = 20.0
+"""Seconds without CPU time after which a compiler is considered hung; rarely, a wake-up of its threads is lost."""
 
 _POLL, _SELDOM = 0.003, 0.1
 """Seconds between two looks at the running jobs: a hundredth of the youngest job's age, within these bounds."""
 _TRIES = 2
 _END = 5.0
+_WAIT = 1.0
+"""Seconds that `tried` waits without a step of Python, in which an exception can be raised on its thread."""
 
 
 class _ServerLost(Exception):
@@ -59,6 +68,40 @@ class _Child:
         self.pid: int | None = None
         self.code: int | None = None
         self.words = self.trouble = ""
+        self._worked = 0.0, 0.0  # seconds of CPU time, and when these were last seen to grow
+
+    @cached_property
+    def _seen(self) -> Any:
+        import psutil
+
+        return psutil.Process(self.pid)
+
+    @property
+    def memory(self) -> float:
+        """Bytes of memory; 0 if the system does not report it, as without /proc."""
+        import psutil
+
+        try:
+            return self._seen.memory_info().rss
+        except (psutil.Error, OSError):
+            return 0.0
+
+    @property
+    def is_still(self) -> bool:
+        """Whether it and the processes that it started have had no CPU time for `STILL` seconds."""
+        import psutil
+
+        seconds, since = self._worked
+        now = time.monotonic()
+        if not since or now - since > STILL / 4:  # seldom, since its children must be searched for
+            try:
+                times = [each.cpu_times() for each in (self._seen, *self._seen.children(recursive=True))]
+            except (psutil.Error, OSError):
+                return False
+            worked = sum(each.user + each.system for each in times)
+            if not since or worked > seconds:
+                self._worked = worked, now
+        return now - self._worked[1] > STILL
 
     def kill(self) -> None:
         deadline = time.monotonic() + _END
@@ -151,7 +194,11 @@ class _Task:
     sent: set[str] = field(default_factory=set)
     tries: int = 0
     doing: str = ""
-    memory: Any = None
+
+    @property
+    def compiles(self) -> bool:
+        """Whether it counts among the compiles that run at once."""
+        return isinstance(self.job.request, Request)
 
     @property
     def stderr(self) -> str:
@@ -164,19 +211,6 @@ class _Task:
                 return log.read().decode("utf-8", errors="replace")
         except OSError:
             return ""
-
-    @property
-    def used(self) -> float:
-        """Bytes of memory of the process; 0 if the system does not report it, as without /proc."""
-        import psutil
-
-        try:
-            if self.memory is None:
-                assert self.process is not None
-                self.memory = psutil.Process(self.process.pid)
-            return self.memory.memory_info().rss
-        except (psutil.Error, OSError):
-            return 0.0
 
 
 class _Keeper:
@@ -239,8 +273,10 @@ class _Keeper:
             self.orders.get(timeout=self._pause)()
         if self.server is not None:
             self.server.hear()
-        while self.waiting and len(self.running) < self.at_once and not self.closing:
-            self.running.append(self.waiting.pop(0))
+        for task in [] if self.closing else list(self.waiting):
+            if not task.compiles or sum(other.compiles for other in self.running) < self.at_once:
+                self.waiting.remove(task)
+                self.running.append(task)
         for task in list(self.running):
             try:
                 self._watch(task) if task.process else self._begin(task)
@@ -309,8 +345,12 @@ class _Keeper:
         elif code is None:
             if time.monotonic() - task.begun > task.timeout:
                 self._end(task, "timeout", limit=task.timeout)
-            elif (used := task.used) > task.memory_limit:
+            elif (used := process.memory) > task.memory_limit:
                 self._end(task, "memory", limit=task.memory_limit, used=used)
+            elif task.compiles and process.is_still and task.tries < _TRIES:
+                self._again(task)
+            elif task.compiles and process.is_still:
+                self._end(task, "crashed", how=f"did nothing for {STILL:g} s, twice")
         elif full or (isinstance(request, Request) and (full := faults.of_files(folder, task.stderr))):
             self._end(task, "failed", error=f"the compiler could not write down what it made: {full}")
         elif code == 0 and (not wanted or "compiled" in task.sent):
@@ -319,6 +359,15 @@ class _Keeper:
             self._end(task, "refused", error=process.words)
         else:
             self._end(task, "crashed", code=code)
+
+    def _again(self, task: _Task) -> None:
+        """Start a job's process once more; milestones that were reported are not reported again."""
+        assert task.process is not None and task.folder is not None
+        task.process.kill()
+        shutil.rmtree(task.folder, ignore_errors=True)
+        self.running.remove(task)
+        task.process, task.folder, task.begun = None, None, 0.0
+        self.waiting.insert(0, task)
 
     def _reach(self, task: _Task, request: Request, folder: Path, *, ended: bool) -> str | None:
         """Report the milestones that a compiler has reached; return an error if its files cannot be completed."""
@@ -450,13 +499,30 @@ def submit(
 
 
 def tried(trial: Trial, timeout: float, memory_limit: float | None = None) -> Job:
-    """Run a trial in its own process and wait for its end; the limits are `submit`'s."""
+    """Run a trial in its own process and wait for its end; the limits are `submit`'s.
+
+    If the keeper has not started it after all tries, the trial fails, and the next job gets another keeper.
+    """
     job = submit(trial, timeout=timeout, memory_limit=memory_limit)
+    keeper = _keeper
     try:
-        job.exception()
+        while not job.done():
+            with contextlib.suppress(TimeoutError):
+                job.exception(_WAIT)
+            if not job.begun and job.elapsed > _TRIES * SILENCE + _END:
+                _replace(keeper)
+                job.finish(CompileError(f"no process was started for this trial in {job.elapsed:.0f} s"))
     finally:
         job.stop()  # if the waiting was interrupted
     return job
+
+
+def _replace(keeper: _Keeper | None) -> None:
+    """Have the next job start another keeper, unless one has been started since this one."""
+    global _keeper
+    with _lock:
+        if _keeper is keeper:
+            _keeper = None
 
 
 def begin(job: Job, *, timeout: float | None = None, memory_limit: float | None = None) -> None:

@@ -120,9 +120,10 @@ _Arrays = Mapping[tuple[str, str], Argument]
 """A program's arrays, by role and tree path."""
 
 
-def dimensions(lowered: Lowered) -> Dimensions:
-    """The logical dimensions of a lowered program; see the module's words on how they are found. Raises CompileError if
-    Shardy does not survive the program, which is tried in a process of its own first."""
+def dimensions(lowered: Lowered, tell: Callable[[float], None] = lambda share: None) -> Dimensions:
+    """Return the logical dimensions of a lowered program, found as the module says. `tell` is called with the share of
+    the arguments' dimensions that have a group by then. Raises CompileError if Shardy does not survive the program,
+    which is tried in a process of its own first."""
     traced = lowered.traced
     arrays = {("argument", a.name): a for a in traced.arguments} | {("output", o.name): o for o in traced.outputs}
     sizes = {Member(*at, d): size for at, array in arrays.items() for d, size in enumerate(array.shape)}
@@ -133,7 +134,7 @@ def dimensions(lowered: Lowered) -> Dimensions:
     with lowered.entered():
         opened.begin()
         uses = opened.uses()
-    groups = _groups(lowered, opened, sizes)
+    groups = _groups(lowered, opened, sizes, tell)
     for group in groups:
         group.stacked = any(m.dimension == 0 for m in group.members & uses[SCANNED])
     state = _state(arrays, groups, _hidden(groups), traced.differentiated)
@@ -161,7 +162,9 @@ def _hidden(groups: Iterable[Group]) -> set[Member]:
     return {m for group in groups if group.mapped or group.stacked for m in group.members}
 
 
-def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> list[Group]:
+def _groups(
+    lowered: Lowered, opened: Opened, sizes: Mapping[Member, int], tell: Callable[[float], None]
+) -> list[Group]:
     """A group for each seed that is in no group yet, tried together with the other layers' (alike but for numbers in
     their paths), each with an axis of its own; groups that share a dimension become one."""
     groups: list[Group] = []
@@ -182,6 +185,7 @@ def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> li
                     groups.remove(other)
                 groups.append(group)
                 placed |= group.members
+            tell(len(placed.intersection(free)) / len(free))
     return groups
 
 
@@ -194,7 +198,10 @@ def _batches(
     first, *others = of_a_kind
     yield [first]
     own = next((g.members & {*of_a_kind} for g in groups if first in g.members), {first})
-    numbers = lambda seed: _NUMBERS.findall(seed.path)  # noqa: E731
+
+    def numbers(seed):
+        return _NUMBERS.findall(seed.path)
+
     shared = [place for place, at in enumerate(zip(*map(numbers, own), strict=True)) if len(set(at)) > 1]
     for apart in grouped((tuple(numbers(seed)[n] for n in shared), seed) for seed in others).values():
         yield from opened.batches(apart, sizes)
@@ -230,7 +237,10 @@ def _repeated(group: Group, sizes: Mapping[Member, int]) -> Any:
     weights."""
     parts = [(m, m.path.removesuffix(key), key) for m in group.members for key in ("".join(segments(m.path)[1:][-1:]),)]
     own = {number for *_, key in parts for number in _NUMBERS.findall(key)}
-    name = lambda key: _NUMBERS.sub("#", key) if len(own) == 1 else key  # noqa: E731
+
+    def name(key):
+        return _NUMBERS.sub("#", key) if len(own) == 1 else key
+
     plain = frozenset((m.role, _NUMBERS.sub("#", above) + name(key), m.dimension, sizes[m]) for m, above, key in parts)
     return plain if any("#" in path for _, path, *_ in plain) else None
 
@@ -247,7 +257,10 @@ def _leaf(path: str) -> str:
 def _named(groups: Sequence[Group], sizes: Mapping[Member, int], arrays: _Arrays) -> Iterator[Dimension]:
     """The groups with their names, the one with the most members first."""
     taken: set[str] = set()
-    order = lambda group: (-len(group.members), min(group.members))  # noqa: E731
+
+    def order(group):
+        return (-len(group.members), min(group.members))
+
     for group in sorted(groups, key=order):
         members = sorted(group.members, key=lambda m: (m.role, len(_keys(m.path)), m.path, m.dimension))
         proposed = itertools.chain(_roles(group), _own_names(members, arrays))

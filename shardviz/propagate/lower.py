@@ -197,7 +197,7 @@ def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
     module = lowered.module.operation.clone()
     body = module.regions[0].blocks[0]
     main = main_of(module)
-    set_mesh(module, body, bound.mesh)
+    set_mesh(module, body, bound.mesh.shape)
     traced = lowered.traced
     if lowered.placed:
         _set_constraints(module, lowered, bound)

@@ -23,6 +23,7 @@ import numpy as np
 from shardviz._jax.mlir import ir, sdy
 from shardviz.caching import cached_property
 from shardviz.foresee.listed import ScheduleBuilder
+from shardviz.foresee.tiles import ragged_as_dense
 from shardviz.foresee.unforeseen import Unforeseen, dims_crossed, partial_cut
 from shardviz.graph import At, Block, Flow, GraphValue, Origins
 from shardviz.graph.collectives import span
@@ -170,10 +171,11 @@ class PropagatedReading(Walker):
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
-            dtype, side = multiplied_in(op, product_dtype(op)), shortest_side(op, self._shard_of)
+            groups, side = ragged_as_dense(op, self._shard_of)
+            dtype, side = multiplied_in(op, product_dtype(op)), side or shortest_side(op, self._shard_of)
             kernel = "convolution" if op.kind == "convolution" else ""
             stands = {"source": place.frame, "phase": stands_in, "side": side, "kernel": kernel}
-            entries = (Scheduled(kind="work", name=op.kind, flops={dtype: flops}, **stands),)
+            entries = (Scheduled(kind="work", name=op.kind, flops={dtype: groups * flops}, **stands),)
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
         elif op.kind == "custom-call" and not kind:

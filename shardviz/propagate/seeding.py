@@ -20,13 +20,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from shardviz import _jax
 from shardviz._jax.mlir import ir
 from shardviz.graph import Block, GraphValue
 from shardviz.notation import Axis, DeviceMesh, Spec
-from shardviz.notation.bounds import MOST_DEVICES
 from shardviz.notation.spec import axes_size, axis_name
 from shardviz.propagate.lower import Lowered
 from shardviz.propagate.propagate import PROPAGATION
@@ -53,7 +53,8 @@ from shardviz.stablehlo.module import (
 SCANNED, BATCHED, KEPT, WINDOW = "scanned", "batched", "kept", "window"
 
 _SEED = "_seed"
-_MOST_SEEDED = 12  # axes that are tried together
+_MOST_SEEDED, _LARGEST = 60, 2**62
+"""Axes that are tried together, and devices of their mesh, which Shardy counts in 64 bits."""
 _EINSUM = re.compile(r"[A-Za-z.]{1,32}(?:,[A-Za-z.]{1,32}){0,7}->([A-Za-z]{0,16})")
 
 
@@ -119,7 +120,7 @@ class Opened:
         devices = self._mesh.size
         for seed in seeds:
             factor = _smallest_factor(sizes[seed])
-            if some and (devices * factor > MOST_DEVICES or len(some) == _MOST_SEEDED):
+            if some and (devices * factor > _LARGEST or len(some) == _MOST_SEEDED):
                 yield some
                 some, devices = [], self._mesh.size
             some.append(seed)
@@ -173,27 +174,27 @@ class Opened:
 
     def _specs(self, module: ir.Operation) -> Iterator[tuple[str, str, Spec]]:
         """Role, name and spec of the arguments and results that have one."""
-        main, traced = main_of(module), self._lowered.traced
+        main, traced, read = main_of(module), self._lowered.traced, cache(spec_of)
         for role, arrays in (("argument", traced.arguments), ("output", traced.outputs)):
             for array, entry in zip(arrays, attributes_of(main, ENDS[role], len(arrays)), strict=True):
                 if "sdy.sharding" in entry:
-                    yield role, array.name, spec_of(entry["sdy.sharding"])
+                    yield role, array.name, read(entry["sdy.sharding"])
 
     def seeded(self, axes: Mapping[Member, str], factors: Sequence[int] = ()) -> ir.Operation:
         """A copy of the module with an axis for each seed."""
         module = self._module.clone()
         body = module.regions[0].blocks[0]
-        set_mesh(module, body, DeviceMesh((*self._mesh.names, *axes.values()), (*self._mesh.sizes, *factors)))
+        set_mesh(module, body, {**self._mesh.shape, **dict(zip(axes.values(), factors, strict=True))})
         main, traced = main_of(module), self._lowered.traced
         kind = function_type(main)
         cuts = {seed: (*self._manual.get(seed, ()), axis) for seed, axis in axes.items()}
+        parsed = cache(lambda dims: ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {_open(Spec(dims))}>"))
         ends = ("argument", kind.inputs, traced.arguments), ("output", kind.results, traced.outputs)
         for role, types, arrays in ends:
             entries = attributes_of(main, ENDS[role], len(types))
             for entry, of, array in zip(entries, types, arrays, strict=True):
                 rank = range(ir.RankedTensorType(of).rank)
-                spec = Spec(tuple(cuts.get(Member(role, array.name, d), ()) for d in rank))
-                entry["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {_open(spec)}>")
+                entry["sdy.sharding"] = parsed(tuple(cuts.get(Member(role, array.name, d), ()) for d in rank))
             if entries:
                 set_attributes(main, ENDS[role], entries)
         verify(module)

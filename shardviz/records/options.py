@@ -55,7 +55,10 @@ def options_of(options: Any) -> dict[str, Option]:
 def options_text(options: Mapping[str, Option]) -> str:
     """Write options as flags, `xla_a=true xla_b=24`, which `options_of` reads."""
     words = {value: word for word, value in _WORDS.items()}
-    text = lambda value: words[value] if isinstance(value, bool) else str(value)  # noqa: E731
+
+    def text(value):
+        return words[value] if isinstance(value, bool) else str(value)
+
     return shlex.join(f"{name}={text(value)}" for name, value in options.items())
 
 

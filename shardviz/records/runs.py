@@ -99,6 +99,11 @@ class RunCall:
     argument_bytes: int
     source: Frame | None = None
 
+    @property
+    def beside_bytes(self) -> int:
+        """Bytes of live arrays that the program does not take."""
+        return max(0, self.live_bytes - self.argument_bytes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
@@ -122,6 +127,19 @@ class Transfer:
     count: int = 1
     device_bytes: int = 0
     seconds: float | None = None
+
+
+BATCHES, CACHES = "batches in flight", "caches and other state"
+OWN, OTHERS = "temporaries and results", "other arrays"
+
+
+@dataclass(frozen=True)
+class RunHeld:
+    """Bytes of one device that arrays of a kind hold at the peak of a run: `weights`, `optimizer state`, or one of the
+    four kinds above. `other arrays` are those that no program takes, or that shardviz cannot tell."""
+
+    kind: str
+    nbytes: float
 
 
 NO_RULE, TAKEN, RULED_OUT = "no rule names it", "its mesh axes shard another dimension", "its rule says None"
@@ -172,6 +190,7 @@ class RunRecord(Versioned, kind="run", version=RUN_VERSION):
         findings: suggested changes of these names, most severe first.
         notes: differences from a real run.
         ended: `the script ended`, `steady`, `interrupted`, or the error that the script raised.
+        held: the bytes at the peak by what holds them; empty if nothing was recorded.
         process: (i, n) if the script ran as process i of n; None if one process had all devices.
     """
 
@@ -186,14 +205,14 @@ class RunRecord(Versioned, kind="run", version=RUN_VERSION):
     findings: tuple[Finding, ...] = ()
     notes: tuple[RunNote, ...] = ()
     ended: str = ""
+    held: tuple[RunHeld, ...] = ()
     process: tuple[int, int] | None = None
 
     def needs_at(self, call: RunCall) -> float:
         """Return the bytes that a device needs during a call: other live arrays, plus what the program needs, or its
         results if that is unknown."""
         program = self.programs[call.program]
-        beside = call.live_bytes - call.argument_bytes
-        return beside + (program.bytes_per_device if program.needs_bytes is None else program.needs_bytes)
+        return call.beside_bytes + (program.bytes_per_device if program.needs_bytes is None else program.needs_bytes)
 
     @property
     def peak(self) -> RunCall | None:

@@ -58,8 +58,9 @@ class ProgramCost:
 
     Attributes:
         program: its name.
-        seconds: seconds of one call on the target, at level `propagated`; None if not known.
-        needs_bytes: bytes of a device while it runs, its arguments included, estimated at that level.
+        seconds: seconds of one call on the target; None if not known. At level `propagated`, unless a confirmed
+            `SharedPlan` has it.
+        needs_bytes: bytes of a device while it runs, its arguments included, at that level.
         why_not: the reason why the program cannot have the assignment; else empty.
     """
 
@@ -193,7 +194,8 @@ class SharedPlan:
         costs: each program under it.
         seconds: seconds of all calls, by the weights; None if a program cannot have it.
         needs_bytes: bytes of a device while the largest program runs, with the other programs' arrays on the device.
-        fits: whether the estimate is within the device's memory; None if that is not known.
+        fits: whether this is within the device's memory; None if that is not known.
+        level: the level of the seconds. The bytes are the compiler's at level `compiled`, else an estimate.
     """
 
     name: str
@@ -202,6 +204,7 @@ class SharedPlan:
     seconds: float | None = None
     needs_bytes: float | None = None
     fits: bool | None = None
+    level: str = "propagated"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,12 +220,15 @@ class SharedPlanSpec:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TogetherSearchRecord(Versioned, kind="together_search"):
-    """The result of a search for plans of several programs that share arrays, at level `propagated`.
+    """The result of a search for plans of several programs that share arrays.
 
     Attributes:
         target: the machine.
         weights: program → calls, by which seconds are added up.
-        best: the best plans with one sharding of each shared array.
+        level: the level at which the best plans were confirmed.
+        best: the best plans with one sharding of each shared array, at this level.
+        predicted: the best plans at level `propagated`, as `others`; None if `best` is at that level.
+        confirmed: the sets of plans that were confirmed, or refused, at this level; the best first.
         others: the other sets of plans, the best first.
         specs: the arguments' specs in the best plans.
         tried: how many sets of plans were scored.
@@ -232,7 +238,10 @@ class TogetherSearchRecord(Versioned, kind="together_search"):
 
     target: str
     weights: dict[str, float]
+    level: str = "propagated"
     best: SharedPlan
+    predicted: SharedPlan | None = None
+    confirmed: tuple[SharedPlan, ...] = ()
     others: tuple[SharedPlan, ...]
     specs: tuple[SharedPlanSpec, ...]
     tried: int

@@ -140,7 +140,10 @@ class Variant:
     @property
     def keywords(self) -> dict[str, Any]:
         """The arguments for `of` and `Plan.with_variant`."""
-        spec = lambda dims: None if dims is None else Spec(dims)  # noqa: E731
+
+        def spec(dims):
+            return None if dims is None else Spec(dims)
+
         every = {
             "donated": self.donated,
             "lengths": {f"{each.path}:{each.dimension}": (each.size, each.better) for each in self.lengths},
@@ -160,7 +163,11 @@ class Variant:
             before = lengths.get((each.path, each.dimension), each)
             follows = before.better == each.size
             lengths[each.path, each.dimension] = replace(each, size=before.size) if follows else each
-        constraints = {(each.line, each.before): each for each in (*self.constraints, *other.constraints)}
+        constraints = {(each.line, each.before): each for each in self.constraints}
+        changed = {(each.line, each.after): each.before for each in self.constraints}
+        for each in other.constraints:
+            before = changed.get((each.line, each.before), each.before)
+            constraints[each.line, before] = replace(each, before=before)
         return Variant(
             donated=tuple(sorted({*self.donated, *other.donated})),
             lengths=tuple(lengths.values()),

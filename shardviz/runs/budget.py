@@ -7,12 +7,12 @@ left = usable - the largest total                   (programs do not run at once
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
 from shardviz.ask.parts import Parts, nbytes
-from shardviz.ask.program import arrays, sketch, update_arguments
+from shardviz.ask.program import arrays, is_differentiated, sketch, update_arguments
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import Needs, cost_of, memory_parts
 from shardviz.errors import ShardvizError
@@ -71,15 +71,21 @@ def _nbytes(values: Iterable[Value]) -> float:
 
 def budget_of(
     together: ProgramSet, cache: str | Sequence[str] = (), dimension: int = 0, unit: str = "sequence",
-    level: str = "propagated", batches: int = 1, timeout: float | None = None,
+    level: str = "propagated", batches: int = 1, timeout: float | None = None, *,
+    compiled: Mapping[str, ReportRecord] | None = None,
 ) -> Budget:  # fmt: skip
-    """Return the budget. Arguments and errors as `Together.memory`."""
+    """Return the budget. Arguments and errors as `Together.memory`.
+
+    Args:
+        compiled: program → its compiled report. Other programs are compiled at that level.
+    """
     if level not in ("propagated", "compiled"):
         raise ShardvizError(f"memory(level={level!r}): the level is 'propagated' or 'compiled'")
     if isinstance(batches, bool) or not isinstance(batches, int) or batches < 1:
         raise ShardvizError(f"memory(batches={batches!r}): expected how many batches are on the devices, 1 or more")
     wanted = (cache,) if isinstance(cache, str) else tuple(cache)
-    read = [_read(together, side, level, timeout) for side in together.sides]
+    known = compiled or {}
+    read = [_read(together, side, level, timeout, known.get(side.name)) for side in together.sides]
     caches = _caches(read, wanted)
     kinds = _kinds(read, caches)
     sizes: dict[str, float] = {}
@@ -126,11 +132,13 @@ def budget_of(
     return replace(budget, cache=_room(budget, read, caches, dimension, unit)) if caches else budget
 
 
-def _read(together: ProgramSet, side: SetMember, level: str, timeout: float | None) -> _Read:
+def _read(
+    together: ProgramSet, side: SetMember, level: str, timeout: float | None, compiled: ReportRecord | None
+) -> _Read:
     machine: Machine | None = together.machine
     if level == "compiled":
         target = "cpu" if machine is None else machine.text
-        report = side.program.compile(side.plan, target, timeout=timeout)
+        report = compiled or side.program.compile(side.plan, target, timeout=timeout)
         if report.memory is None:
             raise ShardvizError(f"{side.name}: the compiler for {target} planned no memory; give level='propagated'")
     else:
@@ -141,20 +149,20 @@ def _read(together: ProgramSet, side: SetMember, level: str, timeout: float | No
     return _Read(side, report, needs, {name: f"{side.name}: {name}" for name in kinds} | shared, kinds)
 
 
-def kinds_of(side: SetMember, shared: Collection[str]) -> dict[str, str]:
+def kinds_of(side: SetMember, shared: Collection[str], carried: Collection[str] = ()) -> dict[str, str]:
     """Return the kinds of a program's arguments that stay on the devices between calls: shared arrays, donated
-    arguments with a new value, and parameters. Parameters are looked up only among large arguments, because that needs
-    the logical dimensions, which takes seconds."""
+    arguments with a new value, those `carried` from one call into the next, and parameters. Parameters are looked up
+    only among large arguments, because that needs the logical dimensions, which takes seconds."""
     arguments, outputs = arrays(side.program, side.plan)
-    optimizer = update_arguments(side.program)
+    optimizer, trains = update_arguments(side.program), is_differentiated(side.program)
     returned = {(output.shape, output.dtype) for output in outputs}
     kinds: dict[str, str] = {}
     for array in arguments:
-        renewed = array.donated and (array.shape, array.dtype) in returned
+        renewed = array.name in carried or (array.donated and (array.shape, array.dtype) in returned)
         if array.name in optimizer:
             kinds[array.name] = OPTIMIZER
         elif array.shape and (array.name in shared or renewed):
-            is_weight = not (renewed and not optimizer) and not array.dtype.startswith(("int32", "uint", "bool"))
+            is_weight = not (renewed and not trains) and not array.dtype.startswith(("int32", "uint", "bool"))
             kinds[array.name] = WEIGHTS if is_weight else STATE
     if sum(nbytes(a) for a in arguments if a.name not in kinds) > _SMALL * sum(map(nbytes, arguments)):
         state = Parts(arguments=arguments, dimensions=side.program.dimensions).state

@@ -21,7 +21,8 @@ from shardviz.layouts import Layout, itemsize
 from shardviz.layouts.chunks import FILE_BYTES, StoredArray, reads, shards, stored
 from shardviz.notation import DeviceMesh
 from shardviz.records.checkpoint import Checkpoint, CheckpointLeaf, CheckpointReader, CheckpointWriter
-from shardviz.runs.reshard import GivenArray, GivenTree, device_numbers, layout_of, side_of
+from shardviz.runs.reshard import device_numbers
+from shardviz.runs.sides import GivenArray, GivenTree, layout_of, side_of
 
 READ_LIMIT = 96e9
 """Orbax's `restore_concurrent_gb`, in bytes."""
@@ -93,7 +94,7 @@ def checkpoint(
     ours = _layouts("before", old, processes, target)
     theirs = list[Layout]()
     if any(each is not None for each in (after, to_mesh, to_processes, to_target)):
-        new = side_of("after", tree, before if after is None else after, mesh if to_mesh is None else to_mesh)
+        new = side_of("after", tree, before if after is None else after, to_mesh, mesh)
         if [(name, each.shape) for name, each in new.items()] != [(name, each.shape) for name, each in old.items()]:
             raise ShardvizError(
                 "after: the arrays have other paths or shapes than those of the tree; give an equal tree"

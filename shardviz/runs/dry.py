@@ -2,6 +2,7 @@
 
 A program is recorded if it is on several devices, or its arrays are larger than a bound; others really run. A recorded
 program's results are `jax.Array`s of zeros with the shape, dtype and sharding of the real ones. They take no memory.
+Those that follow from small known values, such as counters, have their values when they are read.
 Where nobody says how a result is sharded, Shardy decides it, as it does in a real run.
 """
 
@@ -13,13 +14,14 @@ import signal
 import sys
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding
 
 from shardviz import _jax, processes
@@ -50,7 +52,8 @@ from shardviz.runs.recorded import (
 )
 from shardviz.runs.rules import RulesSeen
 from shardviz.runs.run import Run, RunStep
-from shardviz.runs.shared import Identities
+from shardviz.runs.shared import Beside, Identities
+from shardviz.runs.values import Values
 from shardviz.tracing.trees import names_of
 
 SMALL = 16 << 20
@@ -60,6 +63,9 @@ LARGEST_FETCH = 1 << 30
 
 MOST_CALLS = 1000
 """Calls of one program, each with the same weights, after which a run that may end ends."""
+
+_SMALL_PROGRAM = 32
+"""Operations of a program up to which it is compared with others of the same line."""
 
 MOST_PROCESSES = 256
 """Processes of a job; 256 take JAX four seconds to start and 1 GB."""
@@ -83,8 +89,9 @@ def dry_run(
 ) -> Iterator[Run]:
     """Run the code in the `with` block dry: what it compiles is recorded, and nothing large is computed or moved.
 
-    Results of recorded programs are real `jax.Array`s of zeros, sharded as in a real run. Everything is undone at the
-    end, after exceptions too: a function that was called dry gives real results when it is called again.
+    Results of recorded programs are real `jax.Array`s of zeros, sharded as in a real run. Counters, cache positions and
+    whatever else follows from small known values have these values when they are read. Everything is undone at the end,
+    after exceptions too: a function that was called dry gives real results when it is called again.
 
     Args:
         target: the machine that the run is for, such as `"tpu v5p:4x4x4"`: JAX gets as many simulated devices. None for
@@ -143,6 +150,7 @@ def dry_run(
     finally:
         run.recorded, run.steps = recorder.record(), tuple(step.finished() for step in recorder.steps)
         run.same = recorder.identities.groups()
+        run.beside = tuple(step.beside for step in recorder.steps)
 
 
 @contextlib.contextmanager
@@ -218,10 +226,11 @@ def _posing(machine: Machine | None) -> contextlib.AbstractContextManager[None]:
     if chip.kind == "tpu":
         attributes |= {
             "coords": lambda device: coords[at.get(device, device)][:3],
+            "num_cores": lambda _: chip.cores_per_device,
             "core_on_chip": lambda device: coords[at.get(device, device)][3],
             "slice_index": lambda device: slices[at.get(device, device)],
         }
-    return _jax.posing(chip.kind, attributes, chip.hbm_usable_bytes or chip.hbm_bytes)
+    return _jax.posing(chip.kind, attributes, machine.usable_bytes)
 
 
 @dataclass(eq=False)
@@ -230,17 +239,21 @@ class _Step:
 
     number: int
     step: RunStep
-    closed: Any  # held, so that no other jaxpr has its identity
+    known: _jax.Known
     shardings: list[Any]
     committed: bool
     at: list[int] = field(default_factory=list)  # the numbers of its calls among all
     took: list[Any] = field(default_factory=list)  # weak references to the arguments and results of its last call
     gave: list[Any] = field(default_factory=list)
+    new: set[int] = field(default_factory=set)  # the arguments that no program had before, not counting the first call
     onward: int = 0  # its last calls, one after the other, that were further steps
+    beside: tuple[Beside, ...] = ()  # what else was alive at the call at which that was most
+    most_beside: int = 0
 
     def finished(self) -> RunStep:
         """Return the program with the number of its calls until now."""
         self.step.recorded = replace(self.step.recorded, calls=len(self.at))
+        self.step.new = frozenset(self.new)
         return self.step
 
 
@@ -255,12 +268,15 @@ class _Recorder:
         self.steps: list[_Step] = []
         self.ended = ""
         self._by_key: dict[Any, _Step] = {}
+        self._alike: dict[Any, _Step] = {}
+        self._closed: list[Any] = []  # held, so that no other jaxpr has an identity of these
         self._traced: dict[Any, RunStep] = {}
         self._calls: list[RunCall] = []
         self._transfers: dict[tuple[str, Frame | None, str, str], Transfer] = {}
         self._notes: dict[RunNote, None] = {}
         self.rules = RulesSeen(_line)
         self.identities = Identities()
+        self.values = Values()
         self._newest = 0
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = threading.current_thread()  # which is waited for
@@ -282,7 +298,7 @@ class _Recorder:
         return RunRecord(
             command=self.command,
             target="" if self.machine is None else self.machine.text,
-            usable=None if self.machine is None else self.machine.chip.hbm_usable_bytes or self.machine.chip.hbm_bytes,
+            usable=None if self.machine is None else self.machine.usable_bytes,
             devices=self.devices,
             programs=programs,
             calls=tuple(self._calls),
@@ -331,14 +347,30 @@ class _Recorder:
         is_large = shard * sharding.num_devices > self.small
         if value is not None or is_large:
             self._moves("put", aval, sharding, _place(before), _place(sharding))
-        return _jax.zero_array(aval, sharding) if is_large else None
+        if sharding.num_devices == 1 and (numbers := self.values.numbers(value)) is not None:
+            return _jax.array_of(numbers, _jax.zero_array(aval, sharding))
+        if not is_large:
+            return None
+        array = _jax.zero_array(aval, sharding)
+        self.values.keep(array, self.values.of(value))
+        self.identities.copied(value, array)
+        return array
+
+    def placed(self, value: Any, array: Any) -> None:
+        self.values.placed(value, array)
+        self.identities.copied(value, array)
+
+    def ran(self, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+        self.values.ran(arguments, results)
 
     def restored(self, aval: Any, sharding: Any) -> Any:
         """Return an array that a checkpoint would be restored to."""
         self._moves("put", aval, sharding, "checkpoint", _place(sharding))
-        return _jax.zero_array(aval, sharding)
+        array = _jax.zero_array(aval, sharding)
+        self.values.keep(array, None)
+        return array
 
-    def fetch(self, array: Any) -> None:
+    def fetch(self, array: Any, decides: bool) -> np.ndarray | None:
         nbytes = _nbytes(array.shape, array.dtype)
         if nbytes > LARGEST_FETCH:
             raise ShardvizError(
@@ -346,6 +378,14 @@ class _Recorder:
                 "not computed; leave this out of the dry run, or read a part of the array"
             )
         self._moves("fetched", array, array.sharding, _place(array.sharding), "host")
+        numbers = self.values.numbers(array)
+        if numbers is None and decides and not self.values.is_known(array):
+            self.note(f"{array.aval.str_short()} is read as 0 for a decision: its value is not known in a dry run")
+        return numbers
+
+    def shards(self, array: Any) -> Any | None:
+        numbers = self.values.numbers(array)
+        return None if numbers is None else jax.device_put(numbers, array.sharding)
 
     def note(self, text: str) -> None:
         self._notes[RunNote(text=text, source=_line())] = None
@@ -358,9 +398,13 @@ class _Recorder:
     def _step(self, program: Dispatched, ahead: bool = False) -> _Step:
         key = (id(program.closed), *argument_shardings(program), *program.params["compiler_options_kvs"])
         if key not in self._by_key:
-            self._newest = len(self._calls)
-            step = self._by_key[key] = self._new(len(self.steps), program, ahead)
-            self.steps.append(step)
+            alike = _alike(program)
+            if alike not in self._alike or alike is None:
+                self._newest = len(self._calls)
+                self._alike[alike] = self._new(len(self.steps), program, ahead)
+                self.steps.append(self._alike[alike])
+            self._by_key[key] = self._alike[alike]
+            self._closed.append(program.closed)
         return self._by_key[key]
 
     def _new(self, number: int, program: Dispatched, ahead: bool) -> _Step:
@@ -370,7 +414,7 @@ class _Recorder:
             call = call_of(program, lambda mesh, _: name_findings(seen.rules([mesh.shape])))
         except ShardvizError as error:
             refused = str(error)
-        names, out_names = names_of(program.traced())
+        names, out_names = names_of(program.traced()) if call is None else call.fn.names
         record = RunProgram(
             name=program.name,
             source=_line(),
@@ -402,7 +446,8 @@ class _Recorder:
         named = enumerate(zip(out_names, program.closed.out_avals, shardings, strict=True))
         results = tuple(_array(name or f"result[{i}]", a, s) for i, (name, a, s) in named)
         step.recorded = replace(record, results=results)
-        return _Step(number, step, program.closed, shardings, span > 1 or bool(placed))
+        known = _jax.Known(program.closed)
+        return _Step(number, step, known, shardings, span > 1 or bool(placed))
 
     def _result_shardings(self, program: Dispatched, step: RunStep, on: Any, placed: list[Any]) -> list[Any]:
         """Return the shardings of a program's results: those that it was given, else those that their types, then its
@@ -435,15 +480,32 @@ class _Recorder:
         if self._is_steady(step, program):
             self._end()
         step.at.append(len(self._calls))
-        arguments = sum(a.bytes_per_device for a in step.step.recorded.arguments)
+        given = {
+            id(a): r.bytes_per_device
+            for a, r in zip(program.args, step.step.recorded.arguments, strict=False)
+            if isinstance(a, jax.Array)
+        }
+        live, alive = _live()
         line = _line() if self.process else None
-        call = RunCall(program=step.number, live_bytes=_live_bytes(), argument_bytes=arguments, source=line)
+        call = RunCall(program=step.number, live_bytes=live, argument_bytes=sum(given.values()), source=line)
         self._calls.append(call)
-        avals = program.closed.out_avals
-        results = [_jax.zero_array(a, s, step.committed) for a, s in zip(avals, step.shardings, strict=True)]
-        for argument in taken(program, results):
-            argument.delete()
-        self.identities.called(step.number, program.args[len(program.constants) :], results)
+        if call.beside_bytes > step.most_beside:
+            step.most_beside = call.beside_bytes
+            step.beside = tuple(
+                Beside(self.identities.place_of(a), tuple(a.shape), str(a.dtype), nbytes)
+                for a, nbytes in alive
+                if id(a) not in given
+            )
+        donors = taken(program, step.shardings)
+        results = _jax.zero_arrays(program.closed.out_avals, step.shardings, step.committed, donors)
+        self.values.called(step.known, program.args, results)
+        _jax.delete(donors.values())
+        arguments = program.args[len(program.constants) :]
+        if len(step.at) > 1:
+            step.new.update(
+                n for n, a in enumerate(arguments) if isinstance(a, jax.Array) and self.identities.is_new(a)
+            )
+        self.identities.called(step.number, arguments, results)
         step.took, step.gave = _references(program.args), _references(results)
         return results
 
@@ -480,6 +542,17 @@ class _Recorder:
                 count=each.count + 1,
                 device_bytes=each.device_bytes + _nbytes(sharding.shard_shape(array.shape), array.dtype),
             )
+
+
+def _alike(program: Dispatched) -> Any:
+    """Return what a small program has in common with those that the same line makes again, such as `jit` of a lambda
+    in a loop; None for others."""
+    closed, params = program.closed, program.params
+    if closed.consts or _jax.written_out(closed.jaxpr) > _SMALL_PROGRAM:
+        return None
+    given = program.name, _line(), str(closed.jaxpr), program.in_tree, program.out_tree
+    given += params["donated_invars"], params["keep_unused"], params["ctx_mesh"]
+    return (*given, *argument_shardings(program), *params["out_shardings"], *params["compiler_options_kvs"])
 
 
 def _span(program: Dispatched) -> int:
@@ -533,20 +606,21 @@ def _references(arrays: Sequence[Any]) -> list[Any]:
     return [weakref.ref(array) for array in arrays if isinstance(array, jax.Array)]
 
 
-def _live_bytes() -> int:
-    """Return the bytes of live arrays on the device that has most."""
-    by_devices: Counter[frozenset[int]] = Counter()
+def _live() -> tuple[int, list[tuple[Any, int]]]:
+    """Return the bytes of live arrays on the device that has most, and these arrays with the bytes of each there."""
+    by_devices: defaultdict[frozenset[int], list[tuple[Any, int]]] = defaultdict(list)
     ids: dict[Any, frozenset[int]] = {}
     for array in jax.live_arrays():
         sharding = array.sharding
         if sharding not in ids:
             ids[sharding] = frozenset(d.id for d in sharding.device_set)
-        by_devices[ids[sharding]] += _nbytes(sharding.shard_shape(array.shape), array.dtype)
+        by_devices[ids[sharding]].append((array, _nbytes(sharding.shard_shape(array.shape), array.dtype)))
     each: Counter[int] = Counter()
-    for devices, nbytes in by_devices.items():
-        for device in devices:
-            each[device] += nbytes
-    return max(each.values(), default=0)
+    for devices, arrays in by_devices.items():
+        nbytes = sum(size for _, size in arrays)
+        each.update(dict.fromkeys(devices, nbytes))
+    most, total = max(each.items(), key=lambda item: item[1], default=(0, 0))
+    return total, [each for devices, arrays in by_devices.items() if most in devices for each in arrays]
 
 
 def _line(outside: str = "") -> Frame | None:

@@ -4,6 +4,9 @@ The search treats the programs as one program. Its arguments are all arguments, 
 dimensions are all logical dimensions; two that contain the same dimension of a shared array are one. `study.search`
 then proposes candidates as for a single program. A candidate's score has the weighted sum of the programs' seconds, and
 the memory of the program that needs most, other programs' arrays included.
+
+The best sets of plans are then confirmed: each program is compiled or partitioned, and the confirmed seconds and memory
+decide. The best set of single searches is always among them.
 """
 
 from __future__ import annotations
@@ -18,13 +21,15 @@ from typing import Any
 from shardviz.ask.program import Program, arrays, named_axes, state_of, update_arguments
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs.machine import Machine
+from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
 from shardviz.propagate.dimensions import Dimension, Dimensions
+from shardviz.records.report import ASKED, ReportRecord
 from shardviz.records.together import OWN, ProgramCost, SharedPlan, SharedPlanSpec, TogetherSearchRecord
-from shardviz.runs.budget import kinds_of
+from shardviz.runs.budget import budget_of, kinds_of
 from shardviz.runs.sets import ProgramSet, SetMember, assigned, check_calls
 from shardviz.runs.shared import SharedGroup
 from shardviz.study import search
@@ -39,6 +44,11 @@ _ALONE = 0.4
 """Share of the time for the searches of single programs. The joint search starts with the best of their results."""
 _FINALISTS = 20
 """Joint candidates, best first, that are tried on the programs of weight 0, up to the first that they can have."""
+_SHARE = 0.6
+"""Share of the time for the candidates, if the best are confirmed by a compiler or the partitioner."""
+_CONFIRMED = 2
+"""The number of sets that a compiler must accept. The first may exceed the time limit by `_PATIENCE` seconds."""
+_PATIENCE = 120.0
 _LEADERS = 3
 """Programs, most seconds first, that are searched alone."""
 
@@ -47,10 +57,14 @@ Plans = dict[str, Plan]
 
 
 def joint_search(
-    together: ProgramSet, weights: Mapping[str, float], seconds: float, most: int | None, mesh: Any
+    together: ProgramSet, weights: Mapping[str, float], seconds: float, most: int | None, mesh: Any, level: str
 ) -> tuple[Plans, TogetherSearchRecord]:
     """Return the best plans, and the record. Arguments and errors as `Together.search`."""
     machine, weights = _checked(together, weights, seconds, most)
+    if level not in ASKED:
+        raise ShardvizError(f"together.search(level={level!r}): level is {', '.join(map(repr, ASKED))}")
+    missing = resolve_target(machine, together.sides[0].plan.mesh).missing if level == "compiled" else ""
+    level, scoring = "partitioned" if missing else level, seconds * (1.0 if level == "propagated" else _SHARE)
     begun, only = time.monotonic(), None if mesh is None else DeviceMesh.of(mesh)
     if only is not None:
         resolve_target(machine, only)
@@ -63,7 +77,7 @@ def joint_search(
         starts[f"as {name} has them"] = _taken_over(every, name)
     leaders = sorted(together.sides, key=lambda s: -weights[s.name] * (together.cost(s, s.plan).seconds or 0.0))
     for leader in leaders[:_LEADERS]:
-        each = seconds * _ALONE / (min(len(leaders), _LEADERS) * len(leaders))
+        each = scoring * _ALONE / (min(len(leaders), _LEADERS) * len(leaders))
         starts[f"the best for {leader.name} alone"] = _alone(together, leader, machine, each, most, only)
     starts = {name: _whole(every, plans) for name, plans in starts.items() if plans}
     judge = replace(scorer, sides=every.sides)  # also scores programs of weight 0
@@ -72,7 +86,7 @@ def joint_search(
     tied = [name for name in tied if only is None or rows[name].mesh == only]
     base = min(tied, key=lambda name: scorer.score(starts[name]).rank, default=None)
     space = _space(together, machine, names, None if base is None else starts[base], only)
-    left = seconds - (time.monotonic() - begun)
+    left = scoring - (time.monotonic() - begun)
     joint = _JointSearching(together.sides[0].program, machine, space, scorer, left, most)
     for _ in joint:
         pass
@@ -81,13 +95,24 @@ def joint_search(
     for tried in ranked[:_FINALISTS]:
         plans = _whole(every, scorer.plans(tried.plan))
         if _feasible(judge.row(TOGETHER, plans)):
-            candidates[TOGETHER] = plans
-            break
+            candidates[TOGETHER if TOGETHER not in candidates else f"{TOGETHER}: {tried.text}"] = plans
+            if len(candidates) == len(tied) + (1 if level == "propagated" else _CONFIRMED):
+                break
     if not candidates:
         why = next((cost.why_not for row in rows.values() for cost in row.costs if cost.why_not), "none was scored")
         raise ShardvizError(f"together.search: no set of plans could be scored: {why}; give more seconds")
     scores = {name: judge.score(plans) for name, plans in candidates.items()}
-    best = candidates[min(scores, key=lambda name: (scores[name].over, scores[name].seconds))]
+    order = sorted(candidates, key=lambda name: (scores[name].over, scores[name].seconds))
+    single = next((name for name in order if name in tied), order[0])
+    order = list(dict.fromkeys((order[0], single, *order)))
+    until = begun + seconds
+    confirmed = [] if level == "propagated" else _confirmed(every, candidates, order, judge, level, until)
+    if level != "propagated" and not any(map(_feasible, confirmed)):
+        why = next(cost.why_not for row in confirmed for cost in row.costs if cost.why_not)
+        raise ShardvizError(f"together.search: the best sets of plans were refused: {why}; see level='propagated'")
+    accepted = sorted(filter(_feasible, confirmed), key=lambda row: (row.fits is False, row.seconds))
+    name = accepted[0].name if accepted else order[0]
+    best, found = candidates[name], judge.row(TOGETHER, candidates[name])
     specs = []
     shared = {array.name for array in every.shared}
     for side in every.sides:
@@ -97,14 +122,69 @@ def joint_search(
     record = TogetherSearchRecord(
         target=machine.text,
         weights=dict(weights),
-        best=judge.row(TOGETHER, best),
+        level=level,
+        best=replace(accepted[0], name=TOGETHER) if accepted else found,
+        predicted=found if accepted else None,
+        confirmed=(*accepted, *(row for row in confirmed if not _feasible(row))),
         others=tuple(sorted(rows.values(), key=lambda row: math.inf if row.seconds is None else row.seconds)),
         specs=tuple(specs),
         tried=len(joint.tried) + len(rows),
         seconds=time.monotonic() - begun,
-        notes=tuple(_notes(leaders, joint)),
+        notes=tuple(_notes(leaders, joint, level, missing)),
     )
     return best, record
+
+
+def _confirmed(
+    together: ProgramSet,
+    candidates: Mapping[str, Plans],
+    order: Sequence[str],
+    judge: JointScorer,
+    level: str,
+    until: float,
+) -> list[SharedPlan]:
+    """Return sets of plans as the level has them, in this order, until enough are accepted or the time is over. Of sets
+    with equal scores, only the first is confirmed."""
+    found: list[SharedPlan] = []
+    scores = {name: judge.score(candidates[name]) for name in order}
+    alike = {(scores[name].seconds, scores[name].needs.total): name for name in reversed(order)}
+    for name in (name for name in order if name in alike.values()):
+        accepted = sum(_feasible(row) and row.fits is not False for row in found)
+        left = until - time.monotonic()
+        if accepted >= _CONFIRMED or (any(map(_feasible, found)) and left <= 0):
+            break
+        found.append(
+            _confirm(together, name, candidates[name], judge, level, left if accepted else max(left, _PATIENCE))
+        )
+    return found
+
+
+def _confirm(
+    together: ProgramSet, name: str, plans: Plans, judge: JointScorer, level: str, timeout: float
+) -> SharedPlan:
+    """Return what a set of plans costs at a level; the memory is an estimate unless a compiler planned it."""
+    target, costs, until = judge.machine.text, [], time.monotonic() + timeout
+    reports: dict[str, ReportRecord] = {}
+    for side in together.sides:
+        asked = side.program.compile if level == "compiled" else side.program.partition
+        try:
+            report = asked(plans[side.name], target, timeout=max(until - time.monotonic(), 1.0))
+            reports[side.name] = report
+            cost = cost_of(report, judge.machine, tokens=False)
+            costs.append(ProgramCost(program=side.name, seconds=cost.step.seconds, needs_bytes=cost.needs.total))
+        except ShardvizError as error:
+            costs.append(ProgramCost(program=side.name, why_not=str(error)))
+    row = SharedPlan(name=name, mesh=next(iter(plans.values())).mesh, costs=tuple(costs), level=level)
+    if not _feasible(row):
+        return row
+    seconds = sum(judge.weights[cost.program] * (cost.seconds or 0.0) for cost in costs)
+    if level == "compiled":
+        sides = tuple(replace(side, plan=plans[side.name]) for side in together.sides)
+        budget = budget_of(replace(together, sides=sides), level=level, compiled=reports)
+        needs, usable = budget.most.total, budget.usable
+    else:
+        needs, usable = (each := judge.score(plans).needs).total, each.usable
+    return replace(row, seconds=seconds, needs_bytes=needs, fits=None if usable is None else needs <= usable)
 
 
 def _whole(together: ProgramSet, plans: Plans) -> Plans:
@@ -125,8 +205,13 @@ def _shared_specs(together: ProgramSet, plans: Plans) -> dict[SharedGroup, Spec]
     return specs
 
 
-def _notes(leaders: Sequence[SetMember], joint: _JointSearching) -> Iterator[str]:
-    yield "Seconds are at level propagated; no compiler was asked."
+def _notes(leaders: Sequence[SetMember], joint: _JointSearching, level: str, missing: str) -> Iterator[str]:
+    if level == "propagated":
+        yield "Seconds are at level propagated; no compiler was asked."
+    else:
+        yield f"The best plans' seconds are at level {level}, those of the other sets of plans at level propagated."
+    if missing:
+        yield f"Not confirmed by the target's compiler: {missing}"
     if left := [side.name for side in leaders[_LEADERS:]]:
         yield f"Not searched alone: {', '.join(left)}."
     if joint.fallen:
@@ -264,7 +349,10 @@ class JointScorer:
     def score(self, plans: Plans) -> Score:
         """Return the weighted sum of the programs' seconds, and the memory of the program that needs most."""
         scores = {side.name: self.of(side, plans[side.name]) for side in self.sides}
-        total = lambda what: sum(self.weights[n] * getattr(s, what) for n, s in scores.items())  # noqa: E731
+
+        def total(what):
+            return sum(self.weights[n] * getattr(s, what) for n, s in scores.items())
+
         held = {side.name: self._held(side, plans[side.name]) for side in self.sides}
         every = {name: size for each in held.values() for name, size in each.items()}
         needs = []
@@ -320,7 +408,7 @@ class _JointSearching(Searching):
     def __init__(
         self, program: Program, machine: Machine, space: Space, scorer: JointScorer, seconds: float, most: int | None
     ):
-        super().__init__(program, machine, space, max(seconds, 0.1), "propagated", 1, most)
+        super().__init__(program, machine, space, seconds=max(seconds, 0.1), level="propagated", finalists=1, most=most)
         self.scorer = scorer  # type: ignore[assignment]
         self._shared = Sent(self.scorer)
 

@@ -18,12 +18,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardviz import _jax
 from shardviz._jax import Dispatched
+from shardviz.caching import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.hlo import read_spec
 from shardviz.records.runs import RunOperation
 from shardviz.stablehlo.donations import Shard, donations
 from shardviz.stablehlo.module import parse
 from shardviz.tracing.call import Brings, Call, Notes
+from shardviz.tracing.trees import names_of
 
 ONE_DEVICE = DeviceMesh(("device",), (1,))
 """The mesh of a program on one device."""
@@ -36,6 +38,11 @@ class Recording:
     """A jaxpr that JAX has traced, in the place of the function that a `Call` traces."""
 
     dispatched: Dispatched
+
+    @cached_property
+    def names(self) -> tuple[list[str | None], list[str | None]]:
+        """The paths of the arguments and results."""
+        return names_of(self.dispatched.traced())
 
     def trace(self, *_: Any, **__: Any) -> Any:
         """Return the trace that the script made, with other numbers than zeros in the arrays that it closes over: a
@@ -155,16 +162,18 @@ def bytes_of(dispatched: Dispatched) -> int:
     return sum(math.prod(a.shape) * a.dtype.itemsize for a in avals if hasattr(a, "shape"))
 
 
-def taken(dispatched: Dispatched, results: Sequence[Any]) -> list[Any]:
-    """Return the arguments whose memory a result takes, so that they are deleted, as JAX decides it on one device."""
+def taken(dispatched: Dispatched, shardings: Sequence[Any]) -> dict[int, Any]:
+    """Return the arguments whose memory a result takes, so that they are deleted, as JAX decides it on one device: by
+    the places of the results, whose shardings are given."""
     donated = {
         number: Shard(tuple(arg.sharding.shard_shape(arg.shape)), str(arg.dtype))
         for number, (arg, wanted) in enumerate(zip(dispatched.args, dispatched.params["donated_invars"], strict=True))
         if wanted and isinstance(arg, jax.Array)
     }
-    shards = [Shard(tuple(r.sharding.shard_shape(r.shape)), str(r.dtype)) for r in results]
+    rows = zip(dispatched.closed.out_avals, shardings, strict=True)
+    shards = [Shard(tuple(s.shard_shape(a.shape)), str(a.dtype)) for a, s in rows]
     pairs = donations(donated, shards, one_device=True)  # the shardings of all results are known
-    return [dispatched.args[number] for number, result in pairs.items() if result is not None]
+    return {result: dispatched.args[number] for number, result in pairs.items() if result is not None}
 
 
 def operations(dispatched: Dispatched, platforms: Sequence[str] | None) -> tuple[RunOperation, ...]:
@@ -189,7 +198,7 @@ def _spec(sharding: Any, rank: int, mesh: DeviceMesh | None) -> Spec | None:
     """Return a sharding as a spec on the program's mesh, whatever mesh of the same devices its own is."""
     if _jax.is_unspecified(sharding):
         return None
-    if isinstance(sharding, NamedSharding) and (mesh is None or DeviceMesh.of(sharding.mesh).shape == mesh.shape):
+    if isinstance(sharding, NamedSharding) and (mesh is None or dict(sharding.mesh.shape) == mesh.shape):
         return Spec.of(sharding)
     if sharding.is_fully_replicated or mesh is None:
         return Spec.of(None, rank)

@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
-import jax
 import numpy as np
 
 from shardviz.costs.exchange import Devices, links
@@ -20,15 +21,29 @@ from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.placement import Placement
 from shardviz.errors import MeshError, ShardvizError, SpecError, TargetError
 from shardviz.layouts import Layout, itemsize, layout
-from shardviz.layouts.layout import dtype_name, is_plain, is_spec_entry
+from shardviz.layouts.layout import dtype_name
 from shardviz.notation import DeviceMesh
-from shardviz.plan.plan import Plan
-from shardviz.records.amounts import first_names
-from shardviz.records.resharding import ReshardedLeaf, Resharding
+from shardviz.records.move_code import reduced_dims
+from shardviz.records.resharded import ReshardedLeaf, ReshardLink
+from shardviz.records.resharding import Resharding
+from shardviz.runs.mapping import ArrayPaths, Pair, paired
+from shardviz.runs.sides import (
+    GivenTree,
+    SideArray,
+    alike,
+    first_paths,
+    layers_of,
+    scales_layout,
+    sharded_apart,
+    side_array,
+    side_of,
+    spec_text,
+    stack_dim,
+)
 from shardviz.runs.ways import BothSides, Load, MovedArray, Ways, exchanged, load_of, one_copy
-from shardviz.tracing.prefixes import spread
 
 _MOST_PAIRS = 256
+_SIDES = "before", "after"
 
 
 def reshard(
@@ -42,7 +57,7 @@ def reshard(
     to_target: str | Machine | None = None,
     apart: bool = False,
     dtype: Any = None,
-    rename: Mapping[str, str] | Callable[[str], str] | None = None,
+    rename: Mapping[Any, str | tuple[str, str]] | Callable[[str], str] | None = None,
     limit: float | None = None,
 ) -> Resharding:
     """Say how a tree of arrays gets from one plan, mesh and machine to another: the bytes that each device sends and
@@ -55,16 +70,21 @@ def reshard(
     Args:
         tree: arrays, `jax.ShapeDtypeStruct`s or other objects with a shape and a dtype, in any pytree.
         before: how they are sharded: a spec for all arrays, a pytree prefix of specs or shardings, or a `sv.Plan` whose
-            first argument is the tree; None for the arrays' own shardings.
+            first argument is the tree; None for the arrays' own shardings. A `NamedSharding` with a `memory_kind` such
+            as `pinned_host` puts an array in the memory of its devices' hosts.
         after: the same for the end. Or a tree of arrays with shardings, which may have other paths than `tree`.
         mesh: the mesh before; also the mesh after if `to_mesh` is None.
-        to_mesh: the mesh after.
+        to_mesh: the mesh after. Shardings after that have a mesh need none.
         target: the machine, such as `tpu v5p:4x4x4`, for seconds; a mesh may have only some of its devices.
         to_target: the machine of the mesh after, if that is another machine; a data centre's network joins the two.
         apart: the two meshes have no device in common. Without it, meshes that do not list their devices both begin at
             device 0.
         dtype: the element type of floating-point arrays after the move.
-        rename: tree path before → tree path after, as a mapping (paths that it lacks stay) or a function.
+        rename: tree path before → tree path after, as a mapping (paths that it lacks stay) or a function. In a mapping,
+            `*` stands for a key. A `*` on one side only matches the numbers of layers, and the other side has them
+            stacked: `{"['blocks'][*]['w']": "['layers']['w']"}`, in either direction; each layer may have a sharding
+            of its own. Two paths in place of one are an
+            array in a smaller element type and its scales: `{"['w']": ("['q']", "['scale']")}`, or back.
         limit: bytes per device that the move may use; by default what a chip of the target gives a program.
 
     Returns:
@@ -86,137 +106,125 @@ def reshard(
         (16777216.0, ['DCN'])
     """
     old = side_of("before", tree, before, mesh)
-    new = side_of("after", tree, after, mesh if to_mesh is None else to_mesh)
-    pairs = {name: rename(name) if callable(rename) else (rename or {}).get(name, name) for name in old}
-    if strange := [name for name in ({} if callable(rename) else rename or {}) if name not in old]:
-        raise ShardvizError(f"rename: no array before has the path {strange[0]!r}; it has {_some(old)}")
-    if len(set(pairs.values())) < len(pairs):
-        twice = next(to for to in pairs.values() if list(pairs.values()).count(to) > 1)
-        raise ShardvizError(f"rename: two arrays become {twice!r}; give each its own path")
-    if not new.arrays:  # specs, which go by the paths before
-        new = GivenTree({to: new[name] for name, to in pairs.items()}, False)
-    arriving = {name: to for name, to in pairs.items() if to in new}
+    new = side_of("after", tree, after, to_mesh, mesh)
+
+    def layers(pattern: str, stacked: str) -> list[str]:
+        if new.arrays or stacked not in old or not old[stacked].shape:
+            return list(new)
+        return [pattern.replace("*", str(number)) for number in range(old[stacked].shape[0])]
+
+    known: dict[Any, Layout] = {}
+    pairs = paired(old, rename, layers)
+    arriving = [pair for pair in pairs if not new.arrays or all(path in new for path in pair.paths(1))]
     if not arriving:
         raise ShardvizError(
-            f"before has {_some(old)}, after {_some(new)}: no path in common; give rename={{path before: path after}}"
+            f"before has {first_paths(old)}, after {first_paths(new)}: no path in common; "
+            "give rename={path before: path after}"
         )
-    known: dict[Any, Layout] = {}
-    arrays = [_array(name, to, old[name], new[to], dtype, known) for name, to in arriving.items()]
-    nowhere = tuple(name for name in old if name not in arriving)
-    unfed = tuple(to for to in new if to not in arriving.values())
-    return _resharding(arrays, _places(arrays, target, to_target, apart), limit, nowhere, unfed)
+    arrays = [array for pair in arriving for array in moved_arrays(pair, old, new, dtype, known)]
+    fed = {path for pair in arriving for side in (0, 1) for path in pair.paths(side)}
+    nowhere = tuple(path for path in old if path not in fed)
+    unfed = tuple(path for path in new if new.arrays and path not in fed)
+    kinds = {each.kind: each for each in reversed(arrays)}  # the first array of each
+    places = _places(list(kinds.values()), target, to_target, apart)
+    return _resharding(arrays, kinds, places, limit, nowhere, unfed)
 
 
-def _some(paths: Iterable[str]) -> str:
-    return first_names(paths, 4) or "no arrays"
-
-
-class GivenArray(NamedTuple):
-    """An array on one side: global shape, element type, sharding, and the mesh unless the sharding has it."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    sharding: Any
-    mesh: Any
-
-
-class GivenTree(dict[str, GivenArray]):
-    """The arrays of a side by tree path, and whether it was given as arrays, with paths of its own."""
-
-    def __init__(self, found: Mapping[str, GivenArray], arrays: bool):
-        super().__init__(found)
-        self.arrays = arrays
-
-
-def side_of(side: str, tree: Any, given: Any, mesh: Any) -> GivenTree:
-    """Return the arrays of a tree under the shardings of one side, `before` or `after`; raise as `reshard` does."""
-    if isinstance(given, Plan):
-        if given.overrides:
-            raise ShardvizError(f"{side}: this plan has rules or edits, which are for a program; give a tree of specs")
-        mesh, given = mesh or given.mesh, given.in_specs[0] if given.in_specs else ()
-    own = given is None or (all(map(_is_array, leaves := jax.tree.leaves(given))) and bool(leaves))
-    named = jax.tree_util.tree_flatten_with_path(tree if given is None or not own else given)[0]
-    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in named}
-    if wrong := next((name for name, leaf in leaves.items() if not _is_array(leaf)), None):
-        raise ShardvizError(f"{wrong}: expected an array or a jax.ShapeDtypeStruct, not {type(leaves[wrong]).__name__}")
-    if not leaves:
-        raise ShardvizError("tree: it has no arrays; give a pytree of arrays or of jax.ShapeDtypeStruct")
-    if own:
-        specs = [getattr(leaf, "sharding", None) for leaf in leaves.values()]
-        if None in specs:
-            name = list(leaves)[specs.index(None)]
-            raise ShardvizError(f"{name}, {side}: the array has no sharding; give a spec in `{side}`")
-    elif is_spec_entry(given):
-        specs = [given] * len(leaves)
-    else:
-        try:
-            specs = spread(given, tree, is_spec_entry)
-        except (ValueError, AttributeError) as error:
-            theirs = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_flatten_with_path(given, is_spec_entry)[0]]
-            odd = [p for p in leaves if not any(map(p.startswith, theirs))]
-            odd = odd or [t for t in theirs if not any(p.startswith(t) for p in leaves)]
-            raise ShardvizError(
-                f"{odd[0] if odd else 'tree'}, {side}: the arrays are {_some(leaves)}, the specs are of "
-                f"{_some(theirs)}; give a pytree prefix of the arrays, with None for a replicated array"
-            ) from error
-    return GivenTree(
-        {
-            name: GivenArray(tuple(leaf.shape), dtype_name(leaf.dtype), spec, mesh)
-            for (name, leaf), spec in zip(leaves.items(), specs, strict=True)
-        },
-        own and given is not None,
+def moved_arrays(pair: Pair, old: GivenTree, new: GivenTree, dtype: Any, known: dict[Any, Layout]) -> list[MovedArray]:
+    """Return an array on its way, and then its scales if one side has some. Layouts are those in `known` where equal
+    ones are. Raise as `reshard` does."""
+    text, trees = pair.text, (old, new)
+    if not new.arrays and len(pair.old) != len(pair.new):
+        raise ShardvizError(f"{text}: the scales' shape is not known; give `after` as a tree of arrays with shardings")
+    ends = pair.old, pair.new if new.arrays else pair.old  # specs after go by the paths before
+    for side in (0, 1) if new.arrays else (0,):
+        if pair[side][0].layers:
+            layers = layers_of(_SIDES[side], text, pair[side][0], trees[side], known)
+            if not alike(layers):
+                return _layer_by_layer(pair, side, layers, new, trees[1 - side], dtype, known)
+    stacked = [tree[end[0].name].shape for tree, end in zip(trees, ends, strict=True) if not end[0].layers]
+    values, other = (
+        side_array(side, text, end[0], tree, known, next(iter(stacked), None))
+        for side, tree, end in zip(_SIDES, trees, ends, strict=True)
     )
-
-
-def _is_array(leaf: Any) -> bool:
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-
-
-def _array(
-    name: str, new_name: str, old: GivenArray, new: GivenArray, dtype: Any, known: dict[Any, Layout]
-) -> MovedArray:
-    """Return an array whose layouts are those in `known` where an equal one is; raise as `reshard` does."""
-    paths = (name or "array") if name == new_name else f"{name} → {new_name}"
-    if old.shape != new.shape:
+    if not new.arrays:
+        other = _by_specs(text, pair.new[0], other)
+    if values.layout.shape != other.layout.shape:
         raise ShardvizError(
-            f"{paths}: shape {old.shape} before, {new.shape} after; give trees whose arrays have equal shapes, or "
-            "rename={path before: path after}"
+            f"{text}: shape {values.layout.shape} before, {other.layout.shape} after; give trees whose arrays have "
+            "equal shapes, or rename={path before: path after}"
         )
-    sides = [layout_of(paths, side, at, known) for side, at in (("before", old), ("after", new))]
-    cast = dtype is not None and old.dtype.startswith(("float", "bfloat"))
-    return MovedArray(name, new_name, sides[0], sides[1], old.dtype, dtype_name(np.dtype(dtype)) if cast else new.dtype)
+    if len(pair.old) == len(pair.new):
+        return [MovedArray(values, _cast(values, other, dtype))]
+    at, (wide, small) = (1, (values, other)) if len(pair.new) == 2 else (0, (other, values))
+    shape = wide.layout.shape
+    scales = side_array(_SIDES[at], text, ends[at][1], trees[at], known, shape, scales=True)
+    if scales.memory != small.memory:
+        raise ShardvizError(f"{text}: scales in {scales.memory}, their array in {small.memory}; give both one memory")
+    if reduced_dims(shape, scales.layout.shape) is None or itemsize(small.dtype) >= itemsize(wide.dtype):
+        raise ShardvizError(
+            f"{text}: {wide.dtype}{list(shape)} as {small.dtype} with scales {list(scales.layout.shape)}; expected a "
+            "smaller element type, and scales of the array's shape with some dimensions 1 or left out"
+        )
+    if wide.layout.spec is None:
+        raise SpecError(f"{text}: no PartitionSpec expresses the sharding of {wide.paths.name}; give it one")
+    key = "scales", id(wide.layout), scales.layout.shape
+    if key not in known:
+        known[key] = scales_layout(wide.layout, scales.layout.shape)
+    theirs = scales._replace(paths=wide.paths, layout=known[key], memory=wide.memory, dim=None)
+    ends_of = (theirs, scales) if at else (scales, theirs)
+    numbers = MovedArray(values, other)
+    return [numbers, MovedArray(*ends_of, scales=("used", "made")[at], joins=True, numbers=numbers)]
 
 
-def layout_of(
-    name: str,
-    side: str,
-    array: GivenArray,
+def _cast(values: SideArray, other: SideArray, dtype: Any) -> SideArray:
+    cast = dtype is not None and values.dtype.startswith(("float", "bfloat"))
+    return other._replace(dtype=dtype_name(np.dtype(dtype))) if cast else other
+
+
+def _layer_by_layer(
+    pair: Pair,
+    side: int,
+    layers: list[SideArray],
+    new: GivenTree,
+    tree: GivenTree,
+    dtype: Any,
     known: dict[Any, Layout],
-    processes: Callable[[DeviceMesh], Sequence[int] | None] = lambda mesh: None,
-) -> Layout:
-    """Return the layout of an array on one side, and keep it in `known` for equal arrays; raise as `reshard` does.
-
-    `processes` returns the process of each device of a mesh, or None for those that the devices have themselves.
-    """
-    where = f"{name or 'array'} {list(array.shape)}, {side} {array.sharding}"
-    if array.mesh is None and is_plain(array.sharding):
-        raise MeshError(f"{where}: a spec alone does not say how many devices its axes have; give a mesh")
-    key = array.shape, array.sharding if isinstance(array.sharding, Hashable) else id(array.sharding), id(array.mesh)
-    try:
-        if key not in known:
-            found = layout(array.shape, array.sharding, array.mesh)
-            own = processes(found.mesh)
-            known[key] = found if own is None else layout(array.shape, array.sharding, array.mesh, processes=own)
-    except ShardvizError as error:
-        raise type(error)(f"{where}: {error}") from error
-    each = known[key]
-    if not each.divides:
-        d = next(d for d, n in enumerate(array.shape) if n % each.tile_counts[d])
+) -> list[MovedArray]:
+    """Return layers that are sharded differently on one side, each on its way by itself from or to the stacked array
+    of `tree`, the other side."""
+    text = pair.text
+    if len(pair.old) + len(pair.new) > 2:
+        raise ShardvizError(f"{text}: {sharded_apart(layers)}; give layers that have or get scales one sharding")
+    given = pair.new if side else pair.old  # specs after go by the paths before
+    end = (pair.old if side else pair.new if new.arrays else given)[0]
+    whole = side_array(_SIDES[1 - side], text, end, tree, known)._replace(paths=pair[1 - side][0])
+    shape = whole.layout.shape
+    dim, _ = stack_dim(_SIDES[side], text, layers, lambda each: each == shape, shape)
+    spec = whole.layout.spec
+    if spec is None or whole.layout.tile_counts[dim] > 1:
         raise SpecError(
-            f"{where}: dimension {d} of size {array.shape[d]} does not divide by {each.tile_counts[d]} devices; shard "
-            f"another dimension, or pad it to {-(-array.shape[d] // each.tile_counts[d]) * each.tile_counts[d]}"
+            f"{text}: {sharded_apart(layers)}, and the stacked array is {spec_text(whole)}: dimension {dim} counts "
+            "the layers; shard only its other dimensions, or give the layers one sharding"
         )
-    return each
+    if (key := ("layer", id(whole.layout), dim)) not in known:
+        dims = tuple(axes for d, axes in enumerate(spec.dims) if d != dim)
+        known[key] = layout((*shape[:dim], *shape[dim + 1 :]), spec.with_dims(dims), whole.layout.mesh)
+    part = whole._replace(layout=known[key], dim=dim)
+    ends = ((part, each) if side else (each, part) for each in layers)
+    return [MovedArray(old, _cast(old, to, dtype), joins=n > 0) for n, (old, to) in enumerate(ends)]
+
+
+def _by_specs(text: str, paths: ArrayPaths, given: SideArray) -> SideArray:
+    """Return an array after, for which `given` has the sharding under the path before."""
+    if not paths.layers:
+        return given._replace(paths=paths, dim=None)
+    if given.layout.tile_counts[0] > 1:
+        raise ShardvizError(
+            f"{text}, after {given.layout.spec}: dimension 0 counts the layers, which become arrays of their own; "
+            "shard another dimension"
+        )
+    return given._replace(paths=paths, dim=0)
 
 
 def _places(arrays: list[MovedArray], target: Any, to_target: Any, apart: bool) -> BothSides:
@@ -262,44 +270,52 @@ def device_numbers(mesh: DeviceMesh, machine: Machine | None, whole: bool) -> np
 
 
 def _resharding(
-    arrays: list[MovedArray], places: BothSides, limit: float | None, nowhere: tuple[str, ...], unfed: tuple[str, ...]
+    arrays: list[MovedArray],
+    kinds: dict[Any, MovedArray],
+    places: BothSides,
+    limit: float | None,
+    nowhere: tuple[str, ...],
+    unfed: tuple[str, ...],
 ) -> Resharding:
+    alike, number = list(kinds.values()), {kind: n for n, kind in enumerate(kinds)}
     known: dict[Any, tuple[Load, Load, Layout]] = {}
-    for each, ids in zip(arrays, places.ids, strict=True):
+    for each, ids in zip(alike, places.ids, strict=True):
         if (key := (id(each.before), id(each.after))) not in known:
             load, first = load_of(each.before, each.after, ids, places), one_copy(each.after)
             same = first is each.after or load.taken == "nothing"
             spread = load if same else load_of(each.before, first, ids, places)
             known[key] = load, spread, each.after if same else first
-    found = [known[id(each.before), id(each.after)] for each in arrays]
-    loads = [load for load, _, _ in found]
-    sizes = np.array([[itemsize(each.dtype), itemsize(each.new_dtype)] for each in arrays])
-    order = sorted(
-        range(len(arrays)), key=lambda n: float((loads[n].new.sum() * sizes[n, 1]) - loads[n].old.sum() * sizes[n, 0])
-    )
-    arrays, loads, sizes = [arrays[n] for n in order], [loads[n] for n in order], sizes[order]
-    narrow, spread, firsts = sizes.min(axis=1), *zip(*(found[n][1:] for n in order), strict=True)
-    leaves = tuple(map(_leaf, arrays, loads, sizes, narrow, firsts))
+    loads, spread, firsts = zip(*(known[id(each.before), id(each.after)] for each in alike), strict=True)
+    sizes = np.array([each.sizes for each in alike])
+    in_device = sizes * ~np.array([each.on_host for each in alike])
+    growth = [float(load.new.sum() * n[1] - load.old.sum() * n[0]) for load, n in zip(loads, in_device, strict=True)]
+    which = np.array([number[each.kind] for each in arrays])
+    groups = np.cumsum([not each.joins for each in arrays]) - 1
+    grown = np.bincount(groups, np.array(growth)[which])
+    order = sorted(range(len(arrays)), key=lambda n: (grown[groups[n]], groups[n]))
+    which = which[order]
+    narrow = np.where(sizes.all(axis=1), sizes.min(axis=1), sizes.max(axis=1))
+    rows = list(map(_leaf, alike, loads, narrow, firsts))
+    leaves = tuple(_named(rows[kind], arrays[n]) for n, kind in zip(order, which.tolist(), strict=True))
     machines = places.devices.machines if places.devices else ()
-    if limit is None and machines and all(m.chip.hbm_usable_bytes for m in machines):
-        limit = min(m.chip.hbm_usable_bytes / m.chip.devices_per_chip for m in machines if m.chip.hbm_usable_bytes)
-    rows = exchanged(loads, narrow)
-    ways = Ways(arrays, loads, spread, firsts, sizes, places, limit)
-    senders, receivers, nbytes = rows
+    usable = [m.usable_bytes for m in machines]
+    limit = limit if limit is not None or None in usable else min(filter(None, usable), default=None)
+    ways = Ways(alike, which, loads, spread, firsts, sizes, places, limit)
+    senders, receivers, nbytes = between = exchanged(loads, narrow * ways.counts)
     moved = np.flatnonzero(senders != receivers)
     top = moved[np.argsort(-nbytes[moved], kind="stable")[:_MOST_PAIRS]]
     sent, received = (np.bincount(ends[moved], nbytes[moved], places.size) for ends in (senders, receivers))
     both = [set(np.concatenate([pair[side] for pair in places.ids]).tolist()) for side in (0, 1)]
     return Resharding(
-        before=arrays[0].before.mesh,
-        after=_one_mesh(arrays),
+        before=arrays[order[0]].before.mesh,
+        after=_one_mesh(alike),
         before_target=machines[0].text if machines else "",
         after_target=machines[-1].text if machines else "",
         shared_devices=len(both[0] & both[1]),
         leaves=leaves,
         nowhere=nowhere,
         unfed=unfed,
-        links=links(places.devices, *rows) if places.devices else (),
+        links=_links(ways, between),
         pairs=tuple(zip(senders[top].tolist(), receivers[top].tolist(), nbytes[top].tolist(), strict=True)),
         pair_count=len(moved),
         sent_bytes=float(sent.max()),
@@ -326,7 +342,14 @@ def _one_mesh(arrays: list[MovedArray]) -> DeviceMesh:
     return first.after.mesh
 
 
-def _leaf(each: MovedArray, load: Load, size: np.ndarray, narrow: float, first: Layout) -> ReshardedLeaf:
+def _links(ways: Ways, rows: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[ReshardLink, ...]:
+    if ways.places.devices is None:
+        return ()
+    found = [*links(ways.places.devices, *rows), *(ways.host_links(ways.staged) or ())]
+    return tuple(sorted(found, key=lambda link: -(link.seconds or 0.0)))
+
+
+def _leaf(each: MovedArray, load: Load, narrow: float, first: Layout) -> ReshardedLeaf:
     sharded = [max(side.tile_counts, default=1) > 1 for side in (each.before, each.after)]
     specs = [
         None
@@ -338,8 +361,8 @@ def _leaf(each: MovedArray, load: Load, size: np.ndarray, narrow: float, first: 
         name=each.name,
         new_name=each.new_name,
         shape=each.before.shape,
-        dtype=each.dtype,
-        new_dtype=each.new_dtype,
+        dtype=each.old.dtype,
+        new_dtype=each.new.dtype,
         before=specs[0],
         after=specs[1],
         first=None if first is each.after else str(first.spec and first.spec.canonical()),
@@ -347,11 +370,21 @@ def _leaf(each: MovedArray, load: Load, size: np.ndarray, narrow: float, first: 
         received_bytes=float(load.received.max() * narrow),
         moved_bytes=float(load.received.sum() * narrow),
         kept_bytes=float((load.new.sum() - load.received.sum()) * narrow),
-        before_bytes=each.before.bytes_per_device(each.dtype),
-        after_bytes=each.after.bytes_per_device(each.new_dtype),
+        before_bytes=math.prod(each.before.shard_shape) * each.sizes[0],
+        after_bytes=math.prod(each.after.shard_shape) * each.sizes[1],
         gathered=sharded == [True, False],
         taken=load.taken,
+        layer_dims=(each.old.dim, each.new.dim),
+        memory=each.old.memory,
+        new_memory=each.new.memory,
+        scales=each.scales,
     )
+
+
+def _named(leaf: ReshardedLeaf, each: MovedArray) -> ReshardedLeaf:
+    """Return the row of an array of the same kind, with its paths."""
+    layers = next((side.paths.layers for side in (each.old, each.new) if side.dim is not None), ())
+    return replace(leaf, name=each.name, new_name=each.new_name, layers=layers)
 
 
 def _notes(leaves: tuple[ReshardedLeaf, ...], places: BothSides) -> Iterator[str]:
@@ -362,4 +395,18 @@ def _notes(leaves: tuple[ReshardedLeaf, ...], places: BothSides) -> Iterator[str
         )
     if any(leaf.dtype != leaf.new_dtype for leaf in leaves):
         yield "Bytes sent are those of the narrower element type."
+    if any(leaf.layers for leaf in leaves):
+        yield "Layers are stacked before they move, and split after it, which sends nothing."
+    if any(leaf.stack for leaf in leaves):
+        yield (
+            "Layers that are sharded differently move one by one. The stacked array is split before that, or stacked "
+            "after it, which sends nothing."
+        )
+    if any(leaf.scales == "made" for leaf in leaves):
+        yield (
+            "A scale is the largest absolute value over the dimensions that it lacks, divided by the largest number of "
+            "the new type. Where these dimensions are sharded, the largest values pass an all-reduce in float32."
+        )
+    if any(leaf.memory != leaf.new_memory for leaf in leaves):
+        yield "Between a device and its host, arrays keep their sharding: a PCIe link has its device's shard."
     yield "The code is for one process that addresses all devices."

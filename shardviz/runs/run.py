@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardviz.ask import Program
 from shardviz.ask.program import arrays, result_specs, sketch
 from shardviz.ask.targeting import resolve_target
-from shardviz.caching import cached_property
-from shardviz.costs import StepCost
+from shardviz.caching import Memo, cached_property
 from shardviz.costs.machine import Machine
-from shardviz.costs.step_cost import cost_of
+from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
 from shardviz.propagate.lower import CPU, LowerFor
-from shardviz.records.runs import RunCall, RunNote, RunProgram, RunRecord, Transfer
+from shardviz.records.budget import OPTIMIZER, STATE, WEIGHTS
+from shardviz.records.groups import grouped
+from shardviz.records.runs import (
+    BATCHES,
+    CACHES,
+    OTHERS,
+    OWN,
+    RunCall,
+    RunHeld,
+    RunNote,
+    RunProgram,
+    RunRecord,
+    Transfer,
+)
+from shardviz.runs.budget import kinds_of
 from shardviz.runs.sets import SetMember
-from shardviz.runs.shared import Seen, SharedGroup, SharedPlace
+from shardviz.runs.shared import Beside, Seen, SharedGroup, SharedPlace
 from shardviz.runs.together import Together, together_of
 from shardviz.tracing.call import Call
 from shardviz.tracing.trace import Argument
@@ -39,6 +52,7 @@ class RunStep:
         refused: why Shardy could not say how its results are sharded, or why there is no call.
         like: the same function, called with other shardings before.
         eager: whether it is a single operation that the script called outside `jax.jit`.
+        new: the places of the arguments that at a later call were arrays which no program had taken or given before.
     """
 
     recorded: RunProgram
@@ -49,16 +63,40 @@ class RunStep:
     refused: str = ""
     like: RunStep | None = field(default=None, repr=False)
     eager: bool = False
+    new: frozenset[int] = frozenset()
 
     @property
     def name(self) -> str:
         """The function's name."""
         return self.recorded.name
 
+    @cached_property
+    def paths(self) -> dict[tuple[str, int], Argument]:
+        """Return (role, place) → the array, without scalars; nothing if shardviz cannot read it."""
+        try:
+            arguments, outputs = arrays(*self.made)
+        except ShardvizError:
+            return {}
+        both = ("argument", arguments), ("output", outputs)
+        return {(role, place): array for role, of in both for place, array in enumerate(of) if array.shape}
+
+    @cached_property
+    def function(self) -> tuple[object, ...]:
+        """Its name and its arguments' shapes: equal for the same function with other shardings."""
+        return self.name, *((array.shape, array.dtype) for array in self.recorded.arguments)
+
     @property
     def record(self) -> RunProgram:
         """Its arguments, results and calls, and what a call takes on the run's machine."""
-        cost = self._cost[0]
+        return self._with(self._cost[0])
+
+    def record_on(self, machine: Machine | None) -> RunProgram:
+        """Return its arguments, results and calls, and what a call takes on another machine; without the seconds if the
+        mesh does not have all of it."""
+        known = machine is not None and machine.size == self.mesh.size
+        return self._with(self._cost_on(machine)[0] if known else None)
+
+    def _with(self, cost: StepCost | None) -> RunProgram:
         if cost is None:
             return self.recorded
         return replace(self.recorded, seconds=cost.step.seconds, needs_bytes=cost.needs.total)
@@ -86,13 +124,26 @@ class RunStep:
         """Why there is no program, or no estimate; else empty."""
         return self._made[2] or self.refused or self._cost[1]
 
+    def own_bytes(self, kinds: Mapping[str, str]) -> dict[str, float]:
+        """Return the bytes that it needs on a device, by what holds them: its arguments by their kinds, and `OWN`."""
+        cost, record = self._cost[0], self.recorded
+        sizes: Counter[str] = Counter()
+        unused = {} if cost is None else cost.needs.unused
+        for array in record.arguments:
+            if array.name not in unused:
+                sizes[kinds.get(array.name, OTHERS)] += array.bytes_per_device
+        taken = sum(sizes.values())
+        total = record.bytes_per_device if cost is None else cost.needs.total
+        if taken > total:  # some are on the host
+            return {OTHERS: total}
+        return sizes | {OWN: total - taken}
+
     def result_specs(self) -> tuple[Spec, ...]:
         """Return how Shardy shards its results. Raises ShardvizError if it cannot."""
-        return result_specs(*self.made, self._lowered_for)
+        return result_specs(*self.made, self._lowered_for(self.machine))
 
-    @property
-    def _lowered_for(self) -> LowerFor:
-        return CPU if self.machine is None else resolve_target(self.machine.text, self.mesh).lowered_for
+    def _lowered_for(self, machine: Machine | None) -> LowerFor:
+        return CPU if machine is None else resolve_target(machine.text, self.mesh).lowered_for
 
     @cached_property
     def _made(self) -> tuple[Program | None, Plan | None, str]:
@@ -106,17 +157,20 @@ class RunStep:
 
     @cached_property
     def _cost(self) -> tuple[StepCost | None, str]:
-        program, plan, _ = self._made if self.machine is not None and not self.refused else (None, None, "")
-        if program is None or plan is None or self.machine is None:
+        return self._cost_on(self.machine)
+
+    def _cost_on(self, machine: Machine | None) -> tuple[StepCost | None, str]:
+        program, plan, _ = self._made if machine is not None and not self.refused else (None, None, "")
+        if program is None or plan is None or machine is None:
             return None, ""
         try:
-            return cost_of(sketch(program, plan, self._lowered_for), self.machine), ""
+            return cost_of(sketch(program, plan, self._lowered_for(machine)), machine), ""
         except ShardvizError as error:
             return None, str(error)
 
 
 @dataclass(eq=False, repr=False)
-class Run(Displayed):
+class Run(Displayed, Memo):
     """A script or a notebook cell that ran with nothing computed. Made by `sv.dry_run`.
 
     Attributes:
@@ -124,6 +178,8 @@ class Run(Displayed):
         steps: the programs in the order of their first calls.
         same: for each shared array, its places: (program, `argument` or `output`, place among the flat arguments or
             outputs).
+        beside: for each program, the arrays that it does not take and that were alive at the call at which these were
+            most; empty until the run has ended.
 
     Examples:
         >>> import jax, jax.numpy as jnp, shardviz as sv
@@ -136,11 +192,69 @@ class Run(Displayed):
     recorded: RunRecord
     steps: tuple[RunStep, ...] = field(default=())
     same: tuple[tuple[Seen, ...], ...] = ()
+    beside: tuple[tuple[Beside, ...], ...] = ()
 
     @property
     def record(self) -> RunRecord:
         """All that is plain data. What each program takes is estimated when this is first read."""
-        return replace(self.recorded, programs=tuple(step.record for step in self.steps))
+        record = replace(self.recorded, programs=tuple(step.record for step in self.steps))
+        if (peak := record.peak) is None or not self.beside:  # it has not ended
+            return record
+        return replace(record, held=self.once("held", lambda: self._held(peak)))
+
+    def _held(self, peak: RunCall) -> tuple[RunHeld, ...]:
+        """Return what holds the memory at a call: the arrays that its program takes, what it needs besides, and what
+        else is alive."""
+        step, kinds = self.steps[peak.program], self._kinds(peak.program)
+        sizes = Counter(step.own_bytes(kinds))
+        taken = (a for a in step.recorded.arguments if kinds.get(a.name) == BATCHES)
+        batches = {(a.shape, a.dtype, a.bytes_per_device) for a in taken}
+        left = peak.beside_bytes
+        for first, shape, dtype, nbytes in self.beside[peak.program]:
+            kind = self._kind_of(first) if first else BATCHES if (shape, dtype, nbytes) in batches else OTHERS
+            sizes[kind] += min(nbytes, left)
+            left -= min(nbytes, left)
+        sizes[OTHERS] += left
+        order = (WEIGHTS, OPTIMIZER, CACHES, BATCHES, OWN, OTHERS)
+        return tuple(RunHeld(kind, sizes[kind]) for kind in order if sizes[kind] > 0)
+
+    def _kind_of(self, first: Seen) -> str:
+        """Return the kind of an array by the programs that take it. A single operation takes arrays of any kind."""
+        places = next((seen for seen in self.same if first in seen), (first,))
+        kinds = set[str]()
+        for number, role, place in places:
+            step = self.steps[number]
+            if role == "argument" and not step.eager and (array := step.paths.get((role, place))) is not None:
+                kinds.add(self._kinds(number).get(array.name, OTHERS))
+        return next((kind for kind in (WEIGHTS, OPTIMIZER, CACHES, BATCHES) if kind in kinds), OTHERS)
+
+    def _kinds(self, number: int) -> dict[str, str]:
+        """Return the kind of each argument of a program; nothing if shardviz cannot read it."""
+        return self.once(("kinds", number), lambda: self._kinds_now(number))
+
+    def _kinds_now(self, number: int) -> dict[str, str]:
+        step, paths = self.steps[number], self.steps[number].paths
+        taken = {place: array.name for (role, place), array in paths.items() if role == "argument"}
+        if step.eager:
+            return {name: self._kind_of((number, "argument", place)) for place, name in taken.items()}
+        if not paths:
+            return {}
+        of, own = [other.function for other in self.steps], step.function
+        shared, carried, new = set[str](), set[str](), {taken[place] for place in step.new & taken.keys()}
+        for seen in self.same:
+            takers = {of[n] for n, role, _ in seen if role == "argument" and not self.steps[n].eager}
+            back = any(role == "output" and of[n] == own for n, role, _ in seen)
+            is_new = any(role == "argument" and place in self.steps[n].new for n, role, place in seen)
+            names = {taken[at] for n, role, at in seen if role == "argument" and of[n] == own and at in taken}
+            for among, where in ((shared, len(takers) > 1), (carried, back), (new, is_new and not back)):
+                among |= names if where else set()
+        try:
+            kinds = kinds_of(SetMember(step.name, *step.made), shared, carried)
+        except ShardvizError:  # it cannot be lowered here
+            return {}
+        told = {a.name: BATCHES for a in step.recorded.arguments if a.shape and a.name != "constant"}
+        told |= {name: CACHES if kind == STATE else kind for name, kind in kinds.items()}
+        return told | dict.fromkeys(new, BATCHES)
 
     @property
     def ended(self) -> str:
@@ -148,18 +262,25 @@ class Run(Displayed):
         return self.recorded.ended
 
     def __getitem__(self, name: str | int) -> RunStep:
-        """Return a program by its name or its place in the run; of several of one name the largest.
+        """Return a program by its name (see `named`) or its place in the run; of several of one name the largest.
 
         Raises:
             ShardvizError: if there is no program of the name.
         """
         if isinstance(name, int):
             return self.steps[name]
-        named = [step for step in self.steps if step.name == name]
-        if not named:
+        if (step := self.named.get(name)) is None:
             names = ", ".join(dict.fromkeys(step.name for step in self.steps)) or "none"
             raise ShardvizError(f"run[{name!r}]: no program of the run has this name; it has {names}")
-        return max(named, key=lambda step: step.recorded.bytes_per_device)
+        return step
+
+    @property
+    def named(self) -> dict[str, RunStep]:
+        """The programs by name, in the order of their first calls; of one name the largest is `step`, then `step 2`."""
+        largest = sorted(self.steps, key=lambda step: -step.recorded.bytes_per_device)
+        groups = grouped((step.name, step) for step in largest)
+        names = {s: name if n == 1 else f"{name} {n}" for name, each in groups.items() for n, s in enumerate(each, 1)}
+        return {names[step]: step for step in self.steps}
 
     @property
     def longest(self) -> RunStep:
@@ -172,8 +293,11 @@ class Run(Displayed):
         there = [step for step in self.steps if step.program is not None]
         if not there:
             raise ShardvizError("this run has no program that shardviz can read")
-        took = lambda step: (step.record.seconds or 0) * step.record.calls  # noqa: E731
-        return max(there, key=lambda step: (step.record.devices > 1, took(step), step.record.bytes_per_device))
+
+        def seconds_of(step):
+            return (step.record.seconds or 0) * step.record.calls
+
+        return max(there, key=lambda step: (step.record.devices > 1, seconds_of(step), step.record.bytes_per_device))
 
     def __iter__(self) -> Iterator[RunStep]:
         return iter(self.steps)
@@ -216,7 +340,7 @@ class Run(Displayed):
         if not names:  # single operations, and programs of fewer devices, make arrays that others take
             most = max((step.recorded.devices for step in steps.values()), default=0)
             steps = {n: step for n, step in steps.items() if step.recorded.devices == most and not step.eager}
-        paths = {number: _paths(step) for number, step in steps.items()}
+        paths = {number: step.paths for number, step in steps.items()}
         groups: list[dict[Seen, Argument]] = []
         for seen in self.same:
             places = (each for each in seen if each[1:] in paths.get(each[0], {}))
@@ -246,13 +370,3 @@ class Run(Displayed):
     def to_json(self, indent: int | None = None) -> str:
         """Return the record as JSON; `RunRecord.from_json` reads it."""
         return self.record.to_json(indent)
-
-
-def _paths(step: RunStep) -> dict[tuple[str, int], Argument]:
-    """Return (role, place) → the array of a program, without scalars."""
-    try:
-        arguments, outputs = arrays(*step.made)
-    except ShardvizError:
-        return {}
-    both = ("argument", arguments), ("output", outputs)
-    return {(role, place): array for role, of in both for place, array in enumerate(of) if array.shape}

@@ -90,7 +90,7 @@ class ProgramSet(Displayed):
     @cached_property
     def record(self) -> TogetherRecord:
         """All answers as plain data; computed when this is first read."""
-        wishes = {array: self._wishes(array) for array in self.shared}
+        wishes = self.wishes
         disputed = [array for array, each in wishes.items() if len(each) > 1]
         pairs = dict.fromkeys(
             (names[0], other[0])
@@ -107,20 +107,25 @@ class ProgramSet(Displayed):
                 move_seconds=sum(move.seconds or 0.0 for move in moves) if timed else None,
             )
         ]
-        for name in self.leaders(wishes):
-            costs = tuple(self._cost_as(side, name) for side in self.sides)
+        for name in self.leaders():
+            costs = tuple(self.cost_as(side, name) for side in self.sides)
             assignments.append(Assignment(name=f"as {name} has them", costs=costs, move_seconds=0.0 if timed else None))
         return TogetherRecord(
             mesh=self.sides[0].plan.mesh,
             target="" if self.machine is None else self.machine.text,
             calls={side.name: side.calls for side in self.sides if side.calls is not None},
-            usable=None if self.machine is None else _usable(self.machine),
+            usable=self.usable,
             shared=tuple(self._shared(array) for array in self.shared),
             assignments=tuple(assignments),
-            conflicts=tuple(self._conflicts(disputed, wishes)),
+            conflicts=tuple(self._conflicts()),
             findings=tuple(self._findings()),
             notes=("Seconds and bytes are of one device, at level propagated.",),
         )
+
+    @property
+    def usable(self) -> float | None:
+        """Bytes of one device that a program may use; None if not known."""
+        return None if self.machine is None else self.machine.usable_bytes
 
     def require(self) -> None:
         """Raise ContractError if a program reads an array with another sharding than a program writes it."""
@@ -139,6 +144,14 @@ class ProgramSet(Displayed):
         self[name]
         plans = {side.name: self.plan_as(side, name) for side in self.sides}
         return replace(self, sides=tuple(replace(side, plan=plans[side.name]) for side in self.sides))
+
+    def with_plan(self, name: str, plan: Plan) -> Self:
+        """Return the set with another plan of one program."""
+        return replace(self, sides=tuple(replace(s, plan=plan) if s.name == name else s for s in self.sides))
+
+    def on(self, machine: Machine | None) -> Self:
+        """Return the set on another machine."""
+        return self if machine == self.machine else replace(self, machine=machine, _memo=Memo())
 
     # --- Shardings --------------------------------------------------------------------------------------------------
 
@@ -191,16 +204,16 @@ class ProgramSet(Displayed):
         """Return the platform that a program is lowered for."""
         return CPU if self.machine is None else resolve_target(self.machine, side.plan.mesh).lowered_for
 
-    def _cost_as(self, side: SetMember, name: str, only: tuple[SharedGroup, ...] | None = None) -> ProgramCost:
+    def cost_as(self, side: SetMember, name: str, only: tuple[SharedGroup, ...] | None = None) -> ProgramCost:
+        """Return a program's cost with shared arrays (`only` these, or all) sharded as in program `name`."""
         try:
             return self.cost(side, self.plan_as(side, name, only))
         except ShardvizError as error:  # the other mesh has no axes for it
             return ProgramCost(program=side.name, why_not=str(error))
 
-    def leaders(self, wishes: Mapping[SharedGroup, Sequence[tuple[Spec, list[str]]]] | None = None) -> list[str]:
+    def leaders(self) -> list[str]:
         """Return the programs whose plans shard a shared array differently; of programs that agree, the first."""
-        wishes = {array: self._wishes(array) for array in self.shared} if wishes is None else wishes
-        return list(dict.fromkeys(names[0] for each in wishes.values() if len(each) > 1 for _, names in each))
+        return list(dict.fromkeys(names[0] for each in self.wishes.values() if len(each) > 1 for _, names in each))
 
     def _shared(self, array: SharedGroup) -> SharedArray:
         members = []
@@ -228,8 +241,12 @@ class ProgramSet(Displayed):
 
         return self._memo.once(("written", side.name, side.plan), specs)
 
+    @cached_property
+    def wishes(self) -> Mapping[SharedGroup, list[tuple[Spec, list[str]]]]:
+        """Shared array → the different shardings that programs' plans give it, each with the programs."""
+        return {array: self._wishes(array) for array in self.shared}
+
     def _wishes(self, array: SharedGroup) -> list[tuple[Spec, list[str]]]:
-        """Return the different shardings that programs' plans give an array, each with the programs."""
         wishes: list[tuple[Spec, list[str]]] = []
         for name in array.programs:
             spec = self.wish(array, name)
@@ -243,35 +260,41 @@ class ProgramSet(Displayed):
                 wishes.append((spec, [name]))
         return wishes
 
-    def _conflicts(
-        self, disputed: list[SharedGroup], wishes: Mapping[SharedGroup, list[tuple[Spec, list[str]]]]
-    ) -> Iterator[Conflict]:
+    def conflict(self, array: SharedGroup) -> Conflict | None:
+        """Return the conflict that an array is in, with its costs; None if all plans shard the array alike."""
+        group = next((group for group in self._disputed() if array in group), None)
+        return None if group is None else self._priced(group)
+
+    def _conflicts(self) -> Iterator[Conflict]:
+        for number, group in enumerate(self._disputed()):
+            yield self._priced(group) if number < _MOST_PRICED else _conflict(group, self.wishes[group[0]])
+
+    def _disputed(self) -> list[list[SharedGroup]]:
+        """Return the arrays that plans shard differently, most bytes first. Arrays with equal shapes and wishes are one
+        group."""
+
         def key(array: SharedGroup) -> Any:
-            specs = tuple((str(spec.canonical()), *names) for spec, names in wishes[array])
+            specs = tuple((str(spec.canonical()), *names) for spec, names in self.wishes[array])
             return without_numbers(array.name), array.shape, array.dtype, specs
 
-        groups = list(grouped((key(array), array) for array in disputed).values())
-        groups.sort(key=lambda group: -len(group) * math.prod(group[0].shape) * itemsize(group[0].dtype))
-        for number, group in enumerate(groups):
-            each = [(str(spec.canonical()), names) for spec, names in wishes[group[0]]]
-            conflict = Conflict(
-                names=tuple(array.name for array in group),
-                shape=group[0].shape,
-                dtype=group[0].dtype,
-                wishes=tuple(Wish(spec=spec, programs=tuple(names)) for spec, names in each),
-            )
-            if number < _MOST_PRICED:
-                pairs = list(itertools.permutations(each, 2))
-                costs = (self._added(self[p], tuple(group), *w) for w, other in pairs for p in other[1])
-                moves = (self._moved(group, w[1][0], other[1][0]) for w, other in pairs)
-                conflict = replace(conflict, costs=tuple(costs), moves=tuple(moves))
-            yield conflict
+        groups = grouped((key(array), array) for array, each in self.wishes.items() if len(each) > 1).values()
+        return sorted(groups, key=lambda group: -len(group) * math.prod(group[0].shape) * itemsize(group[0].dtype))
 
-    def _added(self, side: SetMember, group: tuple[SharedGroup, ...], spec: str, names: list[str]) -> WishCost:
-        own, new = self.cost(side, side.plan), self._cost_as(side, names[0], group)
-        more = lambda one, two: None if one is None or two is None else two - one  # noqa: E731
-        seconds, needs = more(own.seconds, new.seconds), more(own.needs_bytes, new.needs_bytes)
-        return WishCost(program=side.name, spec=spec, seconds=seconds, needs_bytes=needs, why_not=new.why_not)
+    def _priced(self, group: list[SharedGroup]) -> Conflict:
+        conflict = _conflict(group, self.wishes[group[0]])
+        pairs = list(itertools.permutations(conflict.wishes, 2))
+        costs = (self._added(self[p], tuple(group), wish) for wish, other in pairs for p in other.programs)
+        moves = (self._moved(group, wish.programs[0], other.programs[0]) for wish, other in pairs)
+        return replace(conflict, costs=tuple(costs), moves=tuple(moves))
+
+    def _added(self, side: SetMember, group: tuple[SharedGroup, ...], wish: Wish) -> WishCost:
+        own, new = self.cost(side, side.plan), self.cost_as(side, wish.programs[0], group)
+
+        def difference(one, two):
+            return None if one is None or two is None else two - one
+
+        seconds, needs = difference(own.seconds, new.seconds), difference(own.needs_bytes, new.needs_bytes)
+        return WishCost(program=side.name, spec=wish.spec, seconds=seconds, needs_bytes=needs, why_not=new.why_not)
 
     def _moved(self, group: Sequence[SharedGroup], name: str, other: str) -> WishMove:
         """Return the cost of resharding arrays from one program's sharding to another's."""
@@ -324,6 +347,15 @@ class ProgramSet(Displayed):
         )
 
 
+def _conflict(group: Sequence[SharedGroup], wishes: Sequence[tuple[Spec, list[str]]]) -> Conflict:
+    return Conflict(
+        names=tuple(array.name for array in group),
+        shape=group[0].shape,
+        dtype=group[0].dtype,
+        wishes=tuple(Wish(spec=str(spec.canonical()), programs=tuple(names)) for spec, names in wishes),
+    )
+
+
 def check_calls(option: str, calls: Mapping[str, Any], names: Sequence[str]) -> None:
     """Check numbers of calls by program.
 
@@ -363,8 +395,3 @@ def same(spec: Spec, mesh: DeviceMesh, other: Spec, other_mesh: DeviceMesh, shap
     sides = [layout(shape, s, m) for s, m in ((spec, mesh), (other, other_mesh))]
     one, two = ({d: side.index(d) for d in side.device_ids.tolist()} for side in sides)
     return one == two
-
-
-def _usable(machine: Machine) -> float | None:
-    usable = machine.chip.hbm_usable_bytes or machine.chip.hbm_bytes
-    return None if usable is None else usable / machine.chip.devices_per_chip

@@ -226,6 +226,16 @@ Seen = tuple[int, str, int]
 """A program's number, `argument` or `output`, and the place among its flat arguments or outputs."""
 
 
+class Beside(NamedTuple):
+    """An array that was alive during a call of a program that does not take it: where the run first had it, its global
+    shape and type, and its bytes on a device."""
+
+    first: Seen | None
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+
 class Identities:
     """The groups of places in which a run had the same arrays.
 
@@ -245,6 +255,7 @@ class Identities:
     def __init__(self) -> None:
         self._arrays: dict[int, tuple[Any, Seen]] = {}  # id → a weak reference, and its first place
         self._group: dict[Seen, dict[tuple[int, str], int]] = {}
+        self._copies: dict[int, Any] = {}  # id → a weak reference
 
     def called(self, program: int, arguments: Sequence[Any], results: Sequence[Any]) -> None:
         """Add a call of a program."""
@@ -268,6 +279,21 @@ class Identities:
         group.update(more)
         for (program, role), place in more.items():
             self._group[program, role, place] = group
+
+    def place_of(self, array: Any) -> Seen | None:
+        """Return where the run first had an array; None if no program took or gave it yet."""
+        reference, first = self._arrays.get(id(array), (None, None))
+        return first if reference is not None and reference() is array else None
+
+    def copied(self, array: Any, copy: Any) -> None:
+        """Add an array that was put to other devices or into another sharding."""
+        if not self.is_new(array):
+            self._copies[id(copy)] = weakref.ref(copy)
+
+    def is_new(self, array: Any) -> bool:
+        """Whether no program has taken or given an array, nor one that it is a copy of."""
+        copy = self._copies.get(id(array))
+        return self.place_of(array) is None and (copy is None or copy() is not array)
 
     def groups(self) -> tuple[tuple[Seen, ...], ...]:
         """Return the groups of several places."""

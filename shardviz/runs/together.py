@@ -40,7 +40,7 @@ def together(
 ) -> Together:
     """Compute the costs of several programs that share arrays, such as a train and a decode step with the same weights.
 
-    Nothing is compiled: every number is at level `propagated`, but for `.memory(level="compiled")`.
+    Nothing is compiled: every number is at level `propagated`, but for `.memory(level="compiled")` and `.search`.
 
     Args:
         programs, named: name → a program and its plan, each as `sv.explore` takes it: `(program, plan)`, a `Program`,
@@ -159,27 +159,32 @@ class Together(ProgramSet):
         seconds: float = 30.0,
         most: int | None = None,
         mesh: Any = None,
+        level: str = "compiled",
     ) -> TogetherSearch:
         """Search for one assignment of the shared arrays, and the rest of each program's plan, on one mesh.
 
         The best plans have the smallest weighted sum of the programs' seconds. The search starts with the best plan of
-        each program alone, imposed on the others, so that its answer is never worse than these.
+        each program alone, imposed on the others, so that its answer is never worse than these. The best sets of plans
+        are confirmed at `level`, whose seconds and memory decide.
 
         Args:
             weights: program → calls, such as an hour's: `{"train": 1, "decode": 1000}`; a program that is left out
                 counts 0. None for the known calls, or 1 of each.
-            seconds: the time limit.
+            seconds: the time limit. Confirming the first set of plans may exceed it.
             most: the maximum number of candidates of each search, which makes the answer reproducible.
             mesh: the only mesh to use. If None, every factorisation of the machine's devices into up to three axes.
+            level: `propagated`, `partitioned` or `compiled` (by the target's own compiler; where it is not installed,
+                `partitioned`).
 
         Returns:
             The result: `.together` is the set with the best plans, `.record` the comparison.
 
         Raises:
-            ShardvizError: without a target, for weights that are not numbers of programs, or if nothing can be scored.
+            ShardvizError: without a target, for weights that are not numbers of programs, or if nothing can be scored
+                or confirmed.
             TargetError, MeshError: if the machine has no known speed, or the mesh another number of devices.
         """
-        plans, record = joint_search(self, weights or {}, seconds, most, mesh)
+        plans, record = joint_search(self, weights or {}, seconds, most, mesh, level)
         sides = tuple(replace(side, plan=plans[side.name], calls=record.weights[side.name]) for side in self.sides)
         return TogetherSearch(replace(self, sides=sides), record)
 

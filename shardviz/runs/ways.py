@@ -3,35 +3,89 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardviz.caching import cached_property
 from shardviz.costs.collective import with_seconds
-from shardviz.costs.exchange import Devices, links, through_hosts
+from shardviz.costs.exchange import Devices, links, pcie, through_hosts
 from shardviz.costs.machine import Machine
-from shardviz.layouts import Layout, layout
+from shardviz.layouts import Layout, itemsize, layout
 from shardviz.layouts.transfers import Transfers, transfers
-from shardviz.notation.spec import axis_name
+from shardviz.notation.spec import DEVICE_MEMORY, Axis, axis_name
 from shardviz.records import Collective
 from shardviz.records.amounts import format_seconds
 from shardviz.records.collectives import axes_words
-from shardviz.records.resharding import HOST, JIT, PIECES, PUT, SPREAD, ReshardLink, ReshardWay
+from shardviz.records.move_code import HOST, JIT, PIECES, PUT, SPREAD, reduced_dims
+from shardviz.records.resharded import ReshardLink, ReshardWay
+from shardviz.runs.sides import SideArray, scales_layout
 from shardviz.stablehlo.resharding import moves_between
 
 
 @dataclass(frozen=True)
 class MovedArray:
-    """An array with its layouts on both sides."""
+    """An array with its layouts on both sides.
 
-    name: str
-    new_name: str
-    before: Layout
-    after: Layout
-    dtype: str
-    new_dtype: str
+    Attributes:
+        old, new: the sides.
+        scales: empty, or how scales come: `made` of an array of which they are the scales after the move, or `used` to
+            make one of numbers and scales before it.
+        joins: it goes in one step with the array before it: scales with their numbers, layers with the first one.
+        numbers: of scales, the array that they belong to.
+    """
+
+    old: SideArray
+    new: SideArray
+    scales: str = ""
+    joins: bool = False
+    numbers: MovedArray | None = None
+
+    @property
+    def kind(self) -> tuple[Hashable, ...]:
+        """Equal for arrays that differ in their paths only."""
+        own = id(self.before), id(self.after), *self.old[2:], *self.new[2:], self.scales, self.joins
+        return own if self.numbers is None else (*own, *self.numbers.kind)
+
+    @property
+    def name(self) -> str:
+        """Its path before, or its layers' pattern."""
+        return self.old.paths.name
+
+    @property
+    def new_name(self) -> str:
+        """Its path after, or its layers' pattern."""
+        return self.new.paths.name
+
+    @property
+    def before(self) -> Layout:
+        """Its layout before."""
+        return self.old.layout
+
+    @property
+    def after(self) -> Layout:
+        """Its layout after."""
+        return self.new.layout
+
+    @property
+    def sizes(self) -> tuple[float, float]:
+        """Bytes of an element before and after; 0 where there are no scales."""
+        return (
+            0.0 if self.scales == "made" else itemsize(self.old.dtype),
+            0.0 if self.scales == "used" else itemsize(self.new.dtype),
+        )
+
+    @property
+    def casts(self) -> bool:
+        """Whether its element type changes, or scales come or go."""
+        return bool(self.scales) or self.old.dtype != self.new.dtype
+
+    @property
+    def on_host(self) -> tuple[bool, bool]:
+        """Whether its shards are in the host's memory before, and after."""
+        return self.old.memory != DEVICE_MEMORY, self.new.memory != DEVICE_MEMORY
 
 
 @dataclass(frozen=True)
@@ -41,7 +95,7 @@ class BothSides:
     Attributes:
         devices: the machines; None if no machine is known.
         size: how many numbers there are.
-        ids: for each array, the numbers of its devices before and after, in the order of its layouts.
+        ids: for each kind of array, the numbers of its devices before and after, in the order of its layouts.
     """
 
     devices: Devices | None
@@ -116,7 +170,7 @@ def load_of(before: Layout, after: Layout, ids: tuple[np.ndarray, np.ndarray], p
     )
 
 
-def exchanged(loads: list[Load], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def exchanged(loads: Sequence[Load], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the bytes that pairs of devices exchange in all arrays: senders, receivers, bytes."""
     totals: dict[int, tuple[Load, float]] = {}
     for load, size in zip(loads, sizes.tolist(), strict=True):
@@ -135,10 +189,21 @@ def exchanged(loads: list[Load], sizes: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 @dataclass(frozen=True)
 class Ways:
-    """The ways of moving some arrays, with their bytes on each device."""
+    """The ways of moving some arrays, with their bytes on each device.
+
+    Attributes:
+        arrays: one of each kind.
+        order: the kinds of all arrays, in the order in which they move.
+        loads, spread: the elements that an array of each kind has on each device; and if one copy moves.
+        firsts: the layouts of that copy.
+        sizes: bytes of an element before and after, kind x 2.
+        places: the devices.
+        limit: bytes per device.
+    """
 
     arrays: list[MovedArray]
-    loads: list[Load]
+    order: np.ndarray
+    loads: Sequence[Load]
     spread: Sequence[Load]
     firsts: Sequence[Layout]
     sizes: np.ndarray
@@ -148,49 +213,114 @@ class Ways:
     def every(self) -> Iterator[ReshardWay]:
         names = [JIT] * all(np.array_equal(*ids) for ids in self.places.ids) + [PUT, PIECES, HOST]
         names += [SPREAD] * any(first is not each.after for first, each in zip(self.firsts, self.arrays, strict=True))
-        for cast in ("before", "after") if (self.sizes[:, 0] != self.sizes[:, 1]).any() else ("",):
+        for cast in ("before", "after") if any(each.casts for each in self.arrays) else ("",):
             for name in names:
                 way = self._way(name, cast, False)
                 if name == PUT or way.fits is not False:
                     yield way
-                if way.fits is False and name != HOST and len(self.arrays) > 1:
+                if way.fits is False and name != HOST and len(self.order) > 1:
                     yield self._way(name, cast, True)
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """How many arrays of each kind move."""
+        return np.bincount(self.order, minlength=len(self.arrays))
+
+    @cached_property
+    def _stacks(self) -> np.ndarray:
+        """Whether layers are stacked or split, before and after the move."""
+        return np.array([[side.dim is not None for side in (each.old, each.new)] for each in self.arrays])
+
+    @cached_property
+    def _casts(self) -> np.ndarray:
+        return np.array([each.casts for each in self.arrays])
+
+    @cached_property
+    def _hosted(self) -> np.ndarray:
+        """Whether an array's shards are in the host's memory, before and after."""
+        return np.array([each.on_host for each in self.arrays])
+
+    @cached_property
+    def staged(self) -> np.ndarray:
+        """Whether an array's shards are copied to the device before the move, and to the host after it."""
+        still = self._hosted.all(axis=1) & ~self._stacks.any(axis=1) & ~self._casts & self._taken("nothing")
+        still &= np.array([each.old.memory == each.new.memory for each in self.arrays])
+        return self._hosted & ~still[:, None]
+
+    def _taken(self, *ways: str) -> np.ndarray:
+        return np.array([load.taken in ways for load in self.loads])
+
+    def _table(self, field: str) -> np.ndarray:
+        """Return a field of the loads: numbers, array x device."""
+        return np.array([getattr(load, field) for load in self.loads])
+
+    def host_links(self, staged: np.ndarray) -> tuple[ReshardLink, ...] | None:
+        """Return the links of the copies between devices and their hosts; None if their rate is not known."""
+        if self.places.devices is None:
+            return None
+        found = list[ReshardLink | None]()
+        for side, (field, what) in enumerate((("old", "from the host"), ("new", "to the host"))):
+            amounts = self._table(field) * (self.counts * self.sizes[:, side] * staged[:, side])[:, None]
+            if staged[:, side].any():
+                found.append(pcie(self.places.devices, amounts.sum(axis=0), what))
+        return None if None in found else tuple(link for link in found if link is not None)
 
     def _way(self, name: str, cast: str, chunked: bool) -> ReshardWay:
         travel = self.sizes[:, 0 if cast == "after" else 1][:, None]
         used = self.spread if name == SPREAD else self.loads
-        table = lambda field: np.array([getattr(load, field) for load in self.loads])  # noqa: E731
-        changes = (self.sizes[:, 0] != self.sizes[:, 1])[:, None]
-        old, new = table("old") * self.sizes[:, :1], table("new") * self.sizes[:, 1:]
-        between = table("new" if cast == "after" else "old") * travel * changes
+        casts = self._casts[:, None] & np.array([cast == "before", cast == "after"])
+        moves = np.asarray(~self._hosted.all(axis=1) | self.staged.any(axis=1))
+        staged = self._hosted & (self._stacks | casts) if name == HOST else self.staged
+        both = self._table("old"), self._table("new")
+        ends = [elements * self.sizes[:, side, None] for side, elements in enumerate(both)]
+        copies = [  # of what is cast, stacked, or between a device and its host
+            both[side] * travel * casts[:, side, None] + ends[side] * (self._stacks + 1.0 * staged)[:, side, None]
+            for side in (0, 1)
+        ]
+        old, new = (ends[side] * ~self._hosted[:, side, None] for side in (0, 1))
         passed = [
             load.sent + load.received + load.new * (load is not end) for load, end in zip(used, self.loads, strict=True)
         ]
         transit = np.array(passed) * travel if name in (PIECES, SPREAD) else 0.0
-        by_put = np.array([load.taken in ("nothing", "copies") for load in self.loads])[:, None]
-        reused = table("reused") * travel * (1.0 if name == PIECES else by_put if name == PUT else 0.0)
-        through = np.array([name == HOST or (name == PUT and load.taken == "the host") for load in self.loads])
-        extra, limit = between + transit + new - reused, math.inf
+        by_put = self._taken("nothing", "copies")[:, None]
+        reused = self._table("reused") * travel * (1.0 if name == PIECES else by_put if name == PUT else 0.0)
+        through = moves & self._taken("the host") if name == PUT else np.full(len(moves), name == HOST)
+        extra, limit = sum(copies) + transit + new - reused * moves[:, None], math.inf
         if name == HOST:  # which frees each array before the next
-            back = new + between if cast == "after" else new
-            extra, limit = np.maximum(between if cast == "before" else 0.0, back - old).clip(0), -math.inf
+            extra, limit = np.maximum(copies[0], copies[1] + new - old).clip(0), -math.inf
         elif chunked and self.limit is not None:
             limit = self.limit
+        joins = np.array([each.joins for each in self.arrays])[self.order]
+        starts = np.flatnonzero(~joins)
+        every = (each[self.order] for each in (old, new, extra))
+        old, new, extra = (np.add.reduceat(each, starts) if joins.any() else each for each in every)
         chunks, peak = _chunks(old, new, extra, limit)
+        last = np.array([*starts[1:], len(self.order)])[np.cumsum(chunks) - 1]
+        chunks = tuple(np.diff(last, prepend=0).tolist())
         if name == JIT:
-            seconds, formula = self._by_collectives([each.before for each in self.arrays], cast)
+            seconds, formula = self._by_collectives([each.before for each in self.arrays], travel[:, 0], cast)
         else:
-            seconds, formula = self._seconds(used, through, travel[:, 0])
+            seconds, formula = self._seconds(used, through, travel[:, 0], self._hosted & ~staged)
         if name == SPREAD and seconds is not None:
-            gathered, more = self._by_collectives(self.firsts, cast)
-            seconds, formula = None if gathered is None else seconds + gathered, f"{formula}; then {more}"
+            gathered, more = self._by_collectives(self.firsts, travel[:, 0], cast)
+            seconds = None if gathered is None else seconds + gathered
+            formula = "; then ".join(filter(None, (formula, more)))
+        if self.places.devices is not None and staged.any():
+            up, down = (self.host_links(staged & np.array(side)) for side in ([True, False], [False, True]))
+            if up is None or down is None:
+                seconds, formula = None, _UNKNOWN
+            elif seconds is not None:
+                seconds += _seconds_of((*up, *down))
+                formula = " + ".join(filter(None, (_formulas(up), formula, _formulas(down))))
+        if seconds is not None and (rows := self._of_scales(cast)):
+            known = [(count, step) for count, step in rows if step is not None and step.seconds is not None]
+            seconds += sum(count * (step.seconds or 0.0) for count, step in known)
+            terms = [f"{step.kind} of scales over {axes_words(step.axes)}: {n} x ({step.formula})" for n, step in known]
+            formula = " + ".join(filter(None, (formula, *terms, _PARTIAL * (len(known) < len(rows)))))
         sides = [np.unique(np.concatenate([pair[side] for pair in self.places.ids])) for side in (0, 1)]
         peaks = [float(peak[side].max()) for side in sides]
-        whole = sum(
-            np.prod(a.before.shape) * size
-            for a, size, host in zip(self.arrays, travel[:, 0], through, strict=True)
-            if host
-        )
+        whole = np.array([math.prod(each.before.shape) for each in self.arrays]) * travel[:, 0] * through
+        kept = sum(ends[side].sum(axis=1) * self._hosted[:, side] for side in (0, 1))
         return ReshardWay(
             name=name,
             cast=cast,
@@ -199,39 +329,65 @@ class Ways:
             formula=formula,
             before_peak=peaks[0],
             after_peak=peaks[1],
-            host_bytes=float(whole),
+            host_bytes=float(((whole + kept) * self.counts).sum()),
             fits=None if self.limit is None else max(peaks) <= self.limit,
         )
 
-    def _seconds(self, used: Sequence[Load], through: np.ndarray, travel: np.ndarray) -> tuple[float | None, str]:
-        """Return the seconds of a way whose arrays go `through` the host or over links between devices."""
+    def _seconds(
+        self, used: Sequence[Load], through: np.ndarray, travel: np.ndarray, direct: np.ndarray
+    ) -> tuple[float | None, str]:
+        """Return the seconds of a way whose arrays go `through` the host or over links between devices. `direct` says
+        which arrays leave the host's memory, and which end there, without a device."""
         devices = self.places.devices
         if devices is None:
             return None, ""
         found: list[ReshardLink] = []
         for host in (False, True):
             loads = [load for load, there in zip(used, through, strict=True) if there == host]
-            sizes = travel[through == host]
+            sizes, ends = (travel * self.counts)[through == host], ~direct[through == host]
             if not loads:
                 continue
             rows = exchanged(loads, sizes)
             if not host:
                 found += links(devices, *rows)[:1]
                 continue
-            out, back = (sum(getattr(x, end) * n for x, n in zip(loads, sizes, strict=True)) for end in ("out", "new"))
+            out, back = (
+                sum(getattr(load, field) * n for load, n in zip(loads, (sizes * ends[:, side]).tolist(), strict=True))
+                for side, field in enumerate(("out", "new"))
+            )
             if (hosted := through_hosts(devices, np.asarray(out), np.asarray(back), rows)) is None:
-                return None, "not known: the vendor does not publish the rate to the host"
+                return None, _UNKNOWN
             found += hosted
-        return sum(link.seconds or 0.0 for link in found), " + ".join(f"{x.kind}: {x.formula}" for x in found)
+        return _seconds_of(found), _formulas(found)
 
-    def _by_collectives(self, starts: Sequence[Layout], cast: str) -> tuple[float | None, str]:
+    def _of_scales(self, cast: str) -> list[tuple[int, Collective | None]]:
+        """Return the collectives that compute the scales before or after the move, and how many times each runs; None
+        for those that are not known."""
+        if self.places.devices is None or not cast:
+            return []
+        side = ("before", "after").index(cast)
+        machine, found = self.places.devices.machines[-side], list[tuple[int, Collective | None]]()
+        for each, count in zip(self.arrays, self.counts.tolist(), strict=True):
+            if each.scales == "made" and each.numbers is not None:
+                array, scales = ((end.before, end.after)[side] for end in (each.numbers, each))
+                assert array.spec is not None
+                own = scales_layout(array, scales.shape)
+                axes = tuple(a for d in reduced_dims(array.shape, scales.shape) or () for a in array.spec.dims[d])
+                steps = [_collective("all-reduce", axes, "float32", own, own, machine)] if axes else []
+                then = _collectives(own, scales, each.new.dtype, machine)
+                found += [(count, step) for step in (*steps, *((None,) if then is None else then))]
+        return found
+
+    def _by_collectives(self, starts: Sequence[Layout], travel: np.ndarray, cast: str) -> tuple[float | None, str]:
         """Return the seconds of the collectives that Shardy chooses from these layouts to those after, one by one."""
         if self.places.devices is None:
             return None, ""
         known: dict[Any, list[Collective] | None] = {}
         totals: dict[str, float] = {}
-        for start, each in zip(starts, self.arrays, strict=True):
-            dtype = each.dtype if cast == "after" else each.new_dtype
+        for start, each, size, count in zip(starts, self.arrays, travel.tolist(), self.counts.tolist(), strict=True):
+            if not size:
+                continue
+            dtype = each.old.dtype if cast == "after" else each.new.dtype
             key = id(start), id(each.after), dtype
             if key not in known:
                 known[key] = _collectives(start, each.after, dtype, self.places.devices.machines[-1])
@@ -239,8 +395,20 @@ class Ways:
                 return None, f"not known: the collectives of {each.name or 'the array'}"
             for step in steps:
                 what = f"{step.kind} over {axes_words(step.axes)}"
-                totals[what] = totals.get(what, 0.0) + (step.seconds or 0.0)
+                totals[what] = totals.get(what, 0.0) + (step.seconds or 0.0) * count
         return sum(totals.values()), " + ".join(f"{what} {format_seconds(total)}" for what, total in totals.items())
+
+
+_PARTIAL = "collectives of scales, not counted: their seconds on a part of a machine are not known"
+_UNKNOWN = "not known: the vendor does not publish the rate to the host"
+
+
+def _seconds_of(found: Sequence[ReshardLink]) -> float:
+    return sum(link.seconds or 0.0 for link in found)
+
+
+def _formulas(found: Sequence[ReshardLink]) -> str:
+    return " + ".join(f"{link.kind}: {link.formula}" for link in found)
 
 
 def _chunks(old: np.ndarray, new: np.ndarray, extra: np.ndarray, limit: float) -> tuple[tuple[int, ...], np.ndarray]:
@@ -272,14 +440,20 @@ def _collectives(before: Layout, after: Layout, dtype: str, machine: Machine) ->
         if step.before is None or step.after is None or step.edges or after.mesh.size != machine.size:
             return None
         ends = [layout(before.shape, spec, after.mesh) for spec in (step.before, step.after)]
-        one = Collective(
-            kind=step.kind,
-            axes=step.axes,
-            dtype=dtype,
-            shape=ends[1].shard_shape,
-            operand_bytes=ends[0].bytes_per_device(dtype),
-            result_bytes=ends[1].bytes_per_device(dtype),
-            count=1,
-        )
-        found.append(with_seconds(one, after.mesh, machine))
+        found.append(_collective(step.kind, step.axes, dtype, ends[0], ends[1], machine))
     return found if all(each.seconds is not None for each in found) else None
+
+
+def _collective(
+    kind: str, axes: tuple[Axis, ...] | None, dtype: str, before: Layout, after: Layout, machine: Machine
+) -> Collective:
+    one = Collective(
+        kind=kind,
+        axes=axes,
+        dtype=dtype,
+        shape=after.shard_shape,
+        operand_bytes=before.bytes_per_device(dtype),
+        result_bytes=after.bytes_per_device(dtype),
+        count=1,
+    )
+    return with_seconds(one, after.mesh, machine)

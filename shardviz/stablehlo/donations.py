@@ -55,14 +55,20 @@ def donations(
     if not donated:
         return {}
     chosen = any(r.chosen for r in results)
-    key = lambda s: replace(s, chosen=False, memory="" if chosen else s.memory)  # noqa: E731
+
+    def key(s):
+        return replace(s, chosen=False, memory="" if chosen else s.memory)
+
     waiting = grouped((key(argument), number) for number, argument in donated.items())
     takers: dict[int, int | None] = {}
     for number, result in enumerate(results):
         if queue := waiting.get(key(result)):
             takers[queue.pop(0)] = number if one_device or not result.chosen else None
     taken = set(takers.values())
-    size = lambda s: (math.prod(s.shape), key(s).memory)  # noqa: E731
+
+    def size(s):
+        return (math.prod(s.shape), key(s).memory)
+
     free = Counter(size(r) for number, r in enumerate(results) if number not in taken)
     for number, argument in donated.items():
         if number not in takers and (free[size(argument)] > 0 or (chosen and not one_device)):

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -184,22 +185,23 @@ def symbol_of(operation: Any) -> str:
 _AXES = "stablehlo.mesh"
 
 
-def set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
-    """Puts a plan's mesh in the place of the module's."""
-    axes = ", ".join(f"{sdy_axis(name)}={size}" for name, size in mesh.shape.items())
+def set_mesh(module: ir.Operation, body: Any, shape: Mapping[str, int]) -> None:
+    """Replace the module's mesh; `shape` is mesh axis → size."""
+    axes = ", ".join(f"{sdy_axis(name)}={size}" for name, size in shape.items())
     named = False
     for old in [op for op in body.operations if op.operation.name == "sdy.mesh" and symbol_of(op) == MESH]:
         named = named or _AXES in old.operation.attributes
         old.operation.erase()  # others are those of single devices, which callbacks run on
     # Built from text: typed builders differ between versions. No device ids: partition i is the mesh's i-th place, and
     # which device that is the device assignment says.
-    sizes = ", ".join(f"{{name = {sdy_axis(name)}, size = {size} : i64}}" for name, size in mesh.shape.items())
+    sizes = ", ".join(f"{{name = {sdy_axis(name)}, size = {size} : i64}}" for name, size in shape.items())
     also = f" {{{_AXES} = {{axes = [{sizes}]}}}}" if named else ""  # StableHLO's own word for it, where JAX writes one
     text = f"module {{ sdy.mesh @{MESH} = <[{axes}]>{also} }}"
     new = ir.Module.parse(text).body.operations[0].operation.clone()
     ir.InsertionPoint.at_block_begin(body).insert(new)
     i32 = ir.IntegerType.get_signless(32)
-    module.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, mesh.size)
+    if (size := math.prod(shape.values())) < 2**31:  # what is only propagated may have more
+        module.attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(i32, size)
 
 
 def _meshes(module: Any) -> dict[str, DeviceMesh]:
@@ -388,7 +390,10 @@ def give_lines(module: ir.Operation) -> None:
     """Gives the operations of a function without lines that of its calls, where all stand on one; in place. Where they
     stand on several, a copy for each would be another program than JAX's, which compilers may order otherwise."""
     functions = functions_of(module)
-    has_lines = lambda function: any(_LINE.search(str(op.location)) for op in _jax.walk(function)[1:])  # noqa: E731
+
+    def has_lines(function):
+        return any(_LINE.search(str(op.location)) for op in _jax.walk(function)[1:])
+
     lineless = {name for name, op in functions.items() if name != "main" and not has_lines(op)}
     calls: dict[str, list[tuple[str, str]]] = {name: [] for name in lineless}  # callee → (caller, location of the call)
     for caller, function in functions.items() if lineless else ():

@@ -87,7 +87,10 @@ def _shardys(before: Layout, after: Layout) -> tuple[MoveStep, ...] | None:
         *operations, _ = (op.operation for op in main.regions[0].blocks[0].operations)
         if any(op.name not in _AXES for op in operations):
             return None
-        return tuple(_read(operations, before, after))
+        steps = tuple(_read(operations, before, after))
+    last = steps[-1].layout if steps else before
+    arrives = last is not None and all(map(np.array_equal, (last.starts, last.stops), (after.starts, after.stops)))
+    return steps if arrives else None  # the pass may leave a part of an axis, up to JAX 0.12
 
 
 def _between_meshes(before: Layout, after: Layout) -> tuple[MoveStep, ...] | None:

@@ -36,8 +36,8 @@ def surroundings(
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
     if slicing := _slicing(op, reads):
         facts.append(slicing)
-    if op.name in _GATHERS:
-        facts += casts(op)
+    if op.name in _GATHERS or op.name == "stablehlo.all_reduce":
+        facts += casts(op, sums=op.name not in _GATHERS)
     if op.name == "stablehlo.all_gather" and op.result.uses and all(_sums(user, op) for user, _ in op.result.uses):
         facts.append("summed")
     if op.name in COLLECTIVES and _is_undone(graph, op, manual):
@@ -84,8 +84,16 @@ def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:
     if slices and len(slices) == len(reads):
         if all(r.entered for r in slices) and not in_loop(op):
             return "stack"
+        if op.name == "stablehlo.all_gather" and not all(_keeps(r.op, op) for r in slices):
+            return ""
         return "sliced" if sum(r.op.result.elements for r in slices) < op.result.elements else ""
     return ""
+
+
+def _keeps(user: Any, gather: MlirOperation) -> bool:
+    """Whether a slice with computed starts takes all of the dimension that was gathered."""
+    at = ir.IntegerAttr(gather.native.attributes["all_gather_dim"]).value
+    return user.kind == "dynamic-slice" and user.result.shape[at] == gather.result.shape[at]
 
 
 def _sums(user: Any, gather: MlirOperation) -> bool:

@@ -356,7 +356,10 @@ class Space(Parts):
             return self.mesh
         shape = {n: size for n, size in choice.sizes.items() if not bare or size > 1 or n in self.required}
         mesh = DeviceMesh.of(shape or dict(choice.mesh[:1]))
-        wide = lambda mesh: [axis for axis in mesh.shape.items() if axis[1] > 1]  # noqa: E731
+
+        def wide(mesh):
+            return [axis for axis in mesh.shape.items() if axis[1] > 1]
+
         base = None if self.base is None or not choice.based else self.base.mesh
         if base is None or wide(base) != wide(mesh):
             return mesh

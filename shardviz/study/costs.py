@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from shardviz.costs import Machine
+from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.display import Displayed
 from shardviz.errors import ShardvizError

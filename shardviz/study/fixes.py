@@ -79,7 +79,7 @@ class Fix:
 
     @property
     def collectives(self) -> tuple[str, ...]:
-        """The collectives that vanish or appear, by kind: `3 all-gathers vanish`."""
+        """The collectives that vanish or appear, by kind: `removes 3 all-gathers`."""
         return tuple(_moved(self.difference.collectives))
 
     @property
@@ -148,17 +148,16 @@ class Fix:
 
 
 def _moved(changes: Sequence[CollectiveChange]) -> Iterator[str]:
-    """Yield how many collectives of each kind vanish or appear in a step: `3 all-gathers vanish`."""
+    """Yield how many collectives of each kind vanish or appear in a step: `removes 3 all-gathers`."""
     runs = Counter[str]()
     for change in changes:
         for sign, total in ((-1, change.before), (1, change.after)):
             for c in total.collectives if total else ():
                 runs[c.kind] += sign * (1 if c.count is None else c.count)
-    for word, sign in (("vanish", -1), ("more", 1)):
+    for word, sign in (("removes", -1), ("adds", 1)):
         for kind, count in sorted(runs.items(), key=lambda item: -abs(item[1])):
             if count * sign > 0:
-                many = f"{abs(count):,} {_PLURALS.get(kind, f'{kind}s') if abs(count) != 1 else kind}"
-                yield f"{many} {word if sign > 0 or abs(count) != 1 else 'vanishes'}"
+                yield f"{word} {abs(count):,} {_PLURALS.get(kind, f'{kind}s') if abs(count) != 1 else kind}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +170,7 @@ class Rejected:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Fixes(Displayed):
-    """The changes that improve a report, largest saving first; if the plan does not fit, most memory first.
+    """The changes that improve a report, largest saving first; if the plan does not fit, those that make it fit first.
 
     Attributes:
         program, target: the function's name, and the machine.

@@ -26,10 +26,9 @@ from shardviz.ask.derived import of_variant
 from shardviz.ask.limited import LONGEST
 from shardviz.ask.program import Program, sketch
 from shardviz.ask.targeting import resolve_target
-from shardviz.costs import Machine
 from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.costs.footprint import footprint
-from shardviz.costs.machine import machine_of
+from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.step_cost import memory_parts
 from shardviz.diagnose import findings as findings_of
 from shardviz.diagnose import policy
@@ -116,7 +115,7 @@ def fixes(
         raise ShardvizError(f"report: {type(report).__name__} was given; give a report or a plan of {program.name}")
     machine = machine_of(report.target if target is None else target, report.mesh.size)
     fast = None if machine.chip.kind == "cpu" else machine
-    fixing = Fixing(program, report, fast, plan or plan_of(report), findings, seconds)
+    fixing = Fixing(program, report, fast, plan=plan or plan_of(report), findings=findings, seconds=seconds)
     if stream:
         return fixing
     *_, last = fixing
@@ -171,6 +170,10 @@ class Judged:
         if self.step is None or other.step is None or self.over < other.over:
             return False
         return self.step > other.step * (1 - STEP_ERROR)
+
+    def saves(self, other: Judged) -> float:
+        """Return the share of the other plan's step that this plan saves; 0 if no speed is known."""
+        return 1 - self.step / other.step if self.step is not None and other.step else 0.0
 
     @property
     def rank(self) -> tuple[float, float, float]:
@@ -244,6 +247,7 @@ class Fixing(Trying[Fixes]):
         program: Program,
         report: Report,
         machine: Machine | None,
+        *,
         plan: Plan,
         findings: int,
         seconds: float = math.inf,
@@ -259,7 +263,7 @@ class Fixing(Trying[Fixes]):
         self._fixes: list[Fix] = []
         self._untried: list[Change] = []
         self._rejected = self._proposals.rejected
-        self._tried = self._candidates = 0
+        self._tried = 0
         self._finished = False
         self._short = any(finding.rule in NO_ROOM for finding in self._proposals.findings)
         self._shared: Shared | None = None  # the program, where a worker has what traces it
@@ -271,7 +275,7 @@ class Fixing(Trying[Fixes]):
     @property
     def state(self) -> Fixes:
         def order(fix: Fix) -> tuple[Any, ...]:
-            room = (fix.level != "compiled", fix.memory) if fix.for_memory else ()
+            room = (fix.level != "compiled", fix.over, -(fix.seconds or 0.0), fix.memory) if fix.for_memory else ()
             return not fix.for_memory, room, -(fix.seconds or 0.0), -fix.bytes, fix.memory
 
         return Fixes(
@@ -280,7 +284,7 @@ class Fixing(Trying[Fixes]):
             level=self.report.level,
             fixes=tuple(sorted(self._fixes, key=order)),
             tried=self._tried,
-            candidates=max(self._candidates, self._tried),
+            candidates=self._tried + len(self._untried),
             rejected=tuple(self._rejected),
             by_hand=tuple(self._proposals.by_hand),
             seconds=self.elapsed,
@@ -305,46 +309,66 @@ class Fixing(Trying[Fixes]):
             yield None
             if self.stopped:
                 break
-        self._candidates = len(changes)
         traces = any(any(self._proposals.traces(change)) for change in changes)
         shared = Shared(self.program)
         if self.shares and traces and can_travel(shared) and _worker().begin():
             self._shared = shared
-        # findings go first; changes without a finding are tried while the partitioner runs
-        yield from self._try_changes([c for c in changes if c.finding is not None], base)
-        yield from self._try_changes([c for c in changes if c.finding is None], base)
-        while not self.stopped and (self._due or self._asks_compiler()):
-            yield Wait([f for _, change in self._due for f in self._awaited(change)])
-            yield from self._confirmed(base)
+        # findings go first; other changes are tried while the partitioner runs
+        first = [c for c in changes if c.finding is not None and c.finding.severity != "note"]
+        yield from self._try_changes(first, base)
+        yield from self._try_changes([c for c in changes if c not in first], base)
+        yield from self._all_confirmed(base)
+        if not (self.stopped or self._fixes):
+            changes += (pairs := list(self._proposals.pairs()))
+            yield from self._try_changes(pairs, base)
+            yield from self._all_confirmed(base)
         self._finished = not self.stopped
         for change in self._untried:
             self._refuse(change, "not tried: the time was over")
-        for _, change in (each for each in self._due if each[1].plan not in self._changes):
-            self._refuse(change, "it helps at level propagated; the time was over before a compiler confirmed it")
+        self._add_unconfirmed(base)
         yield self.state
 
+    def _add_unconfirmed(self, base: Judged) -> None:
+        """Offer the best change that no compiler has confirmed by the end, if there is no other, at level propagated;
+        refuse the others. What only a worker traces is not traced here."""
+        for judged, change in sorted(self._due, key=lambda each: each[0].rank):
+            if change.plan in self._changes:
+                continue
+            refused, last = len(self._rejected), not (self._fixes or self._stopped or self._in_worker(change))
+            if last and (fix := self._confirm(change, judged, base)) is not None:
+                self._fixes.append(fix)
+            elif len(self._rejected) == refused:
+                self._refuse(change, "it helps at level propagated; the time was over before a compiler confirmed it")
+
     def _try_changes(self, changes: Sequence[Change], base: Judged) -> Iterator[Step]:
-        """Try changes, those without another trace first, and ask the partitioner about the best."""
+        """Try changes, those that trace the function for something else than its constraints last, and ask the
+        partitioner about the best; at once about those that save much, and about constraints."""
         good: list[tuple[Judged, Change]] = []
+        early: list[tuple[Judged, Change]] = []
         traces = self._proposals.traces
         for change in filter(self._in_worker, changes):
             self._send(change)
-        for change in sorted(changes, key=lambda change: (self._in_worker(change), traces(change))):
+        reconstrains = self._proposals.reconstrains
+        places = {c.plan: (self._in_worker(c), (False, False) if reconstrains(c) else traces(c)) for c in changes}
+        for change in sorted(changes, key=lambda change: places[change.plan]):
             if self.stopped:
                 break
-            if any(traces(change)) and not self._in_worker(change):  # the partitioner is at work meanwhile
-                for judged, best in self._few(good, base)[:1]:
-                    self._ask(best.plan, self._level(judged, best, base))
             if (judged := (yield from self._judged(change))) is None:  # stopped
                 break
             self._take(change, judged, base, good)
+            for each in (*self._few(good, base)[:1], *good[-1:]):
+                clear = each[0].saves(base) > policy.LARGE or (each[1] is good[-1][1] and reconstrains(each[1]))
+                if clear and each not in early and len(early) < policy.EARLY:
+                    early.append(each)
+                    self._due.append(each)
+                    self._ask_both(each[1], self._level(*each, base))
             yield self.state
             yield from self._confirmed(base)
         few = self._few(good, base)
         for each in good:
-            if each not in few:
+            if each not in (*few, *early):
                 self._refuse(each[1], "others save more")
-        for each in sorted(few, key=lambda each: traces(each[1])):
+        for each in sorted((each for each in few if each not in early), key=lambda each: traces(each[1])):
             self._due.append(each)
             if self.stopped:
                 continue
@@ -454,6 +478,12 @@ class Fixing(Trying[Fixes]):
         futures += [sent] if sent is not None and not sent.done() else []
         return futures
 
+    def _all_confirmed(self, base: Judged) -> Iterator[Step]:
+        """Wait for all reports, those of the target's compiler on the first fixes too."""
+        while not self.stopped and (self._due or self._asks_compiler()):
+            yield Wait([f for _, change in self._due for f in self._awaited(change)])
+            yield from self._confirmed(base)
+
     def _confirmed(self, base: Judged) -> Iterator[Step]:
         """Add the changes whose reports are complete, and yield the state after each."""
         for judged, change in [each for each in self._due if not self._awaited(each[1])]:
@@ -517,7 +547,11 @@ class Fixing(Trying[Fixes]):
         ]
         why = sides[1].worse_than(sides[0])
         if why and not (level == "compiled" and _holds_less(change, sides[1], sides[0])):
-            self._refuse(change, f"{why}: so it is at level {level}")
+            if level != "compiled" and self._is_close(change, *sides[::-1]):
+                self._due.append((judged, change))
+                self._ask_both(change, "compiled")
+            else:
+                self._refuse(change, f"{why}: so it is at level {level}")
             return None
         if level != "compiled" and sides[1].is_unsure(sides[0]):
             if sides[1].needed > sides[0].needed * (1 - STEP_ERROR):
@@ -545,6 +579,14 @@ class Fixing(Trying[Fixes]):
             over=sides[1].over,
             write=change.write,
         )
+
+    def _is_close(self, change: Change, after: Judged, before: Judged) -> bool:
+        """Whether only the target's compiler can tell if another constraint helps: it needs less memory, and the step
+        is not longer by more than the level's error."""
+        if not (self._compiler and self._proposals.reconstrains(change)) or change.plan in self._through:
+            return False
+        longer = after.step is None or before.step is None or after.step > before.step * (1 + STEP_ERROR)
+        return not longer and after.needed < before.needed * (1 - STEP_ERROR)
 
     def _pair(self, plans: Sequence[Plan], level: str) -> list[Report] | None:
         reports = [report for plan in plans if (report := self._report(plan, level)) is not None]

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardviz.ask.derived import checkpoint_words, checkpoints, constraint_words, is_rewritable
+from shardviz.ask.derived import checkpoint_words, checkpoints, constraint_words, of_variant, rewritten_words
 from shardviz.ask.program import Program
 from shardviz.caching import cached_property
-from shardviz.costs import Machine
+from shardviz.costs.machine import Machine
 from shardviz.costs.orders import exchanged, reordered
 from shardviz.diagnose import findings, policy
 from shardviz.errors import ShardvizError
@@ -42,8 +42,12 @@ _NAMED = 2
 _REPEATED = ("idle-axis", "repeated-work")
 """The rules of findings about devices that repeat each other's work along an axis; another dimension may use that axis.
 """
-_REWRITTEN = frozenset(("gathered-each-run", "gathered-wide", "gathered-then-summed", "sum-sliced"))
-"""The rules whose suggestion `Plan.with_variant` can carry out where the collective is in a `shard_map`."""
+_REWRITTEN = frozenset(
+    ("gathered-each-run", "gathered-wide", "gathered-then-sliced", "gathered-then-summed", "sum-sliced")
+)
+"""The rules whose suggestion `Plan.with_variant` can carry out in a `shard_map`, or on a constraint in a loop."""
+_HOISTED = "gathered-each-run", "gather before the loop"
+"""The rule of these that moves a gather out of a loop, and what is written for it."""
 _VARIED = frozenset(("donate", "pad", "checkpoint"))
 """Kinds of suggestions that change the program rather than the plan."""
 
@@ -86,6 +90,18 @@ class Proposals:
     most: int
     by_hand: dict[str, None] = field(default_factory=dict)
     rejected: list[Rejected] = field(default_factory=list)
+    _dropped: Change | None = None
+
+    def pairs(self) -> Iterator[Change]:
+        """Propose the plan's changes again, each with the function's own constraints dropped that alone change nothing
+        or are in the way. Only after all others were proposed."""
+        if (drop := self._dropped) is None:
+            return
+        program = of_variant(self.program, drop.plan.variant)
+        others = Proposals(program, program.propagate(drop.plan), self.machine, drop.plan, self.most)
+        plain = (change for change in others if not any(others.traces(change)))
+        for change in itertools.islice(plain, policy.PAIRS):
+            yield replace(drop, plan=change.plan, action=f"{drop.action}, and {change.action}")
 
     def __iter__(self) -> Iterator[Change]:
         seen: set[str] = set()
@@ -111,8 +127,11 @@ class Proposals:
         if not other:  # the dimensions of a large program take seconds to find
             return False
         stepped = (m for d in self.program.dimensions if d.undivided and not (d.mapped or d.taken) for m in d.arguments)
-        more = lambda m: set(specs[m.path].dims[m.dimension]) - set(ours[m.path].dims[m.dimension])  # noqa: E731
-        return any(m.path in other and more(m) for m in stepped)
+
+        def added_axes(m):
+            return set(specs[m.path].dims[m.dimension]) - set(ours[m.path].dims[m.dimension])
+
+        return any(m.path in other and added_axes(m) for m in stepped)
 
     def constrains(self, change: Change) -> bool:
         return len(change.plan.constraints) > len(self.plan.constraints)
@@ -142,8 +161,7 @@ class Proposals:
                 if suggestion.kind in _VARIED:
                     yield from self._varied(finding, suggestion)
                 elif suggestion.kind == "code":
-                    line = finding.source.short if finding.source and finding.rule in _REWRITTEN else ""
-                    if line and is_rewritable(self.program, line):
+                    if line := self._rewritable(finding):
                         plan, words = self.plan.with_variant(collectives=line), suggestion.words
                         yield Change(plan=plan, finding=finding, action=words, write=words)
                     else:
@@ -171,9 +189,11 @@ class Proposals:
         if what.kind == "device-order":
             return self._laid_out(what)
         if what.kind == "constrain":
-            value = as_propagated(what.target, self.report.intermediates, lambda: self._values)
+            value = as_propagated(what.target, self.report.intermediates, lambda: self._propagated.intermediates)
             at = what.source.short if what.source is not None and value is None else ""
-            target = value or next((v for v in reversed(self._values) if v.source == what.source), None)
+            target = value or next(
+                (v for v in reversed(self._propagated.intermediates) if v.source == what.source), None
+            )
             if target is not None and what.spec is not None and len(what.spec.dims) > len(target.shape):
                 return None
             if value is not None and not self._is_what_its_line_makes(value):
@@ -186,8 +206,21 @@ class Proposals:
         """Whether a constraint can address a value: by its variable, its columns, or as the last value of its line."""
         if value.label or (value.source and value.source.columns):
             return True
-        values = [v for v in self._values if v.source == value.source]
+        values = [v for v in self._propagated.intermediates if v.source == value.source]
         return not values or values[-1].shape == value.shape
+
+    def _rewritable(self, finding: Finding) -> str:
+        """Return the line of the collective that a finding is about, or of the constraint that asks for it, if another
+        one can be written in its place; else an empty string."""
+        hoists = finding.rule == _HOISTED[0]
+        lines = [finding.source] if finding.source is not None and finding.rule in _REWRITTEN else []
+        if hoists and (shape := next((v.shape for v in self.report.arguments if v.name == finding.value), None)):
+            lines += [line for (line, _), shapes in self._own.items() if shape in shapes]
+        for line in dict.fromkeys(frame.short for frame in lines):
+            words = rewritten_words(self.program, line)
+            if _HOISTED[1] in words if hoists else set(words) - {_HOISTED[1]}:
+                return line
+        return ""
 
     def _donating(self, finding: Finding) -> Iterator[Change]:
         targets = [m.target for m in finding.suggestions if m.kind == "donate"]
@@ -244,8 +277,9 @@ class Proposals:
         return self.plan.with_mesh(exchanged(mesh, self.machine, *moved))
 
     @cached_property
-    def _values(self) -> tuple[Value, ...]:
-        return self.program.propagate(self.plan).intermediates
+    def _propagated(self) -> Report:
+        """The report, or that of Shardy's propagation if it is of a higher level."""
+        return self.report if self.report.level == "propagated" else self.program.propagate(self.plan)
 
     @cached_property
     def _axes_of(self) -> dict[str, Counter[tuple[Axis, ...]]]:
@@ -294,7 +328,10 @@ class Proposals:
     @cached_property
     def _batches(self) -> list[tuple[Dimension, tuple[Axis, ...]]]:
         """The batch dimensions, and the axes that shard each in most arrays."""
-        decisions = lambda d: self._axes_of[d.name].most_common(1)[0][0] if self._axes_of[d.name] else ()  # noqa: E731
+
+        def decisions(d):
+            return self._axes_of[d.name].most_common(1)[0][0] if self._axes_of[d.name] else ()
+
         return [(d, decisions(d)) for d in self.program.dimensions if d.of == "batch"]
 
     @cached_property
@@ -311,12 +348,18 @@ class Proposals:
 
     def _reconstrained(self) -> Iterator[Change]:
         """Propose to drop the function's constraints, those that fight the plan first, or to shard the batch in them as
-        the plan does. If they are few, all but those of the batch alone are proposed."""
-        moves = [c for c in self.program.propagate(self.plan).collectives if c.kind != "all-reduce"]
+        the plan does, or else the array as it is computed. If they are few, all but those of the batch alone are
+        proposed."""
+        if not self._own:
+            return
+        moves = [c for c in self._propagated.collectives if c.kind != "all-reduce"]
         total = sum(c.assumed_bytes for c in moves)
         moved: Counter[Any] = Counter()
+        computed: dict[tuple[tuple[str, ...], ...], Spec] = {}
         for c, ((line, before), shapes) in itertools.product(moves, self._own.items()):
             asked = c.array in shapes and c.after and c.after.same_as(Spec(before), self.plan.mesh)
+            if asked and c.before is not None and c.operand not in self._bound.in_specs:
+                computed.setdefault(before, c.before)
             if asked or (c.source is not None and c.source.bare == line):
                 moved[line, before] += round(c.assumed_bytes)
         own = self._own_by_batch(self._batches)
@@ -331,15 +374,16 @@ class Proposals:
                 dropped
             ) < policy.OWN_CONSTRAINTS:
                 dropped[place] = None
-                if own[place]:
-                    changed[place] = own[place]
+                if after := own[place] or computed.get(before):
+                    changed[place] = after
+        self._dropped = self._with_constraints(dropped) if dropped else None
         for changes in (changed, dropped):
             yield from (self._with_constraints(dict([each])) for each in changes.items())
         for _, alike in itertools.groupby(changed.items(), lambda each: (each[0][1], each[1])):
             if len(together := dict(alike)) > 1:
                 yield self._with_constraints(together)
-        if len(dropped) > 1:
-            yield self._with_constraints(dropped)
+        if len(dropped) > 1 and self._dropped is not None:
+            yield self._dropped
 
     def _by_batch(
         self, spec: Spec, shape: Sequence[int], batches: Sequence[tuple[Dimension, tuple[Axis, ...]]]
@@ -414,7 +458,7 @@ class Proposals:
             if c.kind == "all-reduce" and c.axes and c.phase == "forward":
                 sums[tuple(map(axis_name, c.axes))] += round(c.assumed_bytes)
         for axes, _ in sums.most_common(1):
-            heavy = sorted(self._values, key=lambda v: -(v.bytes_per_device or 0.0) * (v.count or 1))
+            heavy = sorted(self._propagated.intermediates, key=lambda v: -(v.bytes_per_device or 0.0) * (v.count or 1))
             with_axes = ((value, self._more_sharded(value, axes)) for value in heavy)
             for value, spec in itertools.islice(((v, s) for v, s in with_axes if s is not None), policy.HELD):
                 with contextlib.suppress(ShardvizError):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardviz.ask.program import Program, sketch
-from shardviz.costs import Machine
+from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import Needs, StepCost, cost_of, flops_by_dtype
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh

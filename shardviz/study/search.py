@@ -24,8 +24,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from shardviz.ask.program import Program, arrays, named_axes, own_plan, state_of, update_arguments
 from shardviz.ask.targeting import resolve_target
-from shardviz.costs import Machine
-from shardviz.costs.machine import machine_of
+from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.notation import DeviceMesh, Spec
@@ -140,7 +139,9 @@ def search(
     machine.chip.needs("hbm_bytes_per_s")
     begun = time.monotonic()
     space = space_of(program, machine, plan, on, pins or {})
-    searching = Searching(program, machine, space, seconds, level, int(finalists), most, executor)
+    searching = Searching(
+        program, machine, space, seconds=seconds, level=level, finalists=int(finalists), most=most, executor=executor
+    )
     searching.begun = begun
     if stream:
         return searching
@@ -234,6 +235,7 @@ class Searching(Trying[Search]):
         program: Program,
         machine: Machine,
         space: Space,
+        *,
         seconds: float,
         level: str,
         finalists: int,

@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,16 +25,29 @@ from shardviz.ask.program import Program, arrays
 from shardviz.errors import ShardvizError
 from shardviz.layouts import itemsize
 from shardviz.notation import DeviceMesh
+from shardviz.plan.jax_code import flat_code, function_name
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_bytes
 from shardviz.study.workers import packed
+from shardviz.tracing.call import Call
 
 DEVICES = 8
 SECONDS, MEMORY = 120.0, 6e9
 """Limits of the process: seconds and bytes."""
 _MOST_BYTES = 64e6  # of all arguments and results together
 _SMALL = 16  # the length that longer dimensions get: divisible by 8 devices
-_KINDS = ("function", "jit", "pjit", "shard_map")
+_MODULES = ("nnx", "state")
+"""Kinds of programs whose arguments contain modules. Their arrays are passed in a flat list."""
+_WHY_NOT = {
+    "pmap": "a pmapped function has no result of one device: its mapped dimension is as long as the devices are many. "
+    "Compare it with jax.vmap(function, axis_name=...) of the same arguments",
+    "equinox": "a module of equinox cannot be sent to its own process. Trace a function of the module's arrays: "
+    "arrays, rest = eqx.partition(module, eqx.is_array), and eqx.combine(arrays, rest) in the function",
+    "exported": "an exported program has fixed shapes and a fixed number of devices, so it runs neither small nor on "
+    "one device. Trace the function itself",
+    "recorded": "a dry run keeps the traced program and not its function, so its arrays stay as large as the script's. "
+    "Trace the function itself",
+}
 COMMAND = f"JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES={DEVICES} python plan.py"
 
 
@@ -45,12 +59,14 @@ class SmallRun:
         mesh: the mesh.
         code: the code that runs.
         lengths: what is shorter than in the program, in words.
+        flat: whether its arrays are passed in a list, since the arguments contain modules.
         trial: what its process runs.
     """
 
     mesh: DeviceMesh
     code: str
     lengths: tuple[str, ...]
+    flat: bool
     trial: processes.Trial = field(repr=False)
 
 
@@ -104,8 +120,8 @@ def small_run(program: Program, plan: Plan) -> Generator[None, None, SmallRun]:
         ShardvizError: if the mesh or the arrays cannot be small, or the program has no code.
     """
     call = program._call
-    if call.kind not in _KINDS or call.traced_for is not None:
-        raise ShardvizError(f"the code of a program of kind {call.kind!r} is not run here; it takes a plain function")
+    if call.kind in _WHY_NOT:
+        raise ShardvizError(_WHY_NOT[call.kind])
     small = plan.with_mesh(_small_mesh(plan.mesh))
     left, refusal, lengths = _bytes(program, small), "", dict[str, tuple[int, int]]()
     if left > _MOST_BYTES:
@@ -131,20 +147,30 @@ def small_run(program: Program, plan: Plan) -> Generator[None, None, SmallRun]:
     small = small.with_variant(lengths=lengths)
     yield
     one = replace(small.mesh, sizes=(1,) * len(small.mesh.sizes))
-    code = program.code(small)
-    yield
-    alone = program.code(small.with_mesh(one))
-    yield
     varied = of_variant(program, small.variant)._call
-    by_name = [*varied.dynamic[1], *sorted(set(varied.options.static_argnames) & set(varied.kwargs))]
-    values = [*varied.args, *(varied.kwargs[name] for name in by_name)]
-    task = {"fn": varied.fn, "name": varied.name, "values": values, "codes": (code, alone)}
+    task: dict[str, Any]
+    flat = call.kind in _MODULES
+    if flat:
+        bounds = [program.bind(each) for each in (small, small.with_mesh(one))]
+        code, alone = (flat_code(bound, "flat") for bound in bounds)
+        task = {"fn": partial(_flat, varied), "name": "flat", "values": [list(varied.arrays)]}
+        task["names"] = list(bounds[0].out_specs)
+    else:
+        code = program.code(small)
+        yield
+        alone = program.code(small.with_mesh(one))
+        by_name = [*varied.dynamic[1], *sorted(set(varied.options.static_argnames) & set(varied.kwargs))]
+        values = [*varied.args, *(varied.kwargs[name] for name in by_name)]
+        task = {"fn": varied.fn, "name": function_name(varied), "values": values}
+    yield
+    task["codes"] = code, alone
     try:
         data = packed((sys.path, packed(task)))
     except Exception as error:
         raise ShardvizError(f"{call.name} cannot be sent to its own process: {error}") from error
     words = tuple(each.words for each in small.variant.lengths)
-    return SmallRun(mesh=small.mesh, code=code, lengths=words, trial=processes.Trial(f"{__name__}:run", data))
+    trial = processes.Trial(f"{__name__}:run", data)
+    return SmallRun(mesh=small.mesh, code=code, lengths=words, flat=flat, trial=trial)
 
 
 def compared(job: processes.Job) -> tuple[SameResult, ...]:
@@ -185,6 +211,12 @@ def _bytes(program: Program, plan: Plan) -> float:
 # In the process.
 
 
+def _flat(call: Call, arrays: list[Any]) -> list[Any]:
+    """Call a function with its arrays; return its results' arrays."""
+    args, kwargs = call.filled(arrays)
+    return jax.tree.leaves(call.fn(*args, **kwargs))
+
+
 def run(data: bytes) -> bytes:
     """Run the codes of a task, and return JSON: `results`, or `problem`, a sentence."""
     import cloudpickle
@@ -201,6 +233,8 @@ def run(data: bytes) -> bytes:
             mesh, alone = (_called(code, task, values) for code in task["codes"])
             coarsest = max((_rounding(leaf.dtype) for _, leaf in mesh), default=0.0)
             results = [_compared(*pair, coarsest) for pair in zip(mesh, alone, strict=True)]
+            for name, each in zip(task.get("names", ()), results, strict=False):
+                each["name"] = name
             answer: dict[str, Any] = {"results": results}
     except Exception as error:  # noqa: BLE001 - whatever the person's function raises
         lines = str(error).strip().splitlines() or [""]

@@ -215,13 +215,13 @@ def sweep(
         shown = {"total": len(left), "desc": "sweep", "unit": "point", "disable": not (progress and left)}
         for place, (answer, trouble, seconds) in tqdm(answers, **shown):
             report = Report.from_json(answer) if isinstance(answer, str) else answer
-            done[place] = _row(left[place], report, trouble, seconds, target, tokens)
+            done[place] = _row(left[place], report, trouble, seconds=seconds, target=target, tokens=tokens)
     rows = tuple(done[place] for place in sorted(done))
     return Sweep(over=grid, level=level, rows=rows, left=len(points) - len(rows), asked=asked)
 
 
 def _row(
-    point: Point, report: Report | None, trouble: str, seconds: float, target: str | None, tokens: float | None
+    point: Point, report: Report | None, trouble: str, *, seconds: float, target: str | None, tokens: float | None
 ) -> SweepRow:
     cost = None
     machine = point.get("target", target)

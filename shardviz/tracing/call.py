@@ -117,7 +117,7 @@ class Call:
     args: tuple[Any, ...]  # `jax.ShapeDtypeStruct`s in pytrees, and static values
     kwargs: dict[str, Any]
     name: str
-    # what it was given as: `jit`, `pjit`, `nnx`, `state`, `shard_map`, `pmap`, `exported`, `recorded`
+    # what it was given as: `jit`, `pjit`, `equinox`, `nnx`, `state`, `shard_map`, `pmap`, `exported`, `recorded`
     kind: str = "function"
     options: JitOptions = JitOptions()  # which arguments are static or donated
     brings: Brings = field(default_factory=Brings)  # the plan that it comes with

@@ -49,7 +49,10 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
                     "axis, split it in two, or make it Auto",
                     argument=name,
                 )
-        keep = lambda some: tuple(a for a in some if axis_name(a) in axes)  # noqa: E731
+
+        def keep(some):
+            return tuple(a for a in some if axis_name(a) in axes)
+
         dims = tuple(map(keep, spec.dims))
         specs_in_types.append(Spec(dims, keep(spec.unreduced), keep(spec.reduced), spec.unreduced_kind))
     return tuple(specs_in_types)

@@ -102,7 +102,10 @@ def as_propagated(name: str, values: Sequence[Value], propagated: Callable[[], S
     value = next((v for v in values if v.name == name), None)
     if value is None or (value.source and value.source.columns):
         return value
-    origin = lambda v: (v.source, v.op, v.shape, v.name_stack)  # noqa: E731
+
+    def origin(v):
+        return (v.source, v.op, v.shape, v.name_stack)
+
     place = [v.name for v in values if origin(v) == origin(value)].index(name)
     alike = [v for v in propagated() if origin(v) == origin(value)]
     return alike[place] if place < len(alike) else value

@@ -77,7 +77,10 @@ def _parting(where: str, prefix: Any, tree: Any) -> str:
         kind = "single array" if leaf else type(tree).__name__
         return f"{place} is a {type(prefix).__name__} where the function has a {kind}"
     ours, theirs = _children(prefix), _children(tree)
-    keys = lambda paths: ", ".join(map(jax.tree_util.keystr, paths))  # noqa: E731
+
+    def keys(paths):
+        return ", ".join(map(jax.tree_util.keystr, paths))
+
     if missing := [p for p in theirs if p not in ours][:5]:
         names = ", ".join(filter(None, (_called(theirs[p]) for p in missing))) if not called else ""
         return f"{place} lacks {keys(missing)}{f' ({names})' if names else ''}; give it a spec, or None"

@@ -213,7 +213,7 @@ def trace(
     sized = any(name == "shard_map" for name, _ in _jax.equations(jaxpr))
     if call.kind == "recorded" and (sized or types):
         _check_sizes(call, mesh, "shard_map" if sized else "Explicit axes")
-    in_names, out_names = names_of(traced)
+    in_names, out_names = call.fn.names if call.kind == "recorded" else names_of(traced)
     ins, in_tree = _arguments(traced, in_names)
     out_leaves, out_tree = jax.tree.flatten(traced.out_info)
     names = [name or f"result[{i}]" for i, name in enumerate(out_names)]
@@ -272,13 +272,15 @@ def _rewritten(call: Call, closed: Any) -> tuple[Any, tuple[tuple[str, str], ...
         written += ((line, each) for each in dict.fromkeys(words))
         if not words:
             raise TraceError(
-                f"{call.name}: no collective in a shard_map at {line} can be written otherwise with the same result"
+                f"{call.name}: no collective in a shard_map and no constraint in a loop at {line} can be written "
+                "otherwise with the same result"
             )
     return closed, tuple(written)
 
 
 def better_collectives(closed: Any, line: str) -> tuple[Any, list[str]]:
-    """Return a jaxpr with the collectives of a line, inside a `shard_map`, written otherwise; and what to write."""
+    """Return a jaxpr with a line's collectives inside a `shard_map`, or its constraints inside a loop, written
+    otherwise; and what to write."""
 
     def is_there(info: Any) -> bool:
         return (frame := _frame(info)) is not None and frame.short == line

@@ -257,7 +257,7 @@ def _split_objects(tree: Any) -> Iterator[tuple[Any, list[tuple[int, str, str]]]
     for (where, node), whole in zip(nodes, objects, strict=True):
         if _is_split(node):
             ends = {number: path for path, number in jax.tree_util.tree_flatten_with_path(node)[0]}
-            rows = entries(nnx.split((whole,))[1])
+            rows = [row for row in entries(nnx.split((whole,))[1]) if row[2] in ends]  # others are an earlier object's
             yield where, [(n, jax.tree_util.keystr(ends[n]), path_text(path[1:])) for path, _, n in rows]
 
 

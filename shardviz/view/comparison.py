@@ -176,7 +176,7 @@ def _collectives_section(comparison: Comparison) -> doc.Section:
         (doc.right("runs"), lambda change: both(change, "runs_text")),
         (doc.right("operand bytes"), lambda change: both(change, "bytes_text")),
         (doc.right("difference"), lambda change: nbytes_difference(change.bytes)),
-        ("line", lambda change: doc.line(change.source, comparison.source)),
+        ("line", lambda change: doc.line(change.source, change.lines)),
         most=_MOST_COLLECTIVES,
         noun="change",
         name="collectives",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
 from shardviz.layouts import layout
-from shardviz.lessons.asked import STARS, LessonScores, Locked, Scores, Starred
+from shardviz.lessons.asked import STARS, Guess, LessonScores, Locked, Scores, Starred
 from shardviz.lessons.exercises import Exercise, Graded, Result
 from shardviz.lessons.puzzles import Attempt, Puzzle, Solution
 from shardviz.lessons.written import FunctionCost, Try, Written
@@ -213,8 +213,23 @@ def scores_document(scores: Scores) -> doc.Document:
 @doc.document.register
 def locked_document(locked: Locked) -> doc.Document:
     """Return the note that stands in the place of a result."""
-    words = f"Locked: answer the question “{locked.title}” first, then run this cell again."
-    return doc.Document(blocks=doc.notes(words))
+    what = f"answer the question “{locked.title}” first" if locked.title else "put your number in the place of None"
+    return doc.Document(blocks=doc.notes(f"Locked: {what}, then run this cell again."))
+
+
+@doc.document.register
+def guess_document(guess: Guess) -> doc.Document:
+    """Return the right amount, and the factor between it and the guess."""
+
+    def amount(number):
+        return f"{format_number(number)} {guess.unit}".rstrip()
+
+    words = [doc.words(amount(guess.right), strong=True)]
+    if guess.guess is not None and guess.times is not None:
+        tone = "good" if guess.times < 1.1 else "warn"
+        words += [doc.words(f"; your guess, {amount(guess.guess)}, is off by a factor of")]
+        words += [doc.words(format_number(guess.times), strong=True, tone=tone)]
+    return doc.Document(blocks=(doc.paragraph(*words),))
 
 
 @doc.document.register
@@ -222,7 +237,10 @@ def progress_document(progress: LessonScores) -> doc.Document:
     """Return a row per lesson that was done, in the lessons' order."""
     if not progress.lessons:
         return doc.Document(blocks=(doc.paragraph("No lesson was done in this folder yet."),))
-    numbered = lambda title: (int("0" + title.split(".")[0]) if title[0].isdigit() else 0, title)  # noqa: E731
+
+    def numbered(title):
+        return (int("0" + title.split(".")[0]) if title[0].isdigit() else 0, title)
+
     rows = doc.table(
         sorted(progress.lessons, key=numbered),
         ("lesson", lambda title: title),

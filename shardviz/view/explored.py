@@ -19,6 +19,7 @@ from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.report import values_of
 from shardviz.view import document as doc
 from shardviz.view import panes
+from shardviz.view.cards import deck_document
 from shardviz.view.collectives import sums_table
 from shardviz.view.most import costs_documents
 from shardviz.view.placement import machine_figure, placement_document
@@ -108,7 +109,7 @@ def _part(title: str, pane: doc.Document, fold: Any, lead: Any = ()) -> doc.Sect
 
 def _plans(now: Snapshot) -> Iterator[doc.Block]:
     deck = now.deck
-    yield from doc.document(deck).blocks
+    yield from deck_document(deck, now.sharing).blocks
     if len(deck.cards) > 1:
         yield doc.paragraph(
             doc.words("Everything below is about the plan"), doc.words(deck.now.name, strong=True), doc.words(".")
@@ -127,7 +128,7 @@ def explored(now: Snapshot, codes: Mapping[str, Codes] = MappingProxyType({})) -
     """Return all panes of an explorer; `codes` has the code of each card's plan by name."""
     report, cost = now.report, now.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
-    chosen = panes.shard_map_pane(report, now.selection.name, now.selection.remark, cost)
+    chosen = panes.shard_map_pane(report, now.selection.name, now.selection.remark, cost=cost)
     blocks: list[doc.Block] = [
         verdict_document(now.deck.now.results).blocks[-1],
         *_plans(now),

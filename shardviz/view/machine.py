@@ -334,7 +334,10 @@ def machine_picture(placed: Placement) -> Picture:
         look = {"fill": "shade" if shade else "tile", "stroke": "line", "select": "device", "layer": _TILES}
         shapes.append(_rects(stand, nodes, tip="{} · {}", tip_parts=tip_parts, keys=keys, **look))
     paths = [path for path in placed.paths if path.size > 1]
-    look = lambda place: {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}  # noqa: E731
+
+    def look_of(place):
+        return {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}
+
     title = f"mesh {placed.mesh.shown} on {machine.text}"
     return Picture(
         width=stand.width,
@@ -343,7 +346,7 @@ def machine_picture(placed: Placement) -> Picture:
         title=title,
         alt=f"{title}. " + " ".join(f"{p.name}: {p}." for p in paths or placed.paths),
         axes=names,
-        keys=tuple(LegendKey(text=f"{p.name}={p.size}: {p}", **look(names.index(p.name))) for p in placed.paths),
+        keys=tuple(LegendKey(text=f"{p.name}={p.size}: {p}", **look_of(names.index(p.name))) for p in placed.paths),
         notes=tuple(_notes(placed, stand)),
     )
 

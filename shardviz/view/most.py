@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from shardviz.caching import cached_property
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import COMBINED, StepCost
+from shardviz.diagnose.brief import brief
 from shardviz.explorer.cards import Deck, Results, equal_level
 from shardviz.explorer.snapshot import TriedFixes
 from shardviz.notation.spec import axis_name
@@ -260,7 +261,7 @@ def _place(entry: _Entry, step: _ComparedStep) -> tuple[doc.Piece, ...]:
 def _detail(finding: Finding | None) -> tuple[doc.Block, ...]:
     if finding is None:
         return ()
-    whole = None if _brief(finding.text) == finding.text else doc.paragraph(finding.text)
+    whole = None if _brief(finding) == finding.text else doc.paragraph(finding.text)
     return doc.listed(whole, doc.notes(finding.why))
 
 
@@ -309,18 +310,9 @@ def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[doc.Piece
     """Yield a row's text: the cost and its cause, the finding, or a fix's effect."""
     spent, finding = entry.spent, entry.finding
     if spent is not None:
-        yield from _spent(spent, step, at)
-    if finding is not None:
-        if spent is not None:
-            yield doc.words("·", quiet=True)
-        text = _brief(finding.text)
-        yield doc.words(
-            text,
-            strong=spent is None,
-            tone="bad" if finding.severity == "error" else "",
-            tip=finding.text if text != finding.text else "",
-            selects=("value", finding.value) if finding.value else None,
-        )
+        yield from _spent(spent, finding, step, at)
+    elif finding is not None:
+        yield _finding(finding)
     if spent is None and finding is None and (fix := entry.fix) is not None:
         if fix.for_memory:
             yield doc.words("frees memory", strong=True)
@@ -329,9 +321,20 @@ def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[doc.Piece
         yield doc.words(", ".join(fix.effects if fix.for_memory else fix.collectives), quiet=True)
 
 
-def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[doc.Piece]:
+def _finding(finding: Finding) -> doc.Piece:
+    text = _brief(finding)
+    return doc.words(
+        text,
+        strong=True,
+        tone="bad" if finding.severity == "error" else "",
+        tip=finding.text if text != finding.text else "",
+        selects=("value", finding.value) if finding.value else None,
+    )
+
+
+def _spent(spent: Spending, finding: Finding | None, step: _ComparedStep, at: str) -> Iterator[doc.Piece]:
     """Yield `all-reduce data: partial sums are added across devices · 2.10 s on the link, 1.49 s of it hidden · 80
-    runs`."""
+    runs`. A finding about the collective replaces all behind its axes: the opened row has the finding's numbers."""
     cost, own = step.cost, _own(spent, step, at)
     if spent.what == "collective":
         yield doc.moved(spent.kind, spent.axes, spent.source)
@@ -342,6 +345,9 @@ def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[doc.Piece]
         if spent.seconds and spent.before is not None and not spent.before:
             yield doc.words("new", tone="bad")
         yield doc.words(":")
+        if finding is not None:
+            yield _finding(finding)
+            return
         yield from _cause(spent, step)
     else:
         yield doc.term("matrix products" if spent.what == "compute" else "HBM-bound", strong=True)
@@ -398,9 +404,9 @@ def _cause(spent: Spending, step: _ComparedStep) -> Iterator[doc.Piece]:
     yield doc.words(f"and gathered: {'this line' if spent.source else 'a line that is not known'} needs the full array")
 
 
-def _brief(text: str) -> str:
-    """Return a finding's first sentence; the opened row has the full text."""
-    if len(text) <= _LONGEST:
+def _brief(finding: Finding) -> str:
+    """Return a finding in few words; the opened row has the full text."""
+    if len(text := brief(finding)) <= _LONGEST:
         return text
     return doc.shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
 

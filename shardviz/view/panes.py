@@ -220,6 +220,7 @@ def shard_map_pane(
     report: Report,
     name: str,
     remark: str = "",
+    *,
     cost: StepCost | None = None,
     room: tuple[float, float] | None = None,
     device: int = -1,

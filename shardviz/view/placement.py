@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shardviz.costs import AxisPath, PlacedDevice, Placement, collective_seconds
+from shardviz.costs.collective import collective_seconds
 from shardviz.costs.orders import Order, orders
+from shardviz.costs.placement import AxisPath, PlacedDevice, Placement
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report

@@ -10,6 +10,7 @@ from functools import partial
 
 from shardviz.ask.presets import Preset, Presets
 from shardviz.costs.step_cost import StepCost
+from shardviz.diagnose.brief import brief
 from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, format_times, plural
 from shardviz.study.answer import Finalist, Floor, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
@@ -184,6 +185,8 @@ def _verdict(each: SweepRow, front: bool, best: bool) -> doc.Inline:
 
 _MOST_LINES = 2
 _MOST_BY_HAND = 3
+_LONGEST = 120
+"""Characters of the code to write that a row shows; the JSON has all."""
 
 
 @doc.document.register
@@ -240,12 +243,12 @@ def fixes_document(fixes: Fixes) -> doc.Document:
 
 
 def _change(fix: Fix) -> doc.Inline:
-    against = fix.finding and doc.words(f"fixes {fix.finding.rule}", quiet=True, tip=fix.finding.text)
+    against = fix.finding and doc.words(f"{brief(fix.finding)};", quiet=True, tip=fix.finding.text)
     return (
         doc.words(f"{fix.action}:", strong=True),
         *((against,) if against else ()),
         doc.words("; ".join(fix.collectives) or "no other collectives", quiet=True),
-        *((doc.words("· write", quiet=True), doc.code(fix.write)) if fix.write else ()),
+        *((doc.words("· write", quiet=True), doc.code(doc.shorten(fix.write, _LONGEST))) if fix.write else ()),
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.records.amounts import first_names, format_bytes, format_seconds, plural
-from shardviz.records.resharding import ReshardedLeaf, Resharding, ReshardWay
+from shardviz.records.resharded import ReshardedLeaf, ReshardWay
+from shardviz.records.resharding import Resharding
 from shardviz.view.document import (
     Block,
     Document,
@@ -95,14 +97,25 @@ def _arrays(moved: Resharding) -> Block:
     def name(leaf: ReshardedLeaf) -> str:
         return leaf.name if leaf.name == leaf.new_name else f"{leaf.name} → {leaf.new_name}"
 
+    def more(leaf: ReshardedLeaf) -> str:
+        return ", ".join(
+            [plural(len(leaf.layers), "layer")] * bool(leaf.layers) + [f"scales {leaf.scales}"] * bool(leaf.scales)
+        )
+
+    def ends(leaf: ReshardedLeaf) -> str:
+        sides = ((leaf.before, leaf.memory), (leaf.after, leaf.new_memory))
+        texts = (f"{spec or 'no spec'}{'' if kind == DEVICE_MEMORY else f' in {kind}'}" for spec, kind in sides)
+        return " → ".join(texts)
+
     def dtype(leaf: ReshardedLeaf) -> str:
         return leaf.dtype if leaf.dtype == leaf.new_dtype else f"{leaf.dtype} → {leaf.new_dtype}"
 
     return table(
         sorted(moved.leaves, key=lambda leaf: -leaf.moved_bytes),
         ("array", lambda leaf: code(name(leaf))),
+        ("", more) if any(map(more, moved.leaves)) else None,
         ("type and shape", lambda leaf: shape(leaf.shape, dtype=dtype(leaf))),
-        (wrapped("before → after"), lambda leaf: f"{leaf.before or 'no spec'} → {leaf.after or 'no spec'}"),
+        (wrapped("before → after"), ends),
         (right("moved"), lambda leaf: nbytes(leaf.moved_bytes)),
         (right("kept"), lambda leaf: nbytes(leaf.kept_bytes)),
         (right("sent"), lambda leaf: nbytes(leaf.sent_bytes, tip="the most that one device sends")),

@@ -38,6 +38,7 @@ def of_run(run: RunRecord) -> doc.Document:
     return doc.Document.of(
         doc.paragraph(doc.code(run.command)) if run.command else None,
         _peak(run),
+        doc.paragraph(f"held by {held}") if (held := held_text(run)) else None,
         doc.section("Findings", findings_table(run.findings), lead=counted(run.findings)) if run.findings else None,
         *_programs(run),
         *_transfers(run),
@@ -65,6 +66,12 @@ def _peak(run: RunRecord, label: str = "") -> doc.Paragraph:
     verdict = doc.words("fits" if fits else "does not fit", tone="good" if fits else "bad", strong=True)
     of_usable = doc.words(f"of {format_bytes(run.usable)} {during}:")
     return doc.paragraph(amount, of_usable, verdict, doc.words("(level propagated)"), label=label)
+
+
+def held_text(run: RunRecord) -> str:
+    """Return what holds the memory at the peak, but for parts below a thousandth of it; empty if that is not known."""
+    least = sum(each.nbytes for each in run.held) / 1000
+    return ", ".join(f"{each.kind} {format_bytes(each.nbytes)}" for each in run.held if each.nbytes >= least)
 
 
 def _programs(run: RunRecord) -> Iterator[doc.Block]:
@@ -208,7 +215,9 @@ def _both(change: ProgramChange, text: Callable[[RunProgram], str]) -> str:
 
 
 def _changed_arrays(change: ProgramChange) -> doc.Table:
-    size = lambda array: array.bytes_per_device if array else 0  # noqa: E731
+    def size(array):
+        return array.bytes_per_device if array else 0
+
     return doc.table(
         sorted(change.arrays, key=lambda each: -abs(size(each[2]) - size(each[1])))[:_MOST_ARRAYS],
         ("array", lambda each: doc.words(each[0])),

@@ -173,10 +173,13 @@ class Scene:
         """Return two sets of cells (row, column): the lower neighbour is on other hosts; the right neighbour is on
         other hosts."""
         rows, columns = self.devices.shape[1:3]
-        at = lambda r, c: self.hosts[(panel * rows + r) * columns + c]  # noqa: E731
+
+        def host_at(r, c):
+            return self.hosts[(panel * rows + r) * columns + c]
+
         every = list(itertools.product(range(rows), range(columns))) if self.hosts else []
-        below = frozenset((r, c) for r, c in every if r + 1 < rows and at(r, c) != at(r + 1, c))
-        return below, frozenset((r, c) for r, c in every if c + 1 < columns and at(r, c) != at(r, c + 1))
+        below = frozenset((r, c) for r, c in every if r + 1 < rows and host_at(r, c) != host_at(r + 1, c))
+        return below, frozenset((r, c) for r, c in every if c + 1 < columns and host_at(r, c) != host_at(r, c + 1))
 
     @property
     def aspect(self) -> float:

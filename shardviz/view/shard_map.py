@@ -221,7 +221,10 @@ def _arranged(scene: Scene, frame: pic.Grid) -> tuple[float, float, int]:
 
 def _fits(scene: Scene, room: float | None) -> bool:
     """Whether all panels fit the maximum size; often the first label alone is too wide."""
-    size = lambda longest: max(_arranged(scene, _frame(scene, longest, room))[:2])  # noqa: E731
+
+    def size(longest):
+        return max(_arranged(scene, _frame(scene, longest, room))[:2])
+
     if room is not None:
         return size(_BRIEF) <= MOST
     first = scene.label(scene.devices[0, 0, 0].tolist())

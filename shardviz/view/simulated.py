@@ -69,7 +69,6 @@ def _blocks(run: Simulated) -> Iterator[doc.Block]:
             name="simulated",
         )
     if not run.busy:
-        yield doc.paragraph(
-            "In a terminal, with this code, your function and your arrays in plan.py:", doc.code(COMMAND, strong=True)
-        )
+        which = "the code at the top, your modules" if run.run.flat else "this code, your function"
+        yield doc.paragraph(f"In a terminal, with {which} and your arrays in plan.py:", doc.code(COMMAND, strong=True))
         yield doc.section("The code that ran", doc.Figure(of=doc.Listing(run.run.code)), fold="closed")

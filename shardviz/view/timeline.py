@@ -69,7 +69,10 @@ def _spent(timeline: Timeline) -> doc.Table:
             continue
         sums[key] = sums.get(key, 0.0) + event.total
     most = max(sums.values(), default=1.0)
-    role = lambda key: "moved" if key.startswith("waits") else "work"  # noqa: E731
+
+    def role(key):
+        return "moved" if key.startswith("waits") else "work"
+
     return doc.table(
         sorted(sums.items(), key=lambda item: -item[1]),
         (doc.right("in a step"), lambda item: doc.seconds(item[1])),
@@ -344,7 +347,10 @@ def _memory_in_use(timeline: Timeline, memory: HeldMemory, ruler: Ruler, y: floa
     usable = memory.usable or 0.0
     top = max(memory.peak, usable if usable <= _NEAR * memory.peak else 0.0) or 1.0
     low, right = y + _HELD, ruler.left + _WIDE
-    level = lambda size: low - size / top * (_HELD - 12)  # noqa: E731
+
+    def level(size):
+        return low - size / top * (_HELD - 12)
+
     begins = [*stretch(memory.begins), timeline.seconds]
     steps = zip(itertools.pairwise(begins), memory.bytes, strict=True)
     items = (Item(*ends, _MEMORY, f"memory: {format_bytes(n)} held", share=n / top) for ends, n in steps)

@@ -3,7 +3,7 @@ search found, and their memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from shardviz.records.amounts import first_names, format_bytes, format_seconds, plural
 from shardviz.records.budget import Budget, CacheRoom
@@ -108,33 +108,36 @@ def _cost_of(each: Assignment | SharedPlan, program: str) -> ProgramCost:
     return next(cost for cost in each.costs if cost.program == program)
 
 
+@doc.document.register
+def of_conflict(conflict: Conflict) -> doc.Document:
+    """Return each program's sharding, what each adds under the other shardings, and the resharding between calls."""
+    texts = [_wishes(conflict), *map(_cost, conflict.costs)]
+    for move in conflict.moves:
+        timed = "" if move.seconds is None else f" in {format_seconds(move.seconds)}"
+        texts.append(f"{move.before} → {move.after} between calls: {format_bytes(move.moved_bytes)}{timed}")
+    return doc.Document.of(doc.paragraph(text, quiet=True) for text in (*texts, "level propagated"))
+
+
 def _conflicts(record: TogetherRecord) -> doc.Table:
     def names(each: Conflict) -> doc.Piece:
         return doc.code(first_names(each.names, 1), tip=", ".join(each.names[:40]))
-
-    def wishes(each: Conflict) -> str:
-        return "; ".join(f"{', '.join(wish.programs)}: {wish.spec}" for wish in each.wishes)
-
-    def detail(each: Conflict) -> Iterator[doc.Block]:
-        for cost in each.costs:
-            yield doc.paragraph(_cost(cost), quiet=True)
-        for move in each.moves:
-            timed = "" if move.seconds is None else f" in {format_seconds(move.seconds)}"
-            text = f"{move.before} → {move.after} between calls: {format_bytes(move.moved_bytes)}{timed}"
-            yield doc.paragraph(text, quiet=True)
 
     return doc.table(
         record.conflicts,
         ("array", names),
         ("type and shape", lambda each: doc.shape(each.shape, dtype=each.dtype)),
-        (doc.wrapped("each program's plan"), wishes),
-        detail=lambda each: list(detail(each)),
+        (doc.wrapped("each program's plan"), _wishes),
+        detail=lambda each: of_conflict(each).blocks[1:-1],
         folds="never",
         first=_FIRST,
         most=_MOST,
         noun="conflict",
         name="conflicts",
     )
+
+
+def _wishes(conflict: Conflict) -> str:
+    return "; ".join(f"{', '.join(wish.programs)}: {wish.spec}" for wish in conflict.wishes)
 
 
 def _cost(cost: WishCost) -> str:
@@ -184,7 +187,7 @@ def _place(member: SharedMember, name: str) -> str:
 def of_search(record: TogetherSearchRecord) -> doc.Document:
     """Return the best plans and the others, then the arguments' specs."""
     calls = ", ".join(f"{_calls(count)} of {name}" for name, count in record.weights.items() if count)
-    rows = [record.best, *record.others]
+    rows = [record.predicted or record.best, *record.others]
 
     def seconds(program: str):
         return doc.right(program), lambda each: doc.seconds(_cost_of(each, program).seconds)
@@ -193,17 +196,19 @@ def of_search(record: TogetherSearchRecord) -> doc.Document:
         why = next((f"{cost.program}: {cost.why_not}" for cost in each.costs if cost.why_not), "")
         return why or ("" if each.fits is None else "fits" if each.fits else "does not fit")
 
-    plans = doc.table(
-        rows,
-        (doc.wrapped("plans"), lambda each: doc.words(each.name, strong=each is record.best)),
-        ("mesh", lambda each: "several" if each.mesh is None else str(each.mesh)),
-        *(seconds(program) for program in record.weights),
-        (doc.right("all calls"), lambda each: doc.seconds(each.seconds, strong=each is record.best)),
-        (doc.right("needs"), lambda each: doc.nbytes(each.needs_bytes)),
-        (doc.wrapped(""), verdict),
-        marked=lambda each: each is record.best,
-        name="plans",
-    )
+    def plans(rows: Sequence[SharedPlan], name: str) -> doc.Block:
+        return doc.table(
+            rows,
+            (doc.wrapped("plans"), lambda each: doc.words(each.name, strong=each is rows[0])),
+            ("mesh", lambda each: "several" if each.mesh is None else str(each.mesh)),
+            *(seconds(program) for program in record.weights),
+            (doc.right("all calls"), lambda each: doc.seconds(each.seconds, strong=each is rows[0])),
+            (doc.right("needs"), lambda each: doc.nbytes(each.needs_bytes)),
+            (doc.wrapped(""), verdict),
+            marked=lambda each: each is rows[0],
+            name=name,
+        )
+
     specs = doc.table(
         sorted(record.specs, key=lambda each: not each.shared),
         ("program", lambda each: each.program),
@@ -215,9 +220,12 @@ def of_search(record: TogetherSearchRecord) -> doc.Document:
         noun="argument",
         name="specs",
     )
-    head = f"best plans together on {record.target} for {calls}: {format_seconds(record.best.seconds)}"
+    head = f"best plans together on {record.target} for {calls}: {format_seconds(record.best.seconds)}, {record.level}"
     return doc.Document.of(
-        plans,
+        plans(record.confirmed, "confirmed") if record.confirmed else None,
+        doc.section("Predicted", plans(rows, "plans"), lead="at level propagated")
+        if record.confirmed
+        else plans(rows, "plans"),
         doc.section("Specs", specs, lead="of the best plans"),
         *doc.notes(f"{record.tried} sets of plans were tried in {format_seconds(record.seconds)}.", *record.notes),
         title=doc.words(head, strong=True),

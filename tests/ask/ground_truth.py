@@ -37,8 +37,8 @@ def compile_one(example, text, folder):
     sizes = {name: int(size) for name, size in (axis.split("=") for axis in text.split(","))}
     devices = np.array(jax.devices()[: int(np.prod(list(sizes.values())))]).reshape(tuple(sizes.values()))
     mesh = Mesh(devices, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
-    is_spec = lambda s: s is None or isinstance(s, PartitionSpec)  # noqa: E731
-    shardings = lambda tree: jax.tree.map(  # noqa: E731
+    is_spec = lambda s: s is None or isinstance(s, PartitionSpec)
+    shardings = lambda tree: jax.tree.map(
         lambda s: None if s is None else NamedSharding(mesh, s), tree, is_leaf=is_spec
     )
     jitted = jax.jit(

@@ -51,14 +51,14 @@ def counted(text):
     """Memory kinds of the main function's arguments and results, and the placements, in a module's text."""
     main = next(line for line in text.splitlines() if "@main(" in line)
     given, _, results = main.partition(") -> ")
-    kinds = lambda part: re.findall(r'mhlo.memory_kind = "(\w+)"', part)  # noqa: E731
+    kinds = lambda part: re.findall(r'mhlo.memory_kind = "(\w+)"', part)
     placed = re.findall(r'_xla_buffer_placement = "(\w+)"', text)
     return [kinds(given), kinds(results), sorted(placed)]
 
 
 def lowered(mesh, name):
     fn, ins, outs, donated = PROGRAMS[name]
-    at = lambda host: NamedSharding(mesh, P("data"), memory_kind="pinned_host" if host else "device")  # noqa: E731
+    at = lambda host: NamedSharding(mesh, P("data"), memory_kind="pinned_host" if host else "device")
     count = len(jax.eval_shape(fn, ARRAY, ARRAY, ARRAY)) if fn is momentum else 1
     results = tuple(at(i in outs) for i in range(count))
     wrapped = jax.jit(

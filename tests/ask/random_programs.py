@@ -38,7 +38,7 @@ class Recipe:
 
     def without(self, role, name, dimension, axis):
         """The recipe that does not say an axis at a place: an argument's, the result's, or a step's."""
-        drop = lambda cut: tuple(None if d == dimension and a == axis else a for d, a in enumerate(cut))  # noqa: E731
+        drop = lambda cut: tuple(None if d == dimension and a == axis else a for d, a in enumerate(cut))
         if role == "argument":
             at = int("".join(filter(str.isdigit, name)))
             return replace(self, in_cuts=tuple(drop(c) if i == at else c for i, c in enumerate(self.in_cuts)))

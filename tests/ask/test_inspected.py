@@ -99,7 +99,7 @@ def test_every_value_is_cut_as_xlas_own_pass_leaves_it(make, preset):
 
 def cuts(report):
     """Where a value is made → the specs of those that are made there."""
-    at = lambda v: (v.source and v.source.short, v.op, v.shape, v.dtype, v.name_stack)  # noqa: E731
+    at = lambda v: (v.source and v.source.short, v.op, v.shape, v.dtype, v.name_stack)
     return {
         key: {str(v.spec.canonical()) for v in values}
         for key, values in grouped((at(v), v) for v in report.intermediates).items()

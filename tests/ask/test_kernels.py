@@ -234,7 +234,7 @@ def test_attention_counts_the_blocks_of_its_mask_forward_and_backward(layers):
     blocks = sum(int(each.any(axis=(1, 3)).sum()) for each in dense)
 
     def loss(*qkv):
-        attend = lambda *qkv: sum(splash_attention(*qkv, mask=mask, blocks=BLOCK) for mask in layers)  # noqa: E731
+        attend = lambda *qkv: sum(splash_attention(*qkv, mask=mask, blocks=BLOCK) for mask in layers)
         return over_data(attend, *ON_DATA)(*qkv).sum()
 
     traced, plan = sv.trace(jax.grad(loss, (0, 1, 2)), *QKV), sv.Plan(MESH, ON_DATA)

@@ -266,7 +266,7 @@ def layers(weights, x):
 
 @pytest.fixture(scope="module")
 def scanned():
-    shape = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.bfloat16)  # noqa: E731
+    shape = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.bfloat16)
     program = sv.trace(layers, (shape(8, 2048, 8192), shape(8, 8192, 2048)), shape(8192, 2048), donate_argnums=0)
     specs = (P(None, "data"), P(None, "data"))
     plan = sv.Plan({"data": 16}, in_specs=(specs, P("data")), out_specs=specs)

@@ -23,7 +23,7 @@ def mlp(params, x):
 
 
 def shapes(layers=3, d=64, ff=256, batch=32):
-    array = lambda *s: jax.ShapeDtypeStruct(s, "bfloat16")  # noqa: E731
+    array = lambda *s: jax.ShapeDtypeStruct(s, "bfloat16")
     return [(array(d, ff), array(ff, d))] * layers, array(batch, d)
 
 
@@ -178,7 +178,7 @@ def test_a_parameter_that_is_converted_before_the_derivative_is_no_optimizers_st
 
 
 def test_experts_are_found_and_cut():
-    array = lambda *s: jax.ShapeDtypeStruct(s, "float32")  # noqa: E731
+    array = lambda *s: jax.ShapeDtypeStruct(s, "float32")
 
     def layer(p, x):
         routed = jnp.einsum("nd,ne->end", x, jax.nn.softmax(x @ p["router"]))
@@ -265,5 +265,5 @@ def test_a_dimension_by_its_name_is_its_arrays_in_an_explorer_and_for_a_search()
 def test_axes_of_size_one_change_no_preset():
     program = sv.gallery.mlp().program
     few, many = (program.presets({"data": 4, **ones, "model": 2}) for ones in ({}, {"stage": 1, "expert": 1}))
-    steps = lambda presets: {r.name: (r.text, r.report and r.report.arguments) for r in presets.rows}  # noqa: E731
+    steps = lambda presets: {r.name: (r.text, r.report and r.report.arguments) for r in presets.rows}
     assert steps(few) == steps(many)

@@ -44,7 +44,7 @@ def truth(fn, args, mesh=None):
 
 def ours(report):
     kinds = {kind: [r.value for r in report.residuals if r.kind == kind] for kind in ("kept", "argument", "constant")}
-    count = lambda values: Counter((v.shape, v.dtype) for v in values)  # noqa: E731
+    count = lambda values: Counter((v.shape, v.dtype) for v in values)
     return count(kinds["kept"]), {v.name for v in kinds["argument"]}, count(kinds["constant"])
 
 

@@ -19,12 +19,12 @@ def constrained(w, x):
 
 
 def mapped(w, x):
-    body = lambda w, x: jax.lax.psum(x @ w, "model")  # noqa: E731
+    body = lambda w, x: jax.lax.psum(x @ w, "model")
     return jax.shard_map(body, in_specs=(P("model"), P("data", "model")), out_specs=P("data"))(w, x)
 
 
 def partly(w, x):
-    body = lambda x: x * jax.lax.axis_size("data")  # noqa: E731
+    body = lambda x: x * jax.lax.axis_size("data")
     return jax.shard_map(body, in_specs=P("data"), out_specs=P("data"), axis_names={"data"})(x) @ w
 
 

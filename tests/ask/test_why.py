@@ -68,9 +68,7 @@ def consistent(hop):
     """Whether a rule has one letter for both dimensions of a step."""
     ins, outs = hop.rule.split("->")
     arrays = [re.findall(r"[^,\s\[\]]+", m) for m in re.findall(r"\[([^\]]*)\]", ins + outs)]
-    letters = lambda end: [  # noqa: E731
-        set(a[end.dimension]) for a in arrays if len(a) == len(end.shape) and end.dimension < len(a)
-    ]
+    letters = lambda end: [set(a[end.dimension]) for a in arrays if len(a) == len(end.shape) and end.dimension < len(a)]
     return any(one & other for one in letters(hop.before) for other in letters(hop.after))
 
 
@@ -476,7 +474,7 @@ def test_a_newcomer_can_read_the_first_sentences(llama, program):
     ],
 )
 def test_who_is_cheaper(chosen, wanted, verdict):
-    effect = lambda row: Effect(bytes=row[0], collectives=1, flops=row[1], held=0, seconds=row[2])  # noqa: E731
+    effect = lambda row: Effect(bytes=row[0], collectives=1, flops=row[1], held=0, seconds=row[2])
     assert outcome(effect(chosen), effect(wanted)) == verdict
 
 
@@ -521,7 +519,7 @@ def test_a_shard_map_says_it():
 
     def manual(x, w):
         h = x @ w
-        body = lambda h: jax.lax.psum(h.sum(1, keepdims=True), "model")  # noqa: E731
+        body = lambda h: jax.lax.psum(h.sum(1, keepdims=True), "model")
         s = jax.shard_map(body, mesh=mesh, in_specs=P("data", "model"), out_specs=P("data", None))(h)
         y = h / s
         return y
@@ -557,7 +555,7 @@ def test_a_shard_maps_spec_is_taken_away_as_if_another_were_written(seen, needed
         return jax.shard_map(lambda h: h * 2, mesh=mesh, in_specs=P(*spec), out_specs=P(*spec))(h)
 
     plan = sv.Plan(MESH, (P(), P()))
-    trace = lambda spec: sv.trace(functools.partial(manual, spec), *ARGS[:2])  # noqa: E731
+    trace = lambda spec: sv.trace(functools.partial(manual, spec), *ARGS[:2])
     why = trace(seen).why(plan, "h", axis="model")
     assert bool(why.causes) == needed
     if needed:
@@ -570,7 +568,7 @@ def test_what_no_spec_could_cut():
 
     def scaled(x):
         s = jnp.sum(x) * 2
-        body = lambda x: jnp.sin(x)  # noqa: E731
+        body = lambda x: jnp.sin(x)
         return jax.shard_map(body, mesh=sv.mesh(**MESH), in_specs=P("data"), out_specs=P("data"))(x) * s
 
     program = sv.trace(scaled, ARGS[0])

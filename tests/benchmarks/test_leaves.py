@@ -36,7 +36,7 @@ def measured(leaves):
     gc.collect()
     program, plan = program_of(leaves), sv.Plan("data=4,model=2")
     raw, opened, places = pipeline(program, plan), [], iter(range(1, 6))
-    open_it = lambda: opened.append(Explorer(ExplorerState(program, plan, level="propagated")))  # noqa: E731
+    open_it = lambda: opened.append(Explorer(ExplorerState(program, plan, level="propagated")))
     opening = seconds(open_it, 1, time.process_time)
     (explorer,) = opened
 

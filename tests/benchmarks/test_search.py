@@ -58,7 +58,7 @@ def test_dimensions_of_the_70b_step_in_a_second_and_a_half():
         assert len(sv.gallery.llama("70b").program.dimensions) == 10
 
     once()
-    trace = lambda: sv.gallery.llama("70b").program  # noqa: E731
+    trace = lambda: sv.gallery.llama("70b").program
     base, all_of_it = (seconds(run, 3, time.process_time) for run in (trace, once))
     print(f"dimensions of the 70B step: {all_of_it - base:.2f} s (CPU), its trace {base:.2f} s")
     assert all_of_it - base <= 1.5

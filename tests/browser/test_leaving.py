@@ -103,6 +103,7 @@ def test_a_cell_that_is_run_again(lab: Lab, page: LabPage):
     page.assert_no_errors()
 
 
+@pytest.mark.long
 def test_a_notebook_that_was_worked_on(browser, lab: Lab, page: LabPage):
     path = lab.folder / lab.write("worked_on.ipynb", OPEN, EDIT)
     page.open_notebook(path.name)

@@ -209,3 +209,47 @@ def test_the_first_hour(browser, lab: Lab):
         finally:
             page.close()
     assert 1e8 < most < BINDER, f"{most / 1e9:.2f} GB"
+
+
+# Lesson → the level of its explorer, what is done there, and what the lesson's text says of it afterwards.
+DRAGS = {
+    "05_why": ("propagated", (("params['w1']-1", "remove-model"),), ("the same communication", "21.5 MB of arguments")),
+    "06_ten_accidents": ("partitioned", (("w2-1", "drag w2-0"),), ("1.34 ms", "0 findings")),
+    "07_collectives_by_hand": ("partitioned", (("params['wq']-0", "remove-data"),), ("▼ 16.8 MB sent", "621 MB")),
+    "12_incidents": (
+        "partitioned",
+        (("w['k']-2", "remove-model"), ("w['v']-2", "remove-model")),
+        ("5.94 ms", "0 findings"),
+    ),
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", DRAGS)
+def test_what_a_lesson_has_its_reader_drag_comes_out_as_it_says(browser, lab: Lab, name):
+    level, changes, words = DRAGS[name]
+    cells = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text())["cells"]
+    place = next(i for i, cell in enumerate(cells) if "".join(cell["source"]).startswith("sv.explore("))
+    page = LabPage(browser, lab, width=1280, height=800)
+    try:
+        page.open_notebook(f"{name}.ipynb")
+        page.run_all(300)
+        view = page.cell_output(place)
+        expect(state(view)).to_have_attribute("data-level", level, timeout=120_000)
+        unfold(view)
+        for slot, change in changes:
+            if change.startswith("drag "):
+                before = edits(view)
+                chip = view.get_by_test_id(f"slot-{slot}").locator(".sv-chip").first
+                chip.scroll_into_view_if_needed()
+                chip.drag_to(view.get_by_test_id(f"slot-{change.removeprefix('drag ')}"))
+                settled(view, before, level)
+            else:
+                choose(view, page, f"slot-{slot}", change, level)
+        card = view.locator(".sv-card[aria-current=true]")
+        for each in words:
+            expect(card).to_contain_text(each, timeout=60_000)
+        page.screenshot(f"{name}_dragged", of=view)
+        page.assert_no_errors()
+    finally:
+        page.close()

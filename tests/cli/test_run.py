@@ -17,6 +17,9 @@ from shardviz.cli import main
 from shardviz.cli.dry import script_of
 from shardviz.cli.schemas import schema_of
 from shardviz.errors import ShardvizError
+from shardviz.records.runs import RunRecord
+from tests.cli.conftest import committed, environment, git
+from tests.truth import answers_of
 
 pytestmark = pytest.mark.slow  # each starts a process
 
@@ -50,6 +53,85 @@ def ran(*args, **options):
     run = json.loads(out) if out else None
     jsonschema.validate(run, schema_of("run"))
     return process.returncode, run, err
+
+
+HOLDS = """
+import jax, jax.numpy as jnp, numpy as np, optax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()).reshape(-1, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+put = lambda shape, *spec: jax.device_put(np.ones(shape, np.float32), NamedSharding(mesh, P(*spec)))
+adam = optax.adam(1e-3)
+@jax.jit
+def step(w, state, x):
+    updates, state = adam.update(jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w), state)
+    return w + updates, state
+@jax.jit
+def decode(w, cache, x):
+    cache = jax.lax.dynamic_update_slice(cache, (x @ w)[:, None, :], (0, 0, 0))
+    return cache, cache.sum(1)
+w, spare = put((4096, 4096), None, "model"), put((8192, 1024), "data")
+if SERVE:
+    sharded = NamedSharding(mesh, P("data"))
+    cache = jax.jit(lambda w: jnp.zeros((512, 64, 4096)) + w[0], out_shardings=sharded)(w)
+    for i in range(9):
+        cache, y = decode(w, cache, put((512, 4096), "data"))
+else:
+    state, ahead = jax.jit(adam.init)(w), put((2048, 4096), "data")
+    for i in range(9):
+        x, ahead = ahead, put((2048, 4096), "data")
+        w, state = step(w, state, x)
+"""
+
+
+@pytest.mark.parametrize("serve", [False, True])
+def test_the_peak_is_told_by_what_holds_it(tmp_path, serve):
+    code, run, _ = ran(tmp_path, HOLDS.replace("SERVE", str(serve)))
+    weights, spare = 4096 * 4096 * 4 / 2, 8192 * 1024 * 4 / 4
+    assert code == 0
+    held = {each["kind"]: each["nbytes"] for each in run["held"]}
+    record = RunRecord.from_json(json.dumps(run))
+    assert sum(held.values()) == record.needs_at(record.peak)
+    assert held["weights"] == weights
+    if serve:
+        assert held["caches and other state"] == 512 * 64 * 4096 * 4 / 4
+        assert held["batches in flight"] == 512 * 4096 * 4 / 4
+        assert held["other arrays"] == spare
+    else:
+        assert held["optimizer state"] == 2 * 4096 * 4096 * 4
+        assert held["batches in flight"] == 2 * 2048 * 4096 * 4 / 4
+        assert held["other arrays"] == spare + 4  # Adam's counter
+    assert "held by weights 33.6 MB, " in repr(record)
+
+
+EVALUATED = (
+    HOLDS.partition("w, spare")[0]
+    + """
+loss = jax.jit(lambda w, x: jnp.mean((x @ w) ** 2))
+w, x = put((4096, 4096), None, "model"), put((2048, 4096), "data")
+w, state = step(w, adam.init(w), x)
+for i in range(9):
+    x = put((2048, 4096), "data")
+    w, state = step(w, state, x)
+    float(loss(w, x))
+jnp.ones((2, 32768, 4096), device=NamedSharding(mesh, P(None, "data"))) * 2
+"""
+)
+
+
+def test_a_batch_that_is_also_evaluated_is_no_weight(tmp_path):
+    (tmp_path / "train.py").write_text(EVALUATED)
+    code = f"""
+import json
+from shardviz.cli.dry import recorded
+run, _ = recorded(["python", {str(tmp_path / "train.py")!r}], "tpu v5e:2x4", None, 0)
+print(json.dumps([[step.name, run._kinds(number)] for number, step in enumerate(run.steps)]))
+"""
+    each = json.loads(answers_of("-c", code).splitlines()[-1])
+    assert ["<lambda>", {"w": "weights", "x": "batches in flight"}] in each
+    (step,) = {json.dumps(kinds) for name, kinds in each if name == "step"}
+    assert {json.loads(step)[name] for name in ("w", "x")} == {"weights", "batches in flight"}
+    (single,) = (kinds for name, kinds in each if name == "multiply" and "other arrays" in kinds.values())
+    assert set(single.values()) == {"other arrays"}
 
 
 def test_a_loop_ends_by_itself_when_it_is_steady(tmp_path):
@@ -304,3 +386,36 @@ def test_a_program_that_the_script_has_not(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2
     assert "no program of the run has this name; it has step (the script ended with exit code 1" in done.stderr
+
+
+@pytest.mark.long
+def test_a_check_is_of_every_program_of_a_script_and_of_the_script_at_both_revisions(tmp_path):
+    def check(*words):
+        machine = ("--target", "tpu v5e:2x4", "--level", "propagated", "--json")
+        command = [sys.executable, "-m", "shardviz.cli", "check", "--run", "python train.py", *machine, *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=200)
+        assert done.stdout, done.stderr
+        checked = json.loads(done.stdout)
+        jsonschema.validate(checked, schema_of("check"))
+        return done.returncode, {step["name"]: step for step in checked["steps"]}
+
+    mean = "@jax.jit\ndef mean(w, x):\n    return jnp.mean(x @ w)\n"
+    script = TRAIN.replace("@jax.jit\n", mean + "@jax.jit\n").replace("END", "mean(w, put((64, 1024), 'data'))")
+    (tmp_path / "train.py").write_text(script)
+    committed(tmp_path)
+    git(tmp_path, "checkout", "--quiet", "-b", "change")
+    code, steps = check("--forbid", "all-gather", "--base", "main")
+    assert (code, set(steps)) == (0, {"step of run", "mean of run"})
+    assert all(step["base"] and not step["note"] for step in steps.values())
+    gathers = "    w = jax.lax.with_sharding_constraint(w, NamedSharding(mesh, P()))\n    return jnp.mean(x @ w)"
+    (tmp_path / "train.py").write_text(script.replace("    return jnp.mean(x @ w)", gathers))
+    code, steps = check("--forbid", "all-gather", "--base", "main")
+    assert code == 1 and steps["step of run"]["ok"]
+    assert {each["rule"] for each in steps["mean of run"]["failures"]} >= {"forbid:all-gather", "gathered:w"}
+    code, steps = check("--forbid", "all-gather", "--program", "step")
+    assert (code, list(steps)) == (0, ["step"])
+    code, steps = check("--golden", "runs/golden.json", "--update")
+    assert code == 0 and {each.name for each in (tmp_path / "runs").iterdir()} == {
+        "golden-step.json",
+        "golden-mean.json",
+    }

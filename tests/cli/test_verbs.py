@@ -12,6 +12,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import jax
 import jsonschema
 import pytest
 from msgspec import json as msgspec_json
@@ -319,6 +320,27 @@ def test_a_second_mesh_and_machine_are_those_after(run):
     assert moved["limit"] == 90e6 and moved["leaves"][0]["new_dtype"] == "float32"
     assert run(*two, "--json").data["shared_devices"] == 4
     assert run(*two, "--apart", "--json").data["shared_devices"] == 0
+
+
+def test_layers_are_stacked_by_a_pattern_as_the_api_does(project, run):
+    more = "layers = {'up': [jax.ShapeDtypeStruct((1024, 4096), jnp.float32)] * 3}\n"
+    (project / "stranger.py").write_text(MODEL + more)
+    words = ("reshard", "stranger:layers", "P('x')", "P(None, 'x')", "--mesh", "x=8")
+    (leaf,) = run(*words, "--rename", "['up'][*]=['stack']", "--json").data["leaves"]
+    assert (leaf["new_name"], leaf["shape"], len(leaf["layers"])) == ("['stack']", [3, 1024, 4096], 3)
+    assert "--rename 'up': expected PATH=PATH" in run(*words, "--rename", "up").err
+    assert "the scales' shape is not known" in run(*words, "--rename", "['up'][*]=['q'],['s']").err
+
+
+def test_the_files_and_the_limits_of_a_checkpoint_are_those_of_the_api(run):
+    words = ("checkpoint", ARRAY, "P('data')", "P(None, 'data')", "--mesh", "data=8", "--processes", "4")
+    loose, tight = run(*words, "--json").data, run(*words, "--file-bytes", "1MB", "--read-limit", "3MB", "--json").data
+    ours = sv.checkpoint(
+        jax.ShapeDtypeStruct((8192, 4096), "bfloat16"), ("data",), (None, "data"), mesh={"data": 8}, processes=4,
+        file_bytes=1e6, read_limit=3e6,
+    )  # fmt: skip
+    assert tight == json.loads(ours.to_json()) and loose["leaves"] != tight["leaves"]
+    assert max(reader["host_bytes"] for reader in tight["readers"]) == 3e6
 
 
 def test_a_timeline_is_written_for_perfetto_and_read_by_the_api(run, tmp_path):

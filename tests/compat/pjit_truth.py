@@ -16,7 +16,7 @@ from tests.raw import compiled, entries
 
 def main(folder):
     mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
-    named = lambda tree: jax.tree.map(  # noqa: E731
+    named = lambda tree: jax.tree.map(
         lambda spec: NamedSharding(mesh, P() if spec is None else spec),
         tree,
         is_leaf=lambda s: s is None or isinstance(s, P),

@@ -33,8 +33,8 @@ def file(platforms=("cpu",)):
 @pytest.mark.parametrize("devices", [1, 2, 4, 8])
 def test_a_mesh_that_jax_refuses_to_call_it_on_is_remarked(exported_for, devices):
     fn = jax.jit(lambda x: x * 2)
-    mesh = lambda n: jax.sharding.AbstractMesh((n,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))  # noqa: E731
-    given = lambda n: jax.ShapeDtypeStruct((8,), "float32", sharding=NamedSharding(mesh(n), P("d")))  # noqa: E731
+    mesh = lambda n: jax.sharding.AbstractMesh((n,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    given = lambda n: jax.ShapeDtypeStruct((8,), "float32", sharding=NamedSharding(mesh(n), P("d")))
     found = export.export(fn)(given(exported_for))
     try:
         jax.jit(found.call).trace(given(devices)).lower(lowering_platforms=("cpu",))

@@ -170,7 +170,7 @@ def test_it_is_not_run_and_the_code_that_is_says_the_same(step):
 def test_inside_another_function_its_resources_hold():
     """What `jax.jit` inside of it, with the same shardings, comes to."""
     inner = pjit(lambda x, y: {"z": x @ y}, (P("data"), P(None, "model")), {"z": P("model")}, keep_unused=True)
-    named = lambda *spec: NamedSharding(MESH, P(*spec))  # noqa: E731
+    named = lambda *spec: NamedSharding(MESH, P(*spec))
     shardings = {"in_shardings": (named("data"), named(None, "model")), "out_shardings": {"z": named("model")}}
     jitted = jax.jit(lambda x, y: {"z": x @ y}, **shardings)
     ours, theirs = (

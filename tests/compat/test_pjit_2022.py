@@ -59,7 +59,7 @@ def test_omitted_resources_are_the_arguments_own_and_the_compilers():
 
 
 def test_named_shardings_bring_their_mesh():
-    named = lambda *spec: NamedSharding(MESH, P(*spec))  # noqa: E731
+    named = lambda *spec: NamedSharding(MESH, P(*spec))
     for words in (("in_shardings", "out_shardings"), ("in_axis_resources", "out_axis_resources")):
         given = dict(zip(words, ((named("data"), None), named(None, "model")), strict=True))
         fn = pjit(f, **given)

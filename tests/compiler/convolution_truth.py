@@ -36,7 +36,7 @@ def drawn(draw):
     """A convolution: its operands' shapes, and its settings."""
     spatial = draw.choice([0, 1, 1, 2, 2, 3])
     groups, batches = draw.choice([(1, 1), (1, 1), (2, 1), (3, 1), (1, 2), (1, 3)])
-    pick = lambda low, high: [draw.randint(low, high) for _ in range(spatial)]  # noqa: E731
+    pick = lambda low, high: [draw.randint(low, high) for _ in range(spatial)]
     features = draw.randint(1, 3)
     specs = ConvDimensionNumbers(*(permuted(draw, spatial) for _ in range(3)))
     left = placed((draw.randint(1, 3) * batches, features * groups, *pick(1, 9)), specs.lhs_spec)

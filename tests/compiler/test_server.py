@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import jax
@@ -204,6 +205,25 @@ def test_what_a_child_has_started_ends_with_it(tmp_path, monkeypatch, end):
     assert not there
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_compiler_that_hangs_is_started_once_more(monkeypatch, times):
+    """Here it is stopped; what hangs gets no CPU time either."""
+    monkeypatch.setattr(client, "STILL", 1.0)
+    future = traced(deep).submit(PLAN, "compiled")
+    stopped = set()
+    for _ in range(times):
+        while (pid := running(future)) in stopped:
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGSTOP)
+        stopped.add(pid)
+    if times == 1:
+        assert future.result(120).level == "compiled" and future.pid not in stopped
+    else:
+        with pytest.raises(CompileCrashed, match="did nothing for 1 s, twice"):
+            future.result(60)
+    assert not any(map(psutil.pid_exists, stopped)) and works()
+
+
 def test_the_server_killed():
     future = traced(deep).submit(PLAN, "compiled")
     pid = running(future)
@@ -244,6 +264,19 @@ def test_where_no_process_can_be_had_shardy_answers_all_the_same(monkeypatch):
     assert traced(small).propagate(PLAN).outputs
 
 
+def test_where_no_process_is_ever_started_shardy_answers_all_the_same(monkeypatch):
+    assert works()
+    monkeypatch.setattr(client, "SILENCE", 0.0)
+    monkeypatch.setattr(client, "_END", 1.0)
+    keeper = client._keeper
+    assert keeper is not None
+    monkeypatch.setattr(keeper, "orders", SimpleQueue())  # which nobody reads
+    assert traced(small).propagate(PLAN).outputs and client._keeper is None
+    monkeypatch.undo()
+    assert works() and client._keeper is not keeper
+    keeper.close()
+
+
 def test_too_many_devices_for_the_simulation():
     with pytest.raises(CompileRefused, match=r"4096 devices.*at most 2048.*'propagated' works all the same"):
         traced(small).partition(sv.Plan({"x": 64, "y": 64}))
@@ -268,6 +301,17 @@ def test_what_goes_wrong_in_a_callback_is_not_lost():
 def test_jobs_side_by_side_all_end():
     futures = [traced(small).submit(sv.Plan(f"x={n}", (P("x"), None))) for n in (2, 4, 8, 16, 32)]
     assert [f.result(60).outputs[0].shard_shape for f in futures] == [(1024 // n, 1024) for n in (2, 4, 8, 16, 32)]
+
+
+def test_a_trial_does_not_wait_for_a_compile():
+    future = traced(endless).submit(PLAN, "compiled")
+    running(future)
+    assert client._keeper is not None
+    client._keeper.at_once = 1
+    other = traced(small).submit(PLAN)  # whose own trial is before it
+    assert other.state == "queued" and not future.done()
+    future.stop()
+    assert other.result(60).level == "partitioned"
 
 
 def test_a_thread_per_kernel_is_not_left_waiting():

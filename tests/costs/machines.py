@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from shardviz.costs import Machine
+from shardviz.costs.machine import Machine
 from shardviz.notation import DeviceMesh
 
 TARGETS = (

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardviz.costs import Chip, Machine, chip, chips, collective_seconds
+from shardviz.costs.chips import Chip, chip, chips
+from shardviz.costs.collective import collective_seconds
+from shardviz.costs.machine import Machine
 from shardviz.errors import TargetError
 from tests.truth import answers_of
 

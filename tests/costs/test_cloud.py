@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 import shardviz as sv
 from shardviz.ask.targeting import resolve_target
-from shardviz.costs import chips, fits, roofline
+from shardviz.costs.chips import chips
 from shardviz.costs.machine import Machine, machine_of, natural
 from shardviz.costs.placement import Placement
+from shardviz.costs.step import fits, roofline
 from shardviz.explorer.machine_choice import read
 from tests.costs.test_cost_of import made_up
 

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardviz.costs import Machine, chip, collective_seconds, group_seconds, placement, roofline, with_seconds
-from shardviz.costs.placement import groups_along
+from shardviz.costs.chips import chip
+from shardviz.costs.collective import collective_seconds, group_seconds, with_seconds
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import groups_along, placement
+from shardviz.costs.step import roofline
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective

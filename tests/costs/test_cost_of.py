@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardviz import gallery
-from shardviz.costs import Machine, chip, collective_seconds
+from shardviz.costs.chips import chip
+from shardviz.costs.collective import collective_seconds
+from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.judge.report import Report

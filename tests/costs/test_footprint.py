@@ -13,7 +13,7 @@ from shardviz.ask.targeting import resolve_target
 from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import memory_parts
-from shardviz.foresee.images import image_padding
+from shardviz.foresee.tiles import image_padding
 from shardviz.layouts import itemsize
 from tests.programs import experts, sampler, scanned, translator, unet
 from tests.raw import array
@@ -31,7 +31,7 @@ def test_a_partial_sum_is_whole_along_the_axes_that_it_is_summed_over():
 def test_partial_sums_that_are_added_lie_in_one_place_when_they_are_summed():
     """Both are there, whole; their sum over the devices lies where one of them lay, the result has its own place."""
     rows, ids = array(4096, 1024), array(4096, dtype="int32")
-    arrived = lambda x, to: jax.ops.segment_sum(x, to, 1024)  # noqa: E731
+    arrived = lambda x, to: jax.ops.segment_sum(x, to, 1024)
     program = sv.trace(lambda x, y, i, j: arrived(x, i) + arrived(y, j), rows, rows, ids, ids)
     report = sketch(program, sv.Plan({"data": 2}, (P("data"),) * 4, P("data")))
     assert 2 * 4 * 1024**2 <= footprint(report).made <= 3.5 * 4 * 1024**2
@@ -54,8 +54,8 @@ def test_small_arrays_between_products_stay_in_vmem_and_large_ones_do_not(rows, 
 def test_a_tpu_stores_what_only_products_read_as_bfloat16():
     """A float32 array between two products takes half of its bytes, one that is returned too takes all."""
     size, machine = 2**15, machine_of("tpu v5p:2x2x1")
-    once = lambda x, w, v: jnp.tanh(x @ w) @ v  # noqa: E731
-    twice = lambda x, w, v: ((h := jnp.tanh(x @ w)) @ v, h)  # noqa: E731
+    once = lambda x, w, v: jnp.tanh(x @ w) @ v
+    twice = lambda x, w, v: ((h := jnp.tanh(x @ w)) @ v, h)
     halved, whole = (
         footprint(sketch(sv.trace(f, array(size, 64), array(64, size), array(size, 64)), sv.Plan({"data": 2})), machine)
         for f in (once, twice)
@@ -66,7 +66,7 @@ def test_a_tpu_stores_what_only_products_read_as_bfloat16():
 
 def test_a_scan_holds_the_parts_that_it_puts_together_and_not_what_they_make():
     """An interleaving is computed where it is read, from the two pads, which the backward pass reads again."""
-    join = lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])  # noqa: E731
+    join = lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])
 
     def loss(w, x, v):
         _, kept = jax.lax.associative_scan(join, (x * w, x + w), axis=0)

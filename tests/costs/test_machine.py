@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from shardviz.costs import Chip, Machine, chip
+from shardviz.costs.chips import Chip, chip
+from shardviz.costs.machine import Machine
 from shardviz.errors import ShardvizError, TargetError
 from tests.costs.machines import TARGETS
 from tests.truth import answers_of

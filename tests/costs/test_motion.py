@@ -13,10 +13,18 @@ from shardviz.costs.placement import Placement
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.layouts import layout
 from shardviz.layouts.transfers import transfers
-from shardviz.notation import DeviceMesh
+from shardviz.notation import DeviceMesh, Spec
 from shardviz.records import Collective
 from shardviz.stablehlo.resharding import moves
 from tests.layouts.test_moves import KNOWN, LAST_PERMUTE, MESH, REDUCE, resharding
+
+SHORT = (
+    (24, 24, 24),
+    DeviceMesh.of({"a0": 4, "a1": 3, "a2": 4}),
+    Spec(((("a0", 1, 2),), ("a1", ("a2", 2, 2)), ())),
+    Spec(((), (("a2", 1, 2),), ("a1", ("a0", 1, 2)))),
+)
+"""Shardy's collectives leave half of `a2` on the last dimension."""
 
 
 def box(start, stop) -> tuple[slice, ...]:
@@ -93,6 +101,7 @@ def counted(way, motion: Motion) -> None:
 
 @settings(max_examples=150)
 @example(LAST_PERMUTE)
+@example(SHORT)
 @given(resharding())
 def test_every_device_ends_with_its_new_shard_and_the_bytes_are_those_of_moves(case):
     shape, mesh, before, after = case

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from jax.experimental import mesh_utils
 
-from shardviz.costs import Machine, Placement, placement
+from shardviz.costs.machine import Machine
 from shardviz.costs.orders import MESH_UTILS, ROW_MAJOR, exchanged, reordered
+from shardviz.costs.placement import Placement, placement
 from shardviz.errors import MeshError, TargetError
 from shardviz.notation import DeviceMesh
 from tests.costs.machines import jax_devices

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from jax.experimental import mesh_utils
 
-from shardviz.costs import Machine, chip, collective_seconds, device_order, placement, route
-from shardviz.costs.placement import Placement, groups_along
-from shardviz.costs.routes import exchange_load, ring_load
+from shardviz.costs.chips import chip
+from shardviz.costs.collective import collective_seconds
+from shardviz.costs.machine import Machine
+from shardviz.costs.placement import Placement, device_order, groups_along, placement
+from shardviz.costs.routes import exchange_load, ring_load, route
 from shardviz.errors import MeshError, TargetError
 from shardviz.notation import DeviceMesh
 from tests.costs.machines import Device, factorings, jax_devices, placed

@@ -10,7 +10,10 @@ import math
 
 import pytest
 
-from shardviz.costs import Machine, chip, collective_seconds, fits, roofline, step_time
+from shardviz.costs.chips import chip
+from shardviz.costs.collective import collective_seconds
+from shardviz.costs.machine import Machine
+from shardviz.costs.step import fits, roofline, step_time
 
 DAY = 24 * 3600
 

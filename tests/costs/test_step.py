@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shardviz.costs import Machine, chip, fits, roofline, step_time, with_seconds
 from shardviz.costs.accuracy import Accuracy
+from shardviz.costs.chips import chip
+from shardviz.costs.collective import with_seconds
+from shardviz.costs.machine import Machine
+from shardviz.costs.step import fits, roofline, step_time
 from shardviz.errors import ShardvizError, TargetError
 from tests.collectives import collective
 

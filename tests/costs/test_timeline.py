@@ -18,10 +18,10 @@ from jax.experimental import pallas as pl
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.costs import Chip, Machine
+from shardviz.costs.chips import Chip
 from shardviz.costs.chips import chip as chip_of
 from shardviz.costs.collective import time_of
-from shardviz.costs.machine import natural
+from shardviz.costs.machine import Machine, natural
 from shardviz.costs.placement import placed
 from shardviz.costs.timeline import Timeline, timed_program
 from shardviz.costs.trace import trace_of

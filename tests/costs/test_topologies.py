@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardviz.costs import Machine, chips
-from shardviz.costs.machine import grown, natural, sizes_near, topologies
+from shardviz.costs.chips import chips
+from shardviz.costs.machine import Machine, grown, natural, sizes_near, topologies
 from shardviz.errors import TargetError
 
 NAMES = sorted(name for name, chip in chips().items() if chip.kind != "cpu")

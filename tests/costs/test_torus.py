@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardviz.costs import Machine
+from shardviz.costs.machine import Machine
 from shardviz.costs.routes import link_load, torus_links
 from tests.costs.machines import TARGETS
 

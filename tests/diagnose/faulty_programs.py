@@ -166,7 +166,7 @@ def gathered_stack(spec, layers, x):
 
 def mapped(rows, w, x):
     """A layer written for one device, that is given all rows of the batch, or its own."""
-    layer = lambda w, x: jnp.tanh(x @ w)  # noqa: E731
+    layer = lambda w, x: jnp.tanh(x @ w)
     return jax.shard_map(layer, mesh=mesh_around(), in_specs=(P(), rows), out_specs=rows)(w, x)
 
 
@@ -559,7 +559,7 @@ MOVED = r"f32\[([\d,]+)\]\S* (?:all-gather|all-reduce|all-to-all|collective-perm
 
 def answers(fn: Callable[..., Any], fault: Fault, specs: Any, out: Any, mesh: Mesh) -> dict[str, Any]:
     """What a step holds, gathers and sums, how often three steps compile, and the sum of the last one's results."""
-    placed = lambda tree: jax.tree.map(lambda s: NamedSharding(mesh, s), tree, is_leaf=lambda s: isinstance(s, P))  # noqa: E731
+    placed = lambda tree: jax.tree.map(lambda s: NamedSharding(mesh, s), tree, is_leaf=lambda s: isinstance(s, P))
     random = np.random.default_rng(0)
     args = jax.tree.map(lambda a: random.uniform(0.1, 0.2, a.shape).astype(a.dtype), fault.args(SMALL))
     args = jax.device_put(args, placed(specs))

@@ -147,6 +147,10 @@ def product(x, w):
     return x @ w  # here
 
 
+def looked_up(table, ids):
+    return table[ids]
+
+
 def plain_product(x, w):
     return x @ w
 
@@ -281,7 +285,7 @@ def accumulates(w, xs):
 
 
 def accumulates_apart(w, xs):
-    ours = lambda xs: jax.lax.psum(accumulates(w, xs), "data")  # noqa: E731
+    ours = lambda xs: jax.lax.psum(accumulates(w, xs), "data")
     mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     return jax.shard_map(ours, mesh=mesh, in_specs=P(None, "data"), out_specs=P(), check_vma=False)(xs)
 
@@ -469,6 +473,10 @@ FIRES: dict[str, tuple[Case, Case]] = {
         Case(grows, ({"w": s(64, 64)}, s(8, 64)), ({"w": P()}, P()), out=({"w": P()}, P()), options=DONATED), fn=keeps
     ),
     "not-donated": versus(Case(keeps, ({"w": s(1024, 1024)}, s(8, 64)), ({"w": P()}, P())), options=DONATED),
+    "laid-otherwise": versus(
+        Case(looked_up, (s(2**14, 2880), s(64, dtype=jnp.int32)), (P(), P()), on="tpu v5e:2x4"),
+        args=(s(2**14, 3072), s(64, dtype=jnp.int32)),
+    ),
     "kept-dominates": versus(
         Case(layers, (s(8, 64, 64), s(4096, 64)), (P(), P("data"))), args=(s(8, 64, 64), s(16, 64))
     ),

@@ -12,7 +12,9 @@ from shardviz import gallery
 from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import cost_of
 from shardviz.diagnose import case as diagnosed
+from shardviz.diagnose.brief import BRIEFS, brief
 from shardviz.judge.report import Report
+from shardviz.records import Finding
 from shardviz.records.amounts import format_bytes
 from shardviz.records.findings import SEVERITIES, SUGGESTIONS
 from shardviz.records.report import values_of
@@ -224,3 +226,9 @@ def test_nothing_in_a_finding_is_negative_or_endless():
     for fires, _ in FIRES.values():
         for finding in fires.findings(fires.report):
             assert all(math.isfinite(n) and n >= 0 for n in finding.numbers.values()), finding
+
+
+@pytest.mark.parametrize("rule", BRIEFS)
+def test_a_row_says_its_cause_in_twelve_words(rule):
+    finding = Finding(f"{rule}:w", "warning", "", value="w", axes=("data", "model"), numbers={"arrays": 3.0})
+    assert len(brief(finding).split()) <= 12

@@ -108,6 +108,24 @@ def test_another_machine_is_for_every_card(program, plan, compilers):
     assert {card.results.machine.text for card in state.deck.cards} == {"cpu"} and state.deck.now.name == "mine"
 
 
+def test_a_card_that_was_partitioned_for_another_machine_says_so():
+    array = jax.ShapeDtypeStruct((512, 512), "float32")
+    first = sv.Plan({"data": 2, "model": 4}, (P("data"), P(None, "model")))
+    state = ExplorerState(sv.trace(lambda x, w: x @ w, array, array), first, level="partitioned")
+    state.wait("partitioned", 60)
+    state.set_dim("x", 0, [])
+    state.wait("partitioned", 60)
+    levels = lambda: [plain(row.cells[-1]) for row in deck_document(state.deck).blocks[0].rows]
+    assert levels() == ["partitioned", "partitioned"]
+    state.set_target("gpu h100:1x8")
+    state.wait("partitioned", 60)
+    assert levels() == ["partitioned for cpu", "partitioned"]
+    state.open_card(BASELINE)
+    state.wait("partitioned", 60)
+    assert levels() == ["partitioned", "partitioned"]
+    state.close()
+
+
 @pytest.mark.parametrize(
     ("act", "why"),
     [
@@ -173,7 +191,7 @@ def test_a_card_says_what_is_constrained_otherwise():
 
     args = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((32, 64), (64, 128), (128, 64))]
     state = ExplorerState(sv.trace(mlp, *args), sv.Plan({"data": 2, "model": 4}), level="propagated")
-    said = lambda: text_of(deck_document(state.deck))  # noqa: E731
+    said = lambda: text_of(deck_document(state.deck))
     assert state.pin("mine") and state.open_card("baseline") and "as the baseline" in said()
     assert state.constrain("h", P("data")) and state.pin("held")
     found = said()

@@ -26,7 +26,7 @@ def step(params, x):
 
 
 def shapes(width=64):
-    leaf = lambda *shape: jax.ShapeDtypeStruct(shape, "float32")  # noqa: E731
+    leaf = lambda *shape: jax.ShapeDtypeStruct(shape, "float32")
     return {"w1": leaf(64, width), "w2": leaf(width, 32)}, leaf(128, 64)
 
 

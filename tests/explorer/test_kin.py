@@ -63,7 +63,7 @@ def test_dimensions_tell_apart_what_paths_do_not():
     arguments = {f"p['{tree}']['{leaf}']": (8, 8) for tree in ("up", "down") for leaf in ("kernel", "gate")}
     plain = twins_of(tuple(arguments.items()), ())
     assert names(plain, "p['up']['kernel']") == {"p['down']['kernel']"}
-    member = lambda tree, d: Member("argument", f"p['{tree}']['kernel']", d)  # noqa: E731
+    member = lambda tree, d: Member("argument", f"p['{tree}']['kernel']", d)
     known = (("in", (member("up", 0), member("down", 1))), ("hidden", (member("up", 1), member("down", 0))))
     assert names(twins_of(tuple(arguments.items()), (), known), "p['up']['kernel']") == set()
 
@@ -89,7 +89,7 @@ def test_twins_are_mutual_and_of_one_shape(arguments, results):
 @given(arrays)
 def test_layers_are_alike_in_all_that_is_below_them(arguments):
     found = layers_of(tuple(arguments.items()))
-    below = lambda path: {n.removeprefix("".join(path)): s for n, s in arguments.items() if n.startswith("".join(path))}  # noqa: E731
+    below = lambda path: {n.removeprefix("".join(path)): s for n, s in arguments.items() if n.startswith("".join(path))}
     for path, number in found.items():
         others = [other for other, which in found.items() if which == number and other != path]
         assert others and all(other[:-1] == path[:-1] for other in others)

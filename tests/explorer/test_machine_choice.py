@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from shardviz.compiler import targets as installed
-from shardviz.costs import Machine, chip
+from shardviz.costs.chips import chip
+from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.explorer.explorer import ExplorerState

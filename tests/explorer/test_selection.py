@@ -102,7 +102,7 @@ def step(x, w1, w2):
 
 
 def test_each_variable_of_a_real_program_is_itself_at_both_levels():
-    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
     grad = jax.value_and_grad(step, argnums=(1, 2))
     specs = (P("data"), P(None, "model"), P("model"))
     explorer = explore(

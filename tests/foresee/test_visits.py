@@ -185,12 +185,12 @@ def test_what_reads_hlo_visits_nodes_too(read):
 def endless(monkeypatch):
     """A walk that does not end, as soon as a schedule is made."""
 
-    def walk(node):
+    def walk(*_, **__):
         while True:
             time.monotonic()
 
     with monkeypatch.context() as patched:
-        patched.setattr("shardviz.foresee.listed.comes_from_memory", walk)
+        patched.setattr("shardviz.foresee.listed.alive_at", walk)
         yield patched
 
 

@@ -113,7 +113,7 @@ def reference(shape, params, tokens, places):
 )
 def test_the_loss_is_what_numpy_says(shape, options):
     random = np.random.default_rng(0)
-    draw = lambda dims: random.normal(size=dims) / np.sqrt(dims[-2] if len(dims) > 1 else 1)  # noqa: E731
+    draw = lambda dims: random.normal(size=dims) / np.sqrt(dims[-2] if len(dims) > 1 else 1)
     params = {name: draw(dims) for name, (dims, _) in shape.ends.items()}
     params["layers"] = {name: draw((shape.layers, *dims)) for name, (dims, _) in shape.weights.items()}
     tokens = random.integers(0, shape.vocabulary, (2, 12))

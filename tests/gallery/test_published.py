@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import shardviz as sv
-from shardviz.costs import Machine
 from shardviz.costs.accuracy import accuracy_of
+from shardviz.costs.machine import Machine
 from shardviz.errors import CompileRefused
 from shardviz.gallery.decoders import Shape
 from shardviz.gallery.measured import accuracies, left_out

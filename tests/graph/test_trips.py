@@ -62,7 +62,7 @@ def ran(condition, body, start):
 
     @jax.jit
     def run(state):
-        go = lambda s: condition(s[1]) & (s[0] < MOST)  # noqa: E731
+        go = lambda s: condition(s[1]) & (s[0] < MOST)
         return lax.while_loop(go, lambda s: (s[0] + 1, body(s[1])), (0, state))[0]
 
     trips = int(run(start))
@@ -77,7 +77,7 @@ def loops(draw):
     numbers = st.sampled_from((-4, -2, -1, -0.5, 0, 0.25, 0.5, 1, 1.5, 2, 3, 10)) if floating else st.integers(-9, 120)
     small = st.sampled_from((-2, -1, -0.5, 0.5, 1, 2, 3)) if floating else st.integers(-3, 4)
     changes = [c for c in CHANGED if not floating or c in ("add", "subtract", "multiply", "maximum")]
-    value = lambda x: np.asarray(x).astype(dtype)  # noqa: E731
+    value = lambda x: np.asarray(x).astype(dtype)
     start = draw(numbers), draw(numbers)
     steps = [(draw(st.sampled_from(changes)), draw(small), draw(st.booleans())) for _ in start]
     steps = [(c, n or 1, other and c in ("add", "subtract", "maximum")) for c, n, other in steps]
@@ -153,7 +153,7 @@ def squares(x):  # the second counter grows by the first
 
 
 def collatz(x):
-    step = lambda n: jnp.where(n % 2 == 0, n // 2, 3 * n + 1)  # noqa: E731
+    step = lambda n: jnp.where(n % 2 == 0, n // 2, 3 * n + 1)
     return lax.while_loop(lambda s: s[0] != 1, lambda s: (step(s[0]), s[1] + 1), (27, x))
 
 
@@ -163,7 +163,7 @@ def by_a_limit_given_to_a_function(x):
 
 
 def within_another(x):
-    inner = lambda x: lax.while_loop(lambda s: s[0] < 30, lambda s: (s[0] * 2, s[1] + 1), (1, x))[1]  # noqa: E731
+    inner = lambda x: lax.while_loop(lambda s: s[0] < 30, lambda s: (s[0] * 2, s[1] + 1), (1, x))[1]
     return lax.fori_loop(0, 4, lambda _, x: inner(x), x)
 
 

@@ -60,7 +60,7 @@ def test_changes_add_up_and_mirror(before, after):
     unknown = sum((c.after.unknown if c.after else 0) - (c.before.unknown if c.before else 0) for c in changes)
     assert unknown == sums(after)[2] - sums(before)[2]
     back = match_collectives(after, before, LINES, LINES)
-    sides = lambda c: tuple(t and frozenset(map(id, t.collectives)) for t in (c.before, c.after))  # noqa: E731
+    sides = lambda c: tuple(t and frozenset(map(id, t.collectives)) for t in (c.before, c.after))
     assert {(c.what, *sides(c)) for c in changes} == {(MIRROR[c.what], *reversed(sides(c))) for c in back}
 
 
@@ -112,7 +112,7 @@ def test_plans_of_a_program():
         ("w1", "P(None, None)", "P(None, 'model')"),
         ("w2", "P(None, None)", "P('model', None)"),
     ]
-    total = lambda r: sum(c.total_bytes for c in r.collectives)  # noqa: E731
+    total = lambda r: sum(c.total_bytes for c in r.collectives)
     assert sum(c.bytes for c in found.collectives) == total(after) - total(before) != 0
     assert found.amount("operand bytes").difference == total(after) - total(before)
     assert found.amount("FLOPs").after == after.cost.dot_flops

@@ -86,7 +86,7 @@ def test_host_local_arrays_have_the_shape_of_jaxs_local_mesh(jax_answers: Answer
                 local = mesh_lib._get_local_mesh(whole, process).shape
             except ValueError:  # the devices are no box
                 continue
-            along = lambda mesh, axes: int(np.prod([mesh[axis] for axis in axes], dtype=int))  # noqa: E731
+            along = lambda mesh, axes: int(np.prod([mesh[axis] for axis in axes], dtype=int))
             sizes = zip(shape, spec.dims, strict=True)
             wanted = tuple(n // along(whole.shape, axes) * along(local, axes) for n, axes in sizes)
             assert cut.local(process).shape == wanted, case

@@ -33,3 +33,15 @@ def test_a_file_that_is_not_ours_is_no_progress(tmp_path, monkeypatch, kept):
     monkeypatch.chdir(tmp_path)
     (tmp_path / asked.KEPT).write_text(kept)
     assert sv.lessons.progress().lessons == {}
+
+
+def test_an_amount_is_locked_until_a_person_has_guessed(monkeypatch):
+    assert sv.lessons.guess(None, 277.0, "MB").text().strip() == "277 MB"  # nobody watches: it is saved
+    monkeypatch.setattr(asked, "is_watched", lambda: True)
+    locked = sv.lessons.guess(None, 277.0, "MB").text()
+    assert "Locked" in locked and "277" not in locked
+    for guess, times in ((27.7, "10"), (554.0, "2")):
+        assert f"is off by a factor of {times}" in sv.lessons.guess(guess, 277.0, "MB").text()
+    for wrong in (0, -1.0, float("nan")):
+        with pytest.raises(sv.errors.ShardvizError, match="expected a positive number"):
+            sv.lessons.guess(wrong, 277.0)

@@ -14,13 +14,13 @@ TARGET = "tpu v5e:2x4"
 
 
 def step(w1, w2, x):
-    loss = lambda w: jnp.mean((jnp.tanh(x @ w[0]) @ w[1]) ** 2)  # noqa: E731
+    loss = lambda w: jnp.mean((jnp.tanh(x @ w[0]) @ w[1]) ** 2)
     return [w - 0.1 * g for w, g in zip((w1, w2), jax.grad(loss)((w1, w2)), strict=True)]
 
 
 @pytest.fixture(scope="module")
 def program():
-    array = lambda *shape: jax.ShapeDtypeStruct(shape, "bfloat16")  # noqa: E731
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, "bfloat16")
     return sv.trace(step, array(4096, 16384), array(16384, 4096), array(8192, 4096), donate_argnums=(0, 1))
 
 

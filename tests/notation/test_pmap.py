@@ -45,7 +45,7 @@ def test_indices(shape, spec, indices):
     cut = spec.to_sharding()
     assert cut.rank == len(shape) and cut.mesh.size == len(indices)
     laid = sv.layout(shape, spec)
-    one = lambda i: slice(i, i + 1) if isinstance(i, int) else i  # noqa: E731
+    one = lambda i: slice(i, i + 1) if isinstance(i, int) else i
     assert [laid.index(n) for n in range(len(indices))] == [tuple(map(one, index)) for index in indices]
     assert sv.sharding(sv.sharding(spec).to("hlo-v1"), cut.mesh, cut.rank).places().tolist() == cut.places().tolist()
 
@@ -88,7 +88,7 @@ def test_round_trip_and_definition(spec):
     cut = spec.to_sharding()
     assert sv.sharding(str(spec)) == cut == sv.sharding(f"PmapSharding(sharding_spec={spec}, device_ids=[0, 1])")
     again = cut.to("pmap")
-    kinds = lambda s: [(type(d), d.size) for d in s.sharding if isinstance(d, Unstacked) and d.size > 1]  # noqa: E731
+    kinds = lambda s: [(type(d), d.size) for d in s.sharding if isinstance(d, Unstacked) and d.size > 1]
     assert kinds(again) == kinds(spec)
     assert again.to_sharding().places().tolist() == cut.places().tolist()
     sizes = [n for d in spec.sharding for n in (d.chunks if isinstance(d, Chunked) else [d.size] if d != N else [])]

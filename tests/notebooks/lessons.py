@@ -26,8 +26,8 @@ def adam(weights, state, x):
 
 def questions(P):
     """Name → notebook, function, arguments as (dtype, shape), mesh, specs in and out, trips of its loops."""
-    bf16 = lambda *shape: ("bfloat16", shape)  # noqa: E731
-    f32 = lambda *shape: ("float32", shape)  # noqa: E731
+    bf16 = lambda *shape: ("bfloat16", shape)
+    f32 = lambda *shape: ("float32", shape)
     grid, flat = {"X": 4, "Y": 4}, {"data": 16}
     two = bf16(8192, 4096), bf16(4096, 16384)
     weights, means = ({k: array(*s) for k, s in ONE_MODEL.items()} for array in (bf16, f32))
@@ -112,7 +112,7 @@ def losses(P):
     from shardviz import gallery
     from shardviz.gallery.llama import loss_fn
 
-    bf16 = lambda *shape: jax.ShapeDtypeStruct(shape, "bfloat16")  # noqa: E731
+    bf16 = lambda *shape: jax.ShapeDtypeStruct(shape, "bfloat16")
     forward = functions("04_one_model")["forward"]
     sizes = 2048, 8192, 8192, 640
     layers = [{"w": bf16(*pair), "b": bf16(pair[1])} for pair in itertools.pairwise(sizes)]
@@ -150,7 +150,7 @@ def kept(fn, arguments, sizes, ins):
     those that are arguments, nor constants, which XLA makes again."""
     import jax
 
-    forward = lambda w, *batch: jax.vjp(lambda w: fn(w, *batch), w)  # noqa: E731
+    forward = lambda w, *batch: jax.vjp(lambda w: fn(w, *batch), w)
     mesh, put = on_devices(sizes)
     with jax.set_mesh(mesh):
         jaxpr = jax.make_jaxpr(forward)(*arguments).jaxpr
@@ -218,7 +218,7 @@ def on_devices(sizes):
 
     devices = np.array(jax.devices()[: math.prod(sizes.values())]).reshape(tuple(sizes.values()))
     mesh = Mesh(devices, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
-    is_spec = lambda s: s is None or isinstance(s, PartitionSpec)  # noqa: E731
+    is_spec = lambda s: s is None or isinstance(s, PartitionSpec)
     return mesh, lambda specs: jax.tree.map(lambda s: s and NamedSharding(mesh, s), specs, is_leaf=is_spec)
 
 
@@ -226,8 +226,8 @@ def answer(fn, arguments, sizes, ins, outs, folder):
     """XLA's program behind its partitioner, the specs of the results, and the bytes of a device's arguments."""
     import jax
 
-    is_array = lambda a: isinstance(a, tuple) and isinstance(a[0], str)  # noqa: E731
-    abstract = lambda a: jax.ShapeDtypeStruct(a[1], a[0]) if is_array(a) else a  # noqa: E731
+    is_array = lambda a: isinstance(a, tuple) and isinstance(a[0], str)
+    abstract = lambda a: jax.ShapeDtypeStruct(a[1], a[0]) if is_array(a) else a
     arrays = jax.tree.map(abstract, arguments, is_leaf=is_array)
     mesh, put = on_devices(sizes)
     options = {} if outs is None else {"out_shardings": put(outs)}

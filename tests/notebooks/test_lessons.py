@@ -149,7 +149,7 @@ def test_no_table_above_a_question_has_its_answer(path):
     for name, exercise in lesson(path.stem).items():
         if getattr(exercise, "ask", "") not in ("collectives", "seconds", "cheaper"):
             continue
-        labels = lambda text: {text, text.removeprefix("way "), text.removesuffix(" stages")}  # noqa: E731
+        labels = lambda text: {text, text.removeprefix("way "), text.removesuffix(" stages")}
         right = [row for row in copy(exercise).reveal(give_up=True).rows if row.right]
         rows = [*rows_above(path.stem, f"{name} = sv.lessons.exercise(")]
         times = [re.findall(r"[\d.]+ (?:s|ms|µs)\b", " ".join(row)) for row in rows]
@@ -235,6 +235,16 @@ def test_lesson_2_counts_shards(spec_of):
     is_recognised(space["weigh"], {"b": 1024 * 1024 * 2 / 8}, "hold replicas")
     is_right(space["spec"], spec_of("transpose"))
     is_recognised(space["spec"], P("data", "model"), "stays with its dimension")
+    sums = P(None, unreduced={"data"})
+    for before, after, kind in (  # the rows of the table of reshardings
+        (P("data"), P(), "all-gather"),
+        (P(), P("data"), "slice"),
+        (P("data"), P(None, "data"), "all-to-all"),
+        (P(("data", "model")), P(("model", "data")), "collective-permute"),
+        (sums, P(), "all-reduce"),
+        (sums, P("data"), "reduce-scatter"),
+    ):
+        assert [step.kind for step in sv.moves((8, 8), before, after, space["mesh"]).steps] == [kind]
     axes = (None, "data", "model", ("data", "model"), ("model", "data"))
     pairs = [
         (a, b) for a in axes for b in axes if not set(str(a).split("'")) & set(str(b).split("'")) & {"data", "model"}
@@ -294,6 +304,17 @@ def test_lesson_5_finds_what_propagation_and_the_partitioner_do(xla, spec_of):
     is_right(space["fight"], said(xla("conflict")))
     is_recognised(space["fight"], [("all-to-all", "data")], "What if w1 is resharded?")
     is_recognised(space["fight"], [("all-reduce", "model")], "besides")
+    line = sv.mesh(data=8)  # which operand is resharded: a dimension that the result keeps wins; else the larger one
+    for rows, inner, columns in ((256, 1024, 4096), (8, 8192, 8192), (8192, 8192, 8)):
+        product = sv.trace(lambda x, w: x @ w, space["f32"](rows, inner), space["f32"](inner, columns))
+        for specs, gathered in (
+            ((P("data"), P("data")), "w"),
+            ((P(None, "data"), P(None, "data")), "x"),
+            ((P("data"), P(None, "data")), "x" if rows < columns else "w"),
+        ):
+            assert [(c.kind, c.operand) for c in product.partition(sv.Plan(line, specs)).collectives] == [
+                ("all-gather", gathered)
+            ]
 
 
 def test_lesson_6_fixes_three_accidents():
@@ -303,6 +324,9 @@ def test_lesson_6_fixes_three_accidents():
     )}  # fmt: skip
     is_right(space["whole"], right)
     is_recognised(space["whole"], {"cache": 2 * 64 * 4096 * 16 * 128 / 16}, "same heads")
+    text = "\n".join("".join(cell["source"]) for cell in cells("06_ten_accidents"))
+    heads = re.findall(r"^## (\d+)\. ", text, re.MULTILINE)
+    assert heads == [str(n) for n in range(1, 11)]  # each accident is told
     good, places = space["crossed"], ([P(None, "model"), P("model")], [P(), P()])
     plans = [space["trained"](w, m, x) for w in (good, *places) for m in (good, *places) for x in (P(), P("data"))]
     assert any(a.ideas for a in never_beaten("06_ten_accidents", space["three"], plans))
@@ -387,6 +411,12 @@ def test_lesson_12_finds_what_went_wrong():
     is_right(space["split"], "B")
     is_right(space["logits"], [("all-gather", "model", 2048 * 128 * 1024 * 2 / 8)])
     is_right(space["rule"], "after")
+    is_right(space["layers16"], {"w": 2 * 16 * 2 * 1024 * 4096, "x": 2 * 8192 * 1024, "kept": 16 * 2 * 8192 * 1024})
+    is_recognised(space["layers16"], {"kept": 2 * 8192 * 1024}, "How many layers")
+    reports = [space[name].partition(space["lookup"]) for name in ("warned", "silent", "tokens_first")]
+    assert [sum(f.rule == "involuntary-rematerialisation" for f in r.findings) for r in reports] == [1, 0, 0]
+    was, steps, first = (sv.cost(report, space["target"]).seconds for report in reports)
+    assert first < was < steps  # without the warning it is slower, as in the thread
     present = {"fsdp", "tensor_sequence"}
     for rules, spec in (("rules", space["before"]), ("fixed_rules", space["after"])):
         axes = Spec.of(linen.logical_to_mesh_axes(space["names"], space[rules]), 3).dims  # flax's own

@@ -55,7 +55,7 @@ class Page:
         self.tab, self.explorer, self.errors, self.heard = tab, explorer, [], 0
         self.shown = {name: getattr(explorer, name) for name in TRAITS}
         text = json.dumps(self.shown)
-        encode = lambda s: base64.b64encode(s.encode()).decode()  # noqa: E731
+        encode = lambda s: base64.b64encode(s.encode()).decode()
         path.write_text(
             PAGE.format(
                 css=bundle.styles(), light=str(light).lower(), data=encode(text), module=encode(bundle.module())
@@ -86,6 +86,7 @@ class Page:
         if not self.at(f"tab-{view}").is_visible():
             self.at("more").click()
         self.click(f"tab-{view}")
+        self.tab.evaluate(PAINTED)  # tables that are too wide become cards in the frame in which they are measured
 
     def element(self, what):
         """An element, or that of a name."""
@@ -172,6 +173,8 @@ CONTRAST = """() => {
   }
   return worst;
 }"""
+
+PAINTED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
 
 # What of a pane cannot be read: what sticks out of it, what is cut off without an ellipsis, and what has one without
 # the whole text in a title. A pane that scrolls sideways is reported too.

@@ -65,7 +65,7 @@ def test_by_the_keyboard_alone(page):
 
 def test_a_preset_is_seen_before_it_is_taken(page):
     page.click("presets")
-    tried = lambda: {preset.name for preset in page.explorer.state.now.presets.items}  # noqa: E731
+    tried = lambda: {preset.name for preset in page.explorer.state.now.presets.items}
     assert page.explorer.state.loop.inbox.wait_until(lambda: {"whole", "wrong"} <= tried(), 60)
     page.answer()
     content = page.at("presets-pane").inner_text()

@@ -22,7 +22,7 @@ def step(params, momentum, x):
 
 
 def explorer_of(names=("up", "down"), mesh="data=4,model=2", find=True):
-    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
     layers = [{"up": array(16, 64), "down": array(64, 16), "scale": array(16)} for _ in range(LAYERS)]
     params = {"layers": layers, "out": array(16, 30)}
     program = sv.trace(step, params, params, array(8, 16))
@@ -76,7 +76,7 @@ UP_1 = "params['layers'][0]['up']:1"
 
 def test_an_edit_sends_how_arrays_are_cut_and_not_the_tree(explorer):
     sent = []
-    hear = lambda change: sent.append(change["name"])  # noqa: E731
+    hear = lambda change: sent.append(change["name"])
     explorer.observe(hear)
     say(explorer, op="set_dim", name="params['out']", dimension=0, axes=["data"])
     assert not {"inputs", "outputs", "array_groups"} & set(sent) and {"shardings", "dimensions"} <= set(sent)

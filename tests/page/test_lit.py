@@ -74,7 +74,7 @@ def test_a_dimension(open_page):
     page.answer()
     page.at("open-inputs").click()
     leaves = page.tab.locator(".sv-rows .sv-leaf:visible")
-    paths = lambda: leaves.evaluate_all("(all) => all.map((e) => e.dataset.thing.replace('value ', ''))")  # noqa: E731
+    paths = lambda: leaves.evaluate_all("(all) => all.map((e) => e.dataset.thing.replace('value ', ''))")
     shown = set(paths())
     for dimension in page.explorer.state.logical.found:
         own = {(m.path, m.dimension, dimension.name) for m in dimension.arguments}

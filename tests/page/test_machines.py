@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardviz.costs import Machine, Placement, collective_seconds
+from shardviz.costs.collective import collective_seconds
+from shardviz.costs.machine import Machine
 from shardviz.costs.orders import ROW_MAJOR, exchanged, orders, reordered
+from shardviz.costs.placement import Placement
 from shardviz.costs.routes import torus_links
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import MeshError

@@ -61,7 +61,9 @@ def test_stop_and_again(explorer):
 def test_a_traced_program_is_taken_as_it_is(explorer, example):
     again = explore(explorer.program, plan=explorer.plan, level="propagated")
     assert again.program is explorer.program and again.report.level == "propagated"
-    with pytest.raises(TraceError, match="traced already"):
+    assert explore(explorer.program, explorer.plan, level="propagated").plan == explorer.plan
+    kinds = ", ".join(f"args[{i}] of type {type(arg).__name__}" for i, arg in enumerate(example.args))
+    with pytest.raises(TraceError, match=f"traced already, so leave out {re.escape(kinds)}"):
         explore(explorer.program, *example.args, plan=explorer.plan)
 
 
@@ -95,7 +97,7 @@ def test_an_example_of_the_gallery_brings_its_plan(example):
 def test_without_a_mesh_the_target_gives_one_which_is_said():
     """The same mesh wherever a function is asked about; one that is given, or brought along, goes before it."""
     array = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-    product = lambda x, w: x @ w  # noqa: E731
+    product = lambda x, w: x @ w
     specs = P("data"), P(None, "model")
     explorer = explore(product, array, array, in_specs=specs, target="tpu v5e:2x4", level="propagated")
     assert explorer.plan.mesh.shape == {"data": 2, "model": 4} and explorer.state.target == "tpu v5e:2x4"

@@ -21,7 +21,7 @@ SUM = f"test_stages_page.py:{step.__code__.co_firstlineno + 2}"
 @pytest.fixture(scope="module")
 def made():
     P = jax.sharding.PartitionSpec
-    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
     program = sv.trace(step, {"<b>up": array(16, 64), "down": array(64, 16)}, array(8, 16))
     plan = sv.Plan("data=2,model=2", in_specs=({"<b>up": P(None, "model"), "down": P("model", None)}, P("data")))
     return ExplorerState(program, plan, level="propagated", debounce=60)

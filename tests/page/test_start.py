@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import IPython
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from shardviz.display import is_watched
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page import bundle
-from shardviz.page.explorer import Explorer
+from shardviz.page.explorer import VIEWS, Explorer
 from tests.page.page import MODEL, TRAITS
 
 PAGE = (
@@ -55,7 +56,7 @@ def opened(tab, tmp_path, program, plan):
     def open_it(page: str):
         explorer = Explorer(ExplorerState(program, plan, debounce=60))
         data = json.dumps({name: getattr(explorer, name) for name in TRAITS} | {"_page": page})
-        encode = lambda s: base64.b64encode(s.encode()).decode()  # noqa: E731
+        encode = lambda s: base64.b64encode(s.encode()).decode()
         path = tmp_path / "page.html"
         path.write_text(PAGE.format(data=encode(data), start=encode(bundle.start())))
         tab.set_default_timeout(8000)
@@ -152,3 +153,19 @@ def test_nobody_looks_on_where_there_is_no_kernel_and_somebody_always_on_colab(m
     assert is_watched()
     monkeypatch.delitem(sys.modules, "google.colab")
     assert not is_watched()
+
+
+def test_a_notebook_that_nobody_looks_at_saves_no_content(program, plan, monkeypatch):
+    """nbconvert saves each trait that is sent. No page could show them there, because the code is not saved."""
+    monkeypatch.setattr("shardviz.page.delivered.shell", object)
+    sent: list[Any] = []
+    comm = SimpleNamespace(comm_id="1", kernel=True, on_msg=id, send=lambda data, buffers=None: sent.append(data))
+    monkeypatch.setattr("comm.create_comm", lambda **opened: (sent.append(opened["data"]), comm)[1])
+    explorer = Explorer(ExplorerState(program, plan, debounce=60))
+    explorer.state.undo()
+    (state,) = (opened["state"] for opened in sent if "_esm" in opened["state"])
+    assert not any(state[name] for name in VIEWS) and not state["_page"]
+    assert not any(message.get("method") == "update" for message in sent)
+    explorer._on_message(explorer, {"ask": "page"}, [])  # a page that is shown after all
+    state, page = sent[-2:]
+    assert state["state"]["shardings"] == explorer.shardings and page["content"] == {"page": bundle.page()}

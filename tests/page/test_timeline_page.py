@@ -26,7 +26,7 @@ SUM = f"test_timeline_page.py:{step.__code__.co_firstlineno + 3}"
 
 
 def state(target="tpu v5e:2x2"):
-    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16)  # noqa: E731
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16)
     program = sv.trace(step, {"up": array(8, 2048, 8192), "down": array(8, 8192, 2048)}, array(2048, 2048))
     specs = {"up": P(None, None, "model"), "down": P(None, "model", None)}
     plan = sv.Plan("data=2,model=2", in_specs=(specs, P("data")))
@@ -94,7 +94,7 @@ def test_a_part_of_the_step_is_drawn_on_all_of_the_width():
     whole = drawn(seen(explorer, 1))
     explorer.span = [0.25, 0.5]
     part = drawn(explorer.timeline)
-    wide = lambda boxes: max(end for _, _, end, *_ in boxes) - min(begin for _, begin, *_ in boxes)  # noqa: E731
+    wide = lambda boxes: max(end for _, _, end, *_ in boxes) - min(begin for _, begin, *_ in boxes)
     assert wide(part) == pytest.approx(wide(whole), abs=1.0)
     for tip, begin, end, *_ in part:  # each is four times as wide as before, but for what lies outside
         assert end - begin <= 4 * sum(right - left for other, left, right, *_ in whole if other == tip) + 4

@@ -56,7 +56,7 @@ def test_why_is_asked_of_a_chip_and_gone_through_by_keys(open_page, example, lev
     assert (answer.value.op, answer.value.shape) == (value.op, value.shape), "the same value, whatever its name is"
     there = "document.activeElement.dataset.testid === 'why-step'"
     page.tab.wait_for_function(there)  # the focus is where the chain can be gone along
-    line = lambda: page.tab.locator(".sv-ln.sv-now").get_attribute("data-testid")  # noqa: E731
+    line = lambda: page.tab.locator(".sv-ln.sv-now").get_attribute("data-testid")
     lines = [hop.source.short for hop in answer.chain if hop.source]
     assert line() == f"line-{lines[-1]}"
     last = int(page.at("why-step").get_attribute("max"))

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from shardviz import _jax
 from shardviz._jax.jaxprs import every_equation
 
-KINDS = ("psum", "psum_invariant", "psum2", "reduce_scatter", "all_gather", "all_gather_invariant")
+KINDS = ("all_to_all", "psum", "psum_invariant", "psum2", "reduce_scatter", "all_gather", "all_gather_invariant")
 LAX = jax.lax
 
 
@@ -39,6 +39,30 @@ def read_twice(x):
     return own_rows(x, whole) + whole.sum()
 
 
+def exchanged(x):
+    return LAX.dynamic_slice_in_dim(LAX.all_gather(x, "d", tiled=True), LAX.axis_index("d"), 1, 1)[:8]
+
+
+def of_its_own_rows(x):
+    return own_rows(x, LAX.all_gather(x, "d", tiled=True))
+
+
+def of_one_column(x):
+    return LAX.dynamic_slice_in_dim(LAX.all_gather(x, "d", tiled=True), LAX.axis_index("d") // 2, 1, 1)[:8]
+
+
+def summed_wide(x):
+    return (LAX.psum(jnp.round(8 * x), "d") * 0.5).astype(jnp.bfloat16).astype(jnp.float32)
+
+
+def moved_sum(x):
+    return (LAX.psum(x, "d") + 1.0).astype(jnp.bfloat16).astype(jnp.float32)
+
+
+def by_a_sum(x):
+    return (1.0 / LAX.psum(jnp.exp(x), "d")).astype(jnp.bfloat16).astype(jnp.float32)
+
+
 def narrowed(x):
     return (LAX.all_gather(x, "d", tiled=True) * 2.0 + 1.0).astype(jnp.bfloat16).astype(jnp.float32)
 
@@ -53,7 +77,7 @@ def by_own_number(x):
 
 
 def by_columns(x):
-    return (LAX.all_gather(x, "d", tiled=True) * jnp.arange(4.0)).astype(jnp.bfloat16).astype(jnp.float32)
+    return (LAX.all_gather(x, "d", tiled=True) * jnp.arange(8.0)).astype(jnp.bfloat16).astype(jnp.float32)
 
 
 def summed(x):
@@ -72,7 +96,7 @@ def in_a_loop(x):
     def run(h, row):
         return jnp.tanh(h + (LAX.all_gather(x, "d", tiled=True) ** 2).mean(0) + row), h.sum()
 
-    return LAX.scan(run, x[0], jnp.ones((3, 4)))[0]
+    return LAX.scan(run, x[0], jnp.ones((3, 8)))[0]
 
 
 def of_what_changes(x):
@@ -95,6 +119,7 @@ PROGRAMS = {
     for each in (
         *(scattered, of_a_neighbour, read_twice, narrowed, by_columns, summed, summed_tiled, summed_otherwise),
         *(in_a_loop, of_what_changes, in_a_jit, differentiated, by_device, by_own_number),
+        *(exchanged, of_its_own_rows, of_one_column, summed_wide, moved_sum, by_a_sum),
     )
 }
 
@@ -105,7 +130,7 @@ def kinds(closed):
 
 def main(devices, check, *names):
     mesh = jax.make_mesh((int(devices),), ("d",))
-    x = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
     x = jax.device_put(x, jax.NamedSharding(mesh, P("d")))
     answers = {}
     for name in names:

@@ -91,7 +91,7 @@ def test_a_program_on_two_lists_of_devices_is_refused_as_by_jax(within):
     half = NamedSharding(AbstractMesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2), P("data"))
     inner = jax.jit(jnp.sin, in_shardings=half)
     if within == "constraint":
-        inner = lambda x: jax.lax.with_sharding_constraint(x, half)  # noqa: E731
+        inner = lambda x: jax.lax.with_sharding_constraint(x, half)
     with pytest.raises(TraceError, match=r"on the mesh data=2,model=4, .* the mesh data=2,model=2: JAX refuses"):
         sv.trace(lambda x: inner(x) * 2, ON_MESH).plan()
     sv.trace(lambda x: inner(x) * 2, X).propagate(sv.Plan({"data": 4, "model": 4}))  # all of it on another mesh

@@ -1,7 +1,7 @@
 """Collectives of a `shard_map` written otherwise: the results are the same, and only where they must be is it done."""
 
 import json
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -21,6 +21,8 @@ BETTER = {
     "narrowed": (["all_gather"], ["all_gather"]),
     "summed": (["all_gather"], ["psum"]),
     "summed_tiled": (["all_gather"], ["psum"]),
+    "exchanged": (["all_gather"], ["all_to_all"]),
+    "summed_wide": (["SUM"], ["SUM"]),
     "in_a_loop": (["all_gather"], ["all_gather"]),
 }
 AS_GOOD = (
@@ -31,6 +33,10 @@ AS_GOOD = (
     "by_own_number",
     "summed_otherwise",
     "of_what_changes",
+    "of_its_own_rows",
+    "of_one_column",
+    "moved_sum",
+    "by_a_sum",
 )
 
 
@@ -62,5 +68,30 @@ def test_a_line_without_such_a_collective_is_refused_by_name():
 
     program = sv.trace(step, jax.ShapeDtypeStruct((8, 4), jnp.float32))
     plan = sv.Plan("data=8", (P("data"),)).with_variant(collectives="model.py:3")
-    with pytest.raises(TraceError, match=r"step: no collective in a shard_map at model.py:3 can be written otherwise"):
+    with pytest.raises(
+        TraceError, match=r"step: no collective in a shard_map and no constraint in a loop at model.py:3 can"
+    ):
         program.propagate(plan)
+
+
+def test_a_constraint_in_a_loop_goes_before_it_as_by_hand():
+    def step(before, w, xs):
+        once = jax.lax.with_sharding_constraint(w, P()) if before else w
+
+        def loss(w, x):
+            whole = w if before else jax.lax.with_sharding_constraint(w, P())
+            return jnp.sum(jnp.tanh(x @ whole))
+
+        def add(total, x):
+            return total + jax.grad(loss)(once, x), None
+
+        return jax.lax.scan(add, jnp.zeros_like(w), xs)[0]
+
+    args = jax.ShapeDtypeStruct((64, 64), jnp.float32), jax.ShapeDtypeStruct((4, 128, 64), jnp.float32)
+    plan = sv.Plan("data=8", (P("data"), P(None, "data")), P("data"))
+    program, by_hand = (sv.trace(partial(step, before), *args) for before in (False, True))
+    plain, wanted = program.partition(plan), by_hand.partition(plan)
+    (own, *_) = program.constraints
+    moved = program.partition(plan.with_variant(collectives=own.source.short))
+    one, other, before = ([(c.kind, c.count, c.shape) for c in r.collectives] for r in (moved, wanted, plain))
+    assert one == other and (other != before or jax.__version_info__ >= (0, 12))  # which gathers before it by itself

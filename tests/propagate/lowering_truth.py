@@ -19,7 +19,7 @@ NAMES = [name for name in gallery.__all__ if name not in ("Example", "measured",
 def module_text(example):
     call, bound = example.program._call, example.program.bind(example.plan)
     mesh = Mesh(np.array(jax.devices()[: bound.mesh.size]).reshape(bound.mesh.sizes), bound.mesh.names)
-    placed = lambda spec: None if spec is None else NamedSharding(mesh, PartitionSpec(*spec.entries()))  # noqa: E731
+    placed = lambda spec: None if spec is None else NamedSharding(mesh, PartitionSpec(*spec.entries()))
     ins, outs = (tuple(map(placed, specs.values())) for specs in (bound.in_specs, bound.out_specs))
     static = call.options.static_places(call.fn, len(call.args))
     left = iter(ins)

@@ -65,8 +65,8 @@ def gpt(layers: int) -> dict[str, set[str]]:
     """What a person says of `gpt_2021`: each dimension, in parameters and both moments."""
     roots = [f"state['{tree}']" for tree in ("params", "mu", "nu")]
     blocks = [f"['h']['{layer}']" for layer in range(layers)]
-    each = lambda text: members(" ".join(block + path for block in blocks for path in text.split()), *roots)  # noqa: E731
-    norms = lambda at: " ".join(f"{at}['{name}']:0" for name in ("scale", "bias"))  # noqa: E731
+    each = lambda text: members(" ".join(block + path for block in blocks for path in text.split()), *roots)
+    norms = lambda at: " ".join(f"{at}['{name}']:0" for name in ("scale", "bias"))
     d_model = members("['wte']['embedding']:1 ['wpe']['embedding']:1 " + norms("['ln_f']"), *roots)
     d_model |= each(
         norms("['ln_1']") + " " + norms("['ln_2']") + " ['mlp']['down']['bias']:0 ['attn']['out']['bias']:0"
@@ -88,8 +88,8 @@ def decoder(layers: int) -> dict[str, set[str]]:
     """What a person says of the flax decoder: each dimension, in the model and in both moments of its optimizer."""
     roots = ["model", "optimizer.opt_state[0].mu", "optimizer.opt_state[0].nu"]
     blocks = [f".blocks[{layer}]" for layer in range(layers)]
-    each = lambda text: members(" ".join(block + path for block in blocks for path in text.split()), *roots)  # noqa: E731
-    qkv = lambda d: " ".join(f".attention.{name}.kernel:{d}" for name in ("query", "key", "value"))  # noqa: E731
+    each = lambda text: members(" ".join(block + path for block in blocks for path in text.split()), *roots)
+    qkv = lambda d: " ".join(f".attention.{name}.kernel:{d}" for name in ("query", "key", "value"))
     inside = ".norm1.scale:0 .norm2.scale:0 .up.kernel:0 .down.kernel:1 .attention.out.kernel:1 " + qkv(0)
     return {
         "d_model": members(".embed.embedding:1 .norm.scale:0", *roots) | each(inside),
@@ -108,16 +108,34 @@ def small_decoder():
 
 
 def test_whole_tables_of_unrolled_programs():
-    as_sets = lambda found: {frozenset(group) for group in found.values()}  # noqa: E731
+    as_sets = lambda found: {frozenset(group) for group in found.values()}
     small = {"layers": 3, "batch": 8}
     gallery = sv.gallery
     assert as_sets(of(gallery.gpt_2021(**small, features=96, heads=4, vocabulary=1024, length=64))) == as_sets(gpt(3))
     assert as_sets(of(small_decoder())) == as_sets(decoder(3))
 
 
+@pytest.mark.parametrize("together", [1, 7])
+def test_how_many_layers_are_tried_together_changes_no_group(monkeypatch, together):
+    def step(weights, x):
+        for up, down in weights:
+            x = x + jnp.tanh(x @ up) @ down
+        return x
+
+    shape = jax.ShapeDtypeStruct
+    weights = [(shape((8, 32), "float32"), shape((32, 8), "float32")) for _ in range(40)]
+    found = lambda: sv.trace(step, weights, shape((4, 8), "float32"))._find_dimensions(shares.append)
+    shares: list[float] = []
+    expected = found()
+    passes = len(shares)
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    monkeypatch.setattr("shardviz.propagate.seeding._MOST_SEEDED", together)
+    assert [d.members for d in found()] == [d.members for d in expected] and len(shares) > 2 * passes
+
+
 def test_experts_are_batched_and_heads_are_not():
-    array = lambda *s: jax.ShapeDtypeStruct(s, "float32")  # noqa: E731
-    found = lambda f, *args: {d.name for d in sv.trace(f, *args).dimensions if d.experts}  # noqa: E731
+    array = lambda *s: jax.ShapeDtypeStruct(s, "float32")
+    found = lambda f, *args: {d.name for d in sv.trace(f, *args).dimensions if d.experts}
 
     def grouped(p, x, sizes):
         return jax.lax.ragged_dot(jnp.tanh(jax.lax.ragged_dot(x, p["up"], sizes)), p["down"], sizes)
@@ -131,7 +149,7 @@ def test_experts_are_batched_and_heads_are_not():
 
     weights = {"q": array(64, 8, 16), "absorb": array(8, 16, 32), "o": array(8, 32, 64)}
     assert not found(latent, weights, array(4, 128, 64))
-    stacked = lambda p, x: jax.lax.scan(lambda x, w: (x @ w, None), x, p["w"])[0]  # noqa: E731
+    stacked = lambda p, x: jax.lax.scan(lambda x, w: (x @ w, None), x, p["w"])[0]
     assert not found(stacked, {"w": array(8, 64, 64)}, array(4, 64))
 
 
@@ -236,7 +254,7 @@ def test_groups_are_what_arithmetic_ties_together(five):
 
 def test_a_state_in_one_tuple_has_the_dimensions_of_its_parts():
     """A number in a path is a layer's, or the place of momentum beside its parameters."""
-    array = lambda *shape: jax.ShapeDtypeStruct(shape, "float32")  # noqa: E731
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, "float32")
     params = [{"up": array(16, 64), "bias": array(64), "down": array(64, 16)}] * 3
 
     def loss(params, x):
@@ -251,8 +269,8 @@ def test_a_state_in_one_tuple_has_the_dimensions_of_its_parts():
 
     apart = sv.trace(step, params, params, array(32, 16))
     together = sv.trace(lambda state, x: step(*state, x), (params, params), array(32, 16))
-    as_apart = lambda name: name.replace("state[0]", "params").replace("state[1]", "momentum")  # noqa: E731
-    groups = lambda program: {frozenset(as_apart(str(m)) for m in d.arguments) for d in program.dimensions}  # noqa: E731
+    as_apart = lambda name: name.replace("state[0]", "params").replace("state[1]", "momentum")
+    groups = lambda program: {frozenset(as_apart(str(m)) for m in d.arguments) for d in program.dimensions}
     assert groups(together) == groups(apart) and {len(group) for group in groups(apart)} == {18, 13, 1}
     for plan in together.presets({"data": 4, "model": 2}).values():
         assert not together.propagate(plan).findings.of("comes-back-otherwise")
@@ -263,7 +281,7 @@ def test_an_array_that_has_a_dimension_twice_says_so():
     (wide,) = (d for d in program.dimensions if d.conflicts)
     assert wide.conflicts == {"w": (0, 1)} and "so one of these takes it" in program.dimensions.text()
     plan = sv.Plan({"x": 2})
-    specs = lambda plan: {n: str(s.canonical()) for n, s in program.bind(plan).in_specs.items()}  # noqa: E731
+    specs = lambda plan: {n: str(s.canonical()) for n, s in program.bind(plan).in_specs.items()}
     assert specs(plan.with_dimension(wide, "x")) == {"w": "P('x')", "x": "P(None, 'x')"}
     assert specs(plan.with_dimension(wide, "x", prefer={"w": 1})) == {"w": "P(None, 'x')", "x": "P(None, 'x')"}
     with pytest.raises(ShardvizError, match="no member w:2"):
@@ -331,7 +349,7 @@ def test_layers_that_are_stacked_along_any_dimension_are_one(place):
 
     def step(params, x):
         def loss(params, x):
-            layer = lambda x, w: (jax.nn.relu(x @ w["up"]) @ w["down"] * w["scale"], None)  # noqa: E731
+            layer = lambda x, w: (jax.nn.relu(x @ w["up"]) @ w["down"] * w["scale"], None)
             first = jax.tree.map(lambda w: jnp.moveaxis(w, place, 0), params)
             return jax.lax.scan(layer, x, first)[0].sum()
 

@@ -107,7 +107,7 @@ def branches(x, y):
 
 
 def loops(x, y):
-    step = lambda i, c: c @ y  # noqa: E731
+    step = lambda i, c: c @ y
     return lax.scan(lambda c, _: (lax.fori_loop(0, 5, step, c), None), x, None, length=7)[0]
 
 
@@ -186,7 +186,7 @@ def test_dimensions_that_do_not_divide_count_as_padded(fn, specs, sizes):
 
 def test_a_shard_map_has_single_devices_shapes():
     def fn(x, y):
-        body = lambda a, b: lax.psum(a @ b, "b")  # noqa: E731
+        body = lambda a, b: lax.psum(a @ b, "b")
         return jax.shard_map(body, in_specs=(P("a", "b"), P("b")), out_specs=P("a"))(x, y)
 
     propagated, made = reports(fn, SQUARE, SQUARE, P("a", "b"), P("b"))

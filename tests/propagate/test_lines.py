@@ -20,7 +20,7 @@ PRODUCTS = step.__code__.co_firstlineno + 1, step.__code__.co_firstlineno + 2
 
 @pytest.fixture(scope="module")
 def program():
-    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
     return sv.trace(step, {"up": array(16, 64), "down": array(64, 16)}, array(8, 16))
 
 

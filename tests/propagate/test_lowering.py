@@ -140,7 +140,7 @@ SPECS = st.sampled_from([P(), P("data"), P(None, "model"), P("data", "model"), P
 def of_jax(fn, args, mesh, specs, out_specs, kind=AxisType.Auto, **options):
     """The text of raw JAX's module, on a mesh without devices."""
     mesh = AbstractMesh(tuple(mesh.values()), tuple(mesh), axis_types=(kind,) * len(mesh))
-    placed = lambda spec: None if spec is None else NamedSharding(mesh, spec)  # noqa: E731
+    placed = lambda spec: None if spec is None else NamedSharding(mesh, spec)
     outs = type(out_specs)(map(placed, out_specs)) if type(out_specs) in (list, tuple) else placed(out_specs)
     jitted = jax.jit(fn, in_shardings=tuple(map(placed, specs)), out_shardings=outs, **options)
     with jax.sharding.use_abstract_mesh(mesh), warnings.catch_warnings():
@@ -201,7 +201,7 @@ def test_what_only_reports_is_left_out_and_leaves_nothing_behind(ordered):
         jax.debug.print("{}", x[0, 0], ordered=ordered)
         return twice(norm)(x, None)
 
-    quiet = lambda x: scanned(twice(norm))(x, None)  # noqa: E731
+    quiet = lambda x: scanned(twice(norm))(x, None)
     found = ours(sv.trace(lambda x: scanned(reporting)(x, None), SQUARE), sv.Plan(MESH, P("data")))
     assert functions(found) == functions(of_jax(quiet, (SQUARE,), MESH, (P("data"),), None))
 

@@ -44,7 +44,7 @@ def propagated() -> Report:
         y, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, params["layers"])
         return jnp.mean((y @ params["out"]) ** 2)
 
-    shape = lambda *dims: jax.ShapeDtypeStruct(dims, jnp.float32)  # noqa: E731
+    shape = lambda *dims: jax.ShapeDtypeStruct(dims, jnp.float32)
     program = sv.trace(jax.grad(loss), {"layers": shape(3, 16, 16), "out": shape(16, 8)}, shape(8, 16))
     specs = ({"layers": P(None, "data", "model"), "out": P("model")}, P("data"))
     return program.propagate(sv.Plan({"data": 2, "model": 2}, specs))

@@ -24,6 +24,8 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from shardviz import _jax
+
 SCRIPTS = {}
 
 
@@ -495,9 +497,7 @@ def linen_train_state_on_logical_axes():
             return nn.Dense(16, kernel_init=back)(h)
 
     model, x = Block(), np.ones((8, 16), np.float32)
-    make = lambda key: TrainState.create(  # noqa: E731
-        apply_fn=model.apply, params=model.init(key, x)["params"], tx=optax.adam(1e-3)
-    )
+    make = lambda key: TrainState.create(apply_fn=model.apply, params=model.init(key, x)["params"], tx=optax.adam(1e-3))
     with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
         specs = nn.get_partition_spec(jax.eval_shape(make, jax.random.key(0)))
         placed = nn.logical_to_mesh_sharding(specs, mesh, rules)
@@ -645,7 +645,7 @@ def axes_that_are_auto_for_a_while():
 def results_that_a_program_settles_itself():
     """Those of constraints, scalars, and zeros that nothing reaches; and next to them some that only Shardy knows."""
     mesh = mesh_of(2, 4)
-    on = lambda *spec: NamedSharding(mesh, P(*spec))  # noqa: E731
+    on = lambda *spec: NamedSharding(mesh, P(*spec))
     constrained = jax.lax.with_sharding_constraint
 
     @jax.jit
@@ -661,7 +661,7 @@ def results_that_a_program_settles_itself():
 
     @jax.jit
     def inside():
-        step = lambda c, _: (constrained(c + 1, on("data")), c.sum())  # noqa: E731
+        step = lambda c, _: (constrained(c + 1, on("data")), c.sum())
         return jax.lax.scan(step, jnp.zeros((16, 32)), length=3), jnp.zeros((16, 32))
 
     @jax.jit
@@ -674,13 +674,86 @@ def results_that_a_program_settles_itself():
     jax.jit(lambda s: {**s, "w": constrained(s["w"] + 1, on("model")), "mu": jnp.zeros((16, 32))})(state)
 
 
+@script
+def a_count_in_a_shard_map():
+    """A counter and a key that are replicated, next to sums over devices."""
+
+    def body(count, key, x):
+        place = count + jax.lax.axis_index("data")
+        return count + 1, jax.random.fold_in(key, count), jax.lax.psum(x, "data"), jax.lax.psum(place, "data")
+
+    mesh = mesh_of(2, 4)
+    specs = (P(), P(), P("data")), (P(), P(), P(), P())
+    step = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=specs[0], out_specs=specs[1]))
+    count, key = jax.device_put((np.int32(3), jax.random.key(1)), NamedSharding(mesh, P()))
+    for _ in range(3):
+        count, key, *_ = step(count, key, ones(mesh, (8, 16), "data"))
+
+
+@script
+def a_state_that_counts():
+    """Counters, keys and schedules next to weights, through loops, branches and donation, on and off the mesh."""
+    mesh = mesh_of(2, 4)
+    on = lambda *spec: NamedSharding(mesh, P(*spec))
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state, x):
+        w, count, key, _ = state
+
+        def layer(carry, index):
+            h, depth = carry
+            return (jnp.tanh(h @ w), depth + 1), (h.sum(), depth * index)
+
+        (h, depth), ys = jax.lax.scan(layer, (x, count), jnp.arange(3))
+        rate = jax.lax.cond(count > 2, lambda c: c * 0.5, lambda c: c * 3.0, count.astype(float))
+        key, once = jax.random.split(key)
+        halt = jax.lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] * 2, c[2] + h.sum()), (0, count, 0.0))
+        drawn = jax.random.randint(once, (4,), 0, 100)
+        until_done = jax.lax.while_loop(lambda c: c[1] < h.max(), lambda c: (c[0] + 1, c[1] + 1.0), (count, 0.0))
+        return (w * rate, count + 1, key, rate), (ys, depth, halt, drawn, until_done[0], h.sum())
+
+    state = np.ones((16, 16), np.float32), np.int32(1), jax.random.key(3), np.float32(0)
+    state = jax.device_put(state, (on("data", "model"), on(), on(), on()))
+    for _ in range(4):
+        state, metrics = step(state, ones(mesh, (8, 16), "data"))
+    moved = jax.device_put(state[1], on())
+    here = jax.device_put(state[1:3], jax.devices()[3])
+    np.arange(10)[: here[0] + 1], jax.random.normal(here[1], (2,))
+    for _ in range(state[1] - 2):
+        jax.jit(lambda count, loss: (count * 2, loss + count))(moved, metrics[-1])
+
+
+@script
+def a_cache_that_is_filled():
+    """A serving loop takes its first token where the prompt ends, and stops after as many tokens as there is room."""
+    mesh = mesh_of(2, 4, types=2 * (AxisType.Explicit,))
+
+    @functools.partial(jax.jit, donate_argnums=2)
+    def forward(w, tokens, cache, is_token):
+        x = w.at[tokens].get(out_sharding=P("data", None, None)) @ w
+        count = jax.sharding.auto_axes(lambda t: jnp.sum(t, -1).max(), out_sharding=P())(is_token)
+        return jnp.argmax(x, -1), {"k": cache["k"] + x.sum(1), "at": (jnp.maximum(cache["at"], 0) + count) % 32}
+
+    with jax.set_mesh(mesh):
+        w = jax.device_put(np.ones((16, 16), np.float32), P())
+        places = {"k": NamedSharding(mesh, P("data")), "at": NamedSharding(mesh, P())}
+        cache = jax.jit(lambda: {"k": jnp.zeros((8, 16)), "at": -jnp.ones((), int)}, out_shardings=places)()
+        prompt = jax.sharding.reshard(jnp.pad(np.full((8, 5), 7), ((0, 0), (0, 3))), P("data"))
+        following, cache = forward(w, prompt, cache, prompt != 0)
+        token = following[:, cache["at"] - 1 : cache["at"]]
+        assert token.shape == (8, 1)
+        while cache["at"] < 8:
+            token, cache = forward(w, token + 1, cache, jnp.ones((8, 1), bool))
+
+
 def dispatched(name: str, dry: bool) -> list:
-    """What a script dispatches to several devices, in order."""
+    """What a script dispatches to several devices, in order; and of the results the values that are known."""
     from jax._src import pjit, stages
 
     import shardviz as sv
     from shardviz._jax import dispatch
     from shardviz.runs import dry as dry_runs
+    from shardviz.runs import values
 
     jax.clear_caches()
     rows, theirs, called = [], None, None
@@ -689,17 +762,24 @@ def dispatched(name: str, dry: bool) -> list:
         program = dispatch._dispatched(args, params)
         if dry_runs._span(program) == 1:
             return theirs(*args, **params)
-        live = dry_runs._live_bytes()
+        live = dry_runs._live()[0]
         results = theirs(*args, **params)
-        rows.append([program.closed.jaxpr.debug_info.func_name, live, [_row(r) for r in results[0]]])
+        numbers = [_numbers(seen[0].deferred(r) if dry else r) for r in results[0]]
+        rows.append([program.closed.jaxpr.debug_info.func_name, live, [_row(r) for r in results[0]], numbers])
         return results[0], None, None, []
 
     def watched_ahead(compiled, *args, **kwargs):
-        live = dry_runs._live_bytes()
+        live = dry_runs._live()[0]
         result = called(compiled, *args, **kwargs)
-        rows.append(["compiled ahead", live, [_row(r) for r in jax.tree.leaves(result)]])
+        rows.append(["compiled ahead", live, [_row(r) for r in jax.tree.leaves(result)], []])
         return result
 
+    def watched_values(known):
+        begin(known)
+        seen.append(known)
+
+    seen, begin = [], values.Values.__init__
+    values.Values.__init__ = watched_values
     with sv.dry_run() if dry else contextlib.nullcontext([]) as run:
         theirs, called = pjit._pjit_call_impl_python, stages.Compiled.__call__
         pjit._pjit_call_impl_python, stages.Compiled.__call__ = watched, watched_ahead
@@ -707,6 +787,7 @@ def dispatched(name: str, dry: bool) -> list:
             SCRIPTS[name]()
         finally:
             pjit._pjit_call_impl_python, stages.Compiled.__call__ = theirs, called
+            values.Values.__init__ = begin
     assert all(not step.why_not for step in run), [step.why_not for step in run]
     return rows
 
@@ -714,6 +795,12 @@ def dispatched(name: str, dry: bool) -> list:
 def _row(array) -> list:
     where = str(array.sharding.devices_indices_map(array.shape).items())
     return [list(array.shape), str(array.dtype), where, str(getattr(array.sharding, "spec", ""))]
+
+
+def _numbers(array) -> list | None:
+    """The values of an array, or those that its origin in a dry run stands for."""
+    value = _jax.read(array) if isinstance(array, jax.Array) else array and array.computed()
+    return None if value is None else value.astype(float).ravel().tolist()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """One memory budget: its parts are the compilers' own plans, shared arrays count once, and the room holds."""
 
+import os
+from pathlib import Path
+
 import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.records.budget import Budget
 from tests.runs.test_together import CACHE, PARAMS, TARGET, TENSOR, decode, decoded, of, prefilled, trained
+from tests.truth import answers_of
 
 CPU = {"data": 2, "model": 4}
 
@@ -64,6 +68,14 @@ def test_shared_arrays_count_once_and_those_of_others_beside(level):
     assert each["train"].beside == held["cache", ("decode", "prefill")] + constants - each["train"].constants
     assert each["decode"].beside == each["prefill"].beside + each["prefill"].constants - each["decode"].constants
     assert budget.left is None and budget.cache.most is None  # CPUs have no known memory
+
+
+@pytest.mark.long
+@pytest.mark.tpu
+@pytest.mark.skipif("SHARDVIZ_CLONES" not in os.environ, reason="no jax-llm-examples: SHARDVIZ_CLONES is not set")
+def test_the_parts_of_an_engine_with_four_buckets_are_its_compilers_plans():
+    folder = Path(os.environ["SHARDVIZ_CLONES"]) / "jax-ml/jax-llm-examples/llama3"
+    assert "forward 4 needs most" in answers_of(Path(__file__).with_name("engine_on_8.py"), folder, "tpu v5e:2x4")
 
 
 def test_batches_that_wait_count():

@@ -8,6 +8,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import psutil
 import pytest
@@ -36,7 +37,7 @@ def test_large_programs_take_no_memory():
 def test_what_was_called_dry_is_real_again_and_the_other_way_round():
     @jax.jit
     def double(x):
-        return 2 * x
+        return x @ jnp.full((8, 8), 0.25)
 
     x = jnp.ones(8)
     values = []
@@ -74,12 +75,52 @@ def test_small_programs_of_one_device_really_run():
     assert run.programs == ()
 
 
+def test_what_follows_from_small_known_values_has_its_value_and_nothing_else():
+    step = jax.jit(lambda count, w, loss: (count + 1, w @ w, loss + count), donate_argnums=0)
+    with sv.dry_run(small=0) as run:
+        count, w, loss = jnp.int32(0), jnp.ones((8, 8)), jnp.float32(0)
+        for _ in range(3):
+            count, w, mean = step(count, w, loss)
+            loss = w.sum()
+        assert (int(count), np.asarray(count), float(mean), float(count * 2)) == (
+            3,
+            3,
+            0,
+            6,
+        )  # no mean without the loss
+        if loss > 0:
+            raise AssertionError
+    (note,) = run.record.notes
+    assert note.text == "bool[] is read as 0 for a decision: its value is not known in a dry run"
+    assert note.source is not None and note.source.file == __file__
+
+
 def test_a_donated_array_is_deleted_where_a_result_takes_its_memory():
     x = jnp.ones(8)
     with sv.dry_run(small=0):
         jax.jit(lambda x: x + 1, donate_argnums=0)(x)
         with pytest.raises(RuntimeError, match="deleted"):
             jnp.sin(x)
+
+
+def test_a_donated_array_of_zeros_is_deleted_and_the_one_that_takes_its_memory_is_not():
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    with sv.dry_run(small=0):
+        first = jnp.zeros((64, 64)) + 1
+        before, second = len(jax.live_arrays()), step(first)
+        third = step(second)
+        assert [each.is_deleted() for each in (first, second, third)] == [True, True, False]
+        assert (second.shape, second.sharding, len(jax.live_arrays())) == (third.shape, third.sharding, before)
+        with pytest.raises(RuntimeError, match="deleted"):
+            second.block_until_ready()
+        assert not np.asarray(third).any()
+
+
+def test_a_lambda_that_a_line_compiles_again_and_again_is_one_program():
+    with sv.dry_run(small=0) as run:
+        for factor in (2, 2, 3):
+            jax.jit(lambda x, factor=factor: x * factor)(np.ones((64, 64), np.float32))
+    assert [(step.name, step.recorded.calls) for step in run] == [("<lambda>", 2), ("<lambda>", 1)]
 
 
 def test_reading_a_large_array_is_refused_with_its_line():
@@ -198,6 +239,7 @@ out["seconds"] = [p.seconds is not None for p in run.programs]
 out["asked"] = count()
 with sv.dry_run("tpu v5p:4x2x1"):
     out["coords"] = [list(device.coords) for device in jax.devices()]
+    out["cores"] = [device.num_cores for device in jax.devices()]
 print(json.dumps(out))
 """
 
@@ -234,6 +276,10 @@ def test_what_a_call_takes_is_estimated_when_it_is_asked(on_8):
 def test_a_device_is_where_the_one_with_its_id_is(on_8):
     """JAX counts a TPU slice's devices x first, though a host has a square of them."""
     assert on_8["coords"] == [[number % 4, number // 4, 0] for number in range(8)]
+
+
+def test_a_v5p_shows_the_two_cores_that_a_pallas_kernel_asks_for(on_8):
+    assert on_8["cores"] == [2] * 8
 
 
 def test_a_tpus_program_is_lowered_for_it_where_no_compiler_is(monkeypatch):

@@ -101,7 +101,7 @@ SETS = {
 def test_it_finds_the_optimum_that_brute_force_finds(name):
     names, sizes, mesh, shared, weights = SETS[name]
     together = the_set(names, sizes, mesh, shared)
-    found = together.search(weights, seconds=60, mesh=mesh, most=300)
+    found = together.search(weights, seconds=60, mesh=mesh, most=300, level="propagated")
     assert found.record.best.seconds == pytest.approx(brute_force(together, weights, mesh), rel=1e-6)
 
 
@@ -109,15 +109,15 @@ def test_it_finds_the_optimum_that_brute_force_finds(name):
 def test_it_is_never_worse_than_a_single_search_imposed_on_the_other(weights):
     """The single searches are made here again, with their own options, and their plans are timed as plans are."""
     together = sv.together(train=trained(), decode=decoded(), target=TARGET)
-    found = together.search(weights, seconds=30, most=40)
-    timed = lambda program, plan: sv.cost(program.propagate(plan, TARGET), TARGET).step.seconds  # noqa: E731
+    found = together.search(weights, seconds=300, most=40, level="propagated")
+    timed = lambda program, plan: sv.cost(program.propagate(plan, TARGET), TARGET).step.seconds
     ours = sum(weights[side.name] * timed(side.program, side.plan) for side in found.together.sides)
     assert ours == pytest.approx(found.record.best.seconds)
     for leader, other in itertools.permutations(together.sides):
-        best = sv.search(leader.program, TARGET, plan=leader.plan, seconds=20, level="propagated", most=40).best.plan
+        best = sv.search(leader.program, TARGET, plan=leader.plan, seconds=300, level="propagated", most=40).best.plan
         specs = leader.program.bind(best).in_specs
         pins = {path: specs[path] for path in ("params['w1']", "params['w2']")}
-        follows = sv.search(other.program, TARGET, mesh=best.mesh, pins=pins, seconds=20, level="propagated", most=40)
+        follows = sv.search(other.program, TARGET, mesh=best.mesh, pins=pins, seconds=300, level="propagated", most=40)
         theirs = weights[leader.name] * timed(leader.program, best)
         theirs += weights[other.name] * timed(other.program, follows.best.plan)
         assert ours <= theirs * (1 + 1e-9)
@@ -128,8 +128,10 @@ def test_it_is_never_worse_than_a_single_search_imposed_on_the_other(weights):
 def test_the_weights_decide():
     """Where decode runs often its plan is better than where it hardly runs; the same of training."""
     together = sv.together(train=trained(), decode=decoded(), target=TARGET)
-    many, few = (together.search(w, seconds=30, most=60).record for w in ({"decode": 1}, {"train": 1}))
-    cost = lambda record: {each.program: each.seconds for each in record.best.costs}  # noqa: E731
+    many, few = (
+        together.search(w, seconds=300, most=60, level="propagated").record for w in ({"decode": 1}, {"train": 1})
+    )
+    cost = lambda record: {each.program: each.seconds for each in record.best.costs}
     assert cost(many)["decode"] <= cost(few)["decode"] and cost(few)["train"] <= cost(many)["train"]
     assert cost(many) != cost(few)
 
@@ -137,7 +139,7 @@ def test_the_weights_decide():
 def test_the_cache_that_one_program_writes_is_sharded_as_the_other_reads_it():
     together = sv.together(prefill=prefilled(out=P(None, "data")), decode=decoded(), target=TARGET)
     assert together.record.findings
-    found = together.search({"prefill": 1, "decode": 10}, seconds=30, most=30)
+    found = together.search({"prefill": 1, "decode": 10}, seconds=30, most=30, level="propagated")
     found.together.require()
     bound = found.together["prefill"].program.bind(found.plans["prefill"])
     read = found.together["decode"].program.bind(found.plans["decode"]).in_specs["cache['k']"]
@@ -146,7 +148,7 @@ def test_the_cache_that_one_program_writes_is_sharded_as_the_other_reads_it():
 
 def test_it_survives_json_and_shows_itself():
     found = sv.together(train=trained(), decode=decoded(), target=TARGET, calls={"train": 1, "decode": 9}).search(
-        seconds=20, most=12
+        seconds=20, most=12, level="propagated"
     )
     assert TogetherSearchRecord.from_json(found.to_json()) == found.record
     assert found.record.weights == {"train": 1, "decode": 9}
@@ -160,6 +162,7 @@ def test_bad_input_says_what_to_give():
         ({"weights": {"train": -1}}, "0 or more"),
         ({"weights": {"train": 0}}, "all are 0"),
         ({"seconds": 0}, "above 0"),
+        ({"level": "compile"}, "level is 'propagated', 'partitioned', 'compiled'"),
         ({"mesh": {"data": 4}}, "4 devices"),
     ):
         with pytest.raises(sv.errors.ShardvizError, match=words):
@@ -173,7 +176,7 @@ def test_the_memory_of_a_search_is_that_of_the_budget(prefills):
     """Both count shared arrays once, and those of other programs beside."""
     more = {"prefill": prefilled(out=P("data"))} if prefills else {}
     together = sv.together(train=trained(), decode=decoded(), target=TARGET, **more)
-    found = together.search({"train": 1, "decode": 10}, seconds=20, most=12)
+    found = together.search({"train": 1, "decode": 10}, seconds=20, most=12, level="propagated")
     for row, programs in ((found.record.best, found.together), (_own(found.record), together)):
         assert row.needs_bytes == pytest.approx(programs.memory("cache").most.total)
 
@@ -182,10 +185,36 @@ def _own(record):
     return next(each for each in record.others if each.name == OWN)
 
 
+@pytest.mark.parametrize("level", ["partitioned", pytest.param("compiled", marks=pytest.mark.tpu)])
+def test_the_best_plans_are_those_that_the_level_confirms(level):
+    """Each confirmed set has the seconds of its programs at the level, one comes of a single search, and none of them
+    is better than the answer."""
+    weights = {"train": 1, "decode": 1000}
+    found = sv.together(train=trained(), decode=decoded(), target=TARGET).search(
+        weights, seconds=20, most=20, level=level
+    )
+    record = found.record
+    asked = [{"partitioned": s.program.partition, "compiled": s.program.compile}[level] for s in found.together.sides]
+    seconds = [
+        sv.cost(ask(side.plan, TARGET), TARGET).step.seconds
+        for ask, side in zip(asked, found.together.sides, strict=True)
+    ]
+    assert [cost.seconds for cost in record.best.costs] == pytest.approx(seconds)
+    assert record.best.seconds == pytest.approx(seconds[0] + 1000 * seconds[1]) and record.best.fits
+    assert record.level == record.best.level == level != record.predicted.level
+    assert record.best.seconds == min(row.seconds for row in record.confirmed)
+    assert any(row.name != "together" for row in record.confirmed)
+    if level == "compiled":
+        assert record.best.needs_bytes == found.together.memory(level="compiled").most.total
+    assert f"{level}\n" in found.text() and TogetherSearchRecord.from_json(found.to_json()) == record
+
+
 def test_programs_of_weight_0_follow_and_do_not_decide():
     """The prefill counts nothing, but has the weights and writes the cache as the others have them."""
     programs = {"train": trained(), "decode": decoded(), "prefill": prefilled(out=P("data"))}
-    found = sv.together(programs, target=TARGET).search({"train": 1, "decode": 10}, seconds=20, most=12)
+    found = sv.together(programs, target=TARGET).search(
+        {"train": 1, "decode": 10}, seconds=20, most=12, level="propagated"
+    )
     assert not found.together.record.conflicts
     found.together.require()
     assert found.record.weights == {"train": 1, "decode": 10, "prefill": 0}

@@ -16,7 +16,7 @@ import shardviz as sv
 from shardviz.cli import main
 from shardviz.cli.schemas import schema_of
 from shardviz.errors import MeshError, ShardvizError
-from shardviz.records.runs import RunRecord
+from shardviz.records.runs import RunCall, RunProgram, RunRecord
 
 JOB = """
 import json, sys
@@ -134,6 +134,22 @@ def test_processes_that_all_fail_are_no_success(tmp_path, capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert out.startswith("2 of 2 processes run the same programs in the same order, and fail")
     assert err.count("before") == err.count("line 2, in <module>") == 1  # the same error of both
+
+
+def test_differing_processes_are_a_failed_check(tmp_path, capsys):
+    """`compare` of the files of two processes exits as `run --process all/2`; of two other runs only if asked."""
+    program = RunProgram(
+        name="step", source=None, calls=1, devices=4, mesh=None, arguments=(), results=(), processes=(0, 1)
+    )
+    calls = (RunCall(program=0, live_bytes=0, argument_bytes=0),)
+    files = [tmp_path / f"{name}.json" for name in "abcd"]
+    ends = ((0, 2), (program,)), ((1, 2), ()), (None, (program,)), (None, ())
+    for file, (process, programs) in zip(files, ends, strict=True):
+        run = RunRecord(devices=4, process=process, programs=programs, calls=calls[: len(programs)])
+        file.write_text(run.to_json())
+    assert main(["compare", str(files[0]), str(files[1])]) == 1
+    assert "step" in capsys.readouterr().out
+    assert main(["compare", str(files[2]), str(files[3])]) == 0
 
 
 def test_bad_processes_are_refused(capsys):

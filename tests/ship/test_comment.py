@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,41 @@ target = "tpu v5e:2x4"
 forbid = ["all-gather inside loop"]
 """
 GATHERED = MODEL.replace('P(None, None, None), P("data")', 'P(None, "data", None), P("data")')
+SCRIPT = """\
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+
+
+@jax.jit
+def train_step(w, x):
+    return w - jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+
+
+@jax.jit
+def evaluate(w, x):
+    return jnp.mean(x @ w)
+
+
+w = jax.device_put(np.zeros((4096, 4096), np.float32), NamedSharding(mesh, P()))
+x = jax.device_put(np.zeros((8192, 4096), np.float32), NamedSharding(mesh, P("data")))
+for _ in range(3):
+    w = train_step(w, x)
+evaluate(w, x)
+"""
+RUN = """\
+[tool.shardviz.steps.train]
+run = "python train.py"
+target = "tpu v5e:2x4"
+forbid = ["all-gather"]
+"""
+GATHERS = SCRIPT.replace(
+    "    return jnp.mean(x @ w)",
+    "    x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P()))\n    return jnp.mean(x @ w)",
+)
 GH = """\
 #!/bin/sh
 echo "$*" >>gh.txt
@@ -148,6 +184,38 @@ def test_a_job_of_gitlab_does_the_same(repository: Path):
     assert [call for call in calls if "per_page" not in call] == [
         *(f"--request PUT {notes}/42 {body}", f"--request POST {notes} {body}", f"--request DELETE {notes}/42")
     ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("door", ["GitHub", "GitLab"])
+def test_a_script_that_runs_dry_is_told_of_program_by_program(repository: Path, door: str):
+    if door == "GitHub":
+        action = yaml.safe_load((ROOT / ".github/actions/check/action.yml").read_text())
+        compare, _, check = (step["run"] for step in action["runs"]["steps"])
+    else:
+        job = yaml.safe_load((ROOT / ".gitlab/shardviz-check.yml").read_text())["shardviz-check"]
+        compare, check = job["script"][1], job["script"][3]
+    (repository / "train.py").write_text(SCRIPT)
+    (repository / "pyproject.toml").write_text(RUN)
+    git(repository, "add", "-A")
+    git(repository, "commit", "--quiet", "-m", "train")
+    base = git(repository, "rev-parse", "HEAD")
+    inputs = {"BASE": base, "STEPS": "", "THRESHOLD": "1%"}
+    inputs |= {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "SHARDVIZ_STEPS": "", "SHARDVIZ_THRESHOLD": "1%"}
+
+    done = run(f"{compare}\n{check}", repository, **inputs)
+    assert done.returncode == 0 and (repository / "shardviz.md").read_text() == "", done.stderr
+
+    (repository / "train.py").write_text(GATHERS)
+    done = run(compare, repository, **inputs)
+    assert done.returncode == 0, done.stderr
+    text = (repository / "shardviz.md").read_text()
+    assert text.startswith(f"{MARK}\n\n## shardviz: `evaluate of train` slower, ") and text.count("## shardviz:") == 1
+    (row,) = [line for line in text.partition("<details>")[0].splitlines() if "all-gather" in line]
+    assert "appeared" in row and re.search(r"train\.py:1[67] `", row)  # the constraint, or what uses its result
+    done = run(check, repository, **inputs)
+    assert done.returncode == 1 and "evaluate of train: FAILED" in done.stdout, done.stdout
+    assert "train_step of train: ok" in done.stdout
 
 
 def test_names_of_steps_reach_both_verbs_as_they_are_written(repository: Path):

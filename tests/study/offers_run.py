@@ -58,7 +58,7 @@ def traced(module: Any, name: str) -> tuple[sv.Program, Callable[..., Any]]:
         return small_llama(module)
     program = getattr(module, name)(**SMALL[name])
     fn = program._call.fn.__wrapped__
-    wide = lambda a: jax.ShapeDtypeStruct(a.shape, "float32" if a.dtype == jnp.bfloat16 else a.dtype)  # noqa: E731
+    wide = lambda a: jax.ShapeDtypeStruct(a.shape, "float32" if a.dtype == jnp.bfloat16 else a.dtype)
     return sv.trace(fn, *jax.tree.map(wide, program._call.args)), fn
 
 
@@ -86,8 +86,8 @@ def ranked(program: sv.Program, name: str) -> Iterator[tuple[str, sv.Plan]]:
 def numbers(args: Any) -> Any:
     """Random arrays; token ids, labels and nodes are below 8."""
     random = np.random.default_rng(0)
-    integers = lambda a: jnp.asarray(random.integers(0, 8, a.shape), a.dtype)  # noqa: E731
-    floats = lambda a: jnp.asarray(random.normal(0, 0.1, a.shape), a.dtype)  # noqa: E731
+    integers = lambda a: jnp.asarray(random.integers(0, 8, a.shape), a.dtype)
+    floats = lambda a: jnp.asarray(random.normal(0, 0.1, a.shape), a.dtype)
     return jax.tree.map(lambda a: (integers if a.dtype == jnp.int32 else floats)(a), args)
 
 

@@ -13,14 +13,19 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
+import jax
 import pytest
 
 import shardviz as sv
 from shardviz.diagnose.case import total_bytes
 from shardviz.records import Finding
 from shardviz.study.fixes import Fix
-from tests.study.bad_plans import BAD, MACHINE, Bad
+from tests.study import bad_plans, library_bad_plans, more_bad_plans
+from tests.study.bad_plans import MACHINE, Bad
 
+BAD = bad_plans.BAD | more_bad_plans.MORE | library_bad_plans.OF_LIBRARIES
+COMPILED = [*list(BAD)[::2], "weights replicated, and held so"]
+"""The plans whose fixes are followed here; the others are followed by this file's own command."""
 FOLLOWED = 6
 """How many fixes are followed at most."""
 NEAR = 1.05
@@ -47,6 +52,7 @@ class Followed:
         did: the fixes that were followed, in order.
         steps: seconds per step of the bad plan, of the expert's, and at the end.
         holds: bytes of arguments per device of the same three.
+        fits: whether the bad plan fits in a device's memory, and the end.
     """
 
     findings: tuple[Finding, ...]
@@ -54,6 +60,7 @@ class Followed:
     did: tuple[Fix, ...]
     steps: tuple[float, ...]
     holds: tuple[float, ...]
+    fits: tuple[bool, bool]
 
     @classmethod
     @cache
@@ -67,7 +74,8 @@ class Followed:
         while len(did) < FOLLOWED:
             offered = tuple(sv.fixes(program, report, MACHINE, plan=plan, seconds=120))
             fixes = offered if fixes is None else fixes
-            best = next((fix for fix in offered if (fix.seconds or 0.0) >= -0.01 * (fix.step or 0.0)), None)
+            quick = lambda fix: fix.for_memory or (fix.seconds or 0.0) >= -0.01 * (fix.step or 0.0)
+            best = next(filter(quick, offered), None)
             if best is None:  # the others trade seconds for memory
                 break
             plan = best.plan
@@ -76,7 +84,9 @@ class Followed:
         ends = (program, plan_of(bad)), (better, plan_of(bad, True)), (program, plan)
         reports = [each.compile(its, MACHINE) for each, its in ends]
         steps = tuple(sv.cost(each, MACHINE).seconds for each in reports)
-        return cls(findings, fixes or (), tuple(did), steps, tuple(total_bytes(each.arguments) for each in reports))
+        holds = tuple(total_bytes(each.arguments) for each in reports)
+        fits = (reports[0].memory.fits is not False, reports[-1].memory.fits is not False)
+        return cls(findings, fixes or (), tuple(did), steps, holds, fits)
 
     def named(self, cause: str) -> tuple[bool, bool]:
         """Whether the first two findings, and the first two fixes, name a cause."""
@@ -86,10 +96,11 @@ class Followed:
         return one, other
 
     def reaches(self, memory: bool) -> bool:
-        """Whether the end is as quick as the expert's plan, and takes no more memory if `memory` counts."""
+        """Whether the end is as quick as the expert's plan, and fits; if `memory` counts and the bad plan fits, too,
+        its arguments take no more memory."""
         _, goal, end = self.steps
         _, less, held = self.holds
-        return end <= NEAR * goal and (not memory or held <= NEAR * less)
+        return end <= NEAR * goal and self.fits[1] and (not (memory and self.fits[0]) or held <= NEAR * less)
 
     @property
     def agrees(self) -> bool:
@@ -100,23 +111,41 @@ class Followed:
 
 @pytest.mark.tpu
 @pytest.mark.long
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", COMPILED)
 def test_the_first_rows_name_the_cause_and_following_the_first_ends_at_the_expert_s_step(name):
     followed = Followed.of(name)
-    assert any(followed.named(BAD[name].cause)), (followed.findings[:2], followed.fixes[:2])
+    is_mended = name in MENDED and jax.__version_info__ >= (0, 12)
+    assert is_mended or any(followed.named(BAD[name].cause)), (followed.findings[:2], followed.fixes[:2])
     assert followed.reaches(BAD[name].memory), (followed.steps, followed.did)
     before, _, after = followed.steps
     assert after <= 1.01 * before
 
 
+MENDED = ("weights gathered in each microbatch",)
+"""Plans whose cause JAX 0.12 removes by itself: it gathers before the loop."""
+UNQUIET = {
+    ("stages of a pipeline replicated", "propagated"): "along-shards",  # Shardy of JAX 0.12 reshards a reshape
+    ("nodes sharded against their edges", "partitioned"): "repeated-work",  # rather than gather what it takes
+    ("weights gathered in each microbatch", "propagated"): "summed-each-run",
+    ("weights gathered in each microbatch", "partitioned"): "summed-each-run",  # but for a TPU's own partitioner
+}
+"""(plan, level) → the only rule of which the expert's plan may have a finding."""
+
+
 @pytest.mark.parametrize("level", ["propagated", "partitioned"])
 @pytest.mark.parametrize("name", BAD)
 def test_the_expert_s_plan_raises_nothing_above_a_note(name, level):
-    if (name, level) == ("nodes sharded against their edges", "partitioned"):
-        pytest.skip("the last product is the same on all devices, which is less than to gather its result")
     bad = BAD[name]
     report = report_of(sv.trace(bad.better or bad.fn, *bad.args, donate_argnums=bad.donated), plan_of(bad, True), level)
-    assert not [f.text for f in report.findings_on(MACHINE) if f.severity != "note"]
+    found = [f for f in report.findings_on(MACHINE) if f.severity != "note"]
+    assert not [f.text for f in found if f.rule != UNQUIET.get((name, level))]
+
+
+def test_a_teacher_is_no_optimizer_s_state_though_its_arrays_are_called_as_the_student_s():
+    bad = BAD["teacher replicated"]
+    findings = sv.trace(bad.fn, *bad.args).propagate(plan_of(bad)).findings_on(MACHINE)
+    assert not findings.of("unlike-parameter") and findings[0].rule == "repeated-work"
+    assert "teacher" in findings[0].suggestions[0].words
 
 
 @pytest.mark.parametrize("level", ["propagated", "partitioned"])
@@ -135,6 +164,12 @@ def test_the_expert_s_plan_raises_nothing_above_a_note(name, level):
             "gathered-each-run",
             "gather it before the loop, not at bad_plans.py:",
         ),
+        (
+            "gathered in a shard_map, then sliced",
+            "gathered-then-sliced",
+            "jax.lax.all_to_all(..., tiled=True) in place of all_gather and slice at more_bad_plans.py:",
+        ),
+        ("summed in float32, then cast", "gathered-wide", "cast before the array is summed at more_bad_plans.py:"),
         (
             "gathered in a shard_map, then summed",
             "gathered-then-summed",

@@ -163,8 +163,8 @@ def test_what_takes_the_place_of_a_given_plan_is_no_worse_by_the_partitioner():
 def own(batch, *widths, mesh=None):
     """The perceptron's step with a plan of its own: weights cut by the last axis, as no preset has it."""
     mesh = mesh or {"a": 2, "b": 2}
-    sharded = lambda *spec: jax.sharding.NamedSharding(sv.mesh(mesh), P(*spec))  # noqa: E731
-    step = lambda w, x: w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)  # noqa: E731
+    sharded = lambda *spec: jax.sharding.NamedSharding(sv.mesh(mesh), P(*spec))
+    step = lambda w, x: w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
     jitted = jax.jit(step, in_shardings=(sharded("b"), sharded("a")), out_shardings=sharded("b"))
     return sv.trace(jitted, abstract(*widths), abstract(batch, widths[0]))
 
@@ -430,13 +430,13 @@ def test_a_70b_model_on_512_chips_is_zero_3():
         grads = jax.grad(loss_fn)(params, tokens)
         mu = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mu, grads)
         nu = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * jnp.square(g.astype(v.dtype)), nu, grads)
-        new = lambda p, m, v: (p - 1e-3 * m / (jnp.sqrt(v) + 1e-8)).astype(p.dtype)  # noqa: E731
+        new = lambda p, m, v: (p - 1e-3 * m / (jnp.sqrt(v) + 1e-8)).astype(p.dtype)
         return jax.tree.map(new, params, mu, nu), mu, nu
 
     program = sv.trace(step, params, moments, moments, tokens, donate_argnums=(0, 1, 2))
     found = sv.search(program, "tpu v5p:8x8x8", seconds=60, level="propagated", most=4)
     bound = program.bind(found.best.plan)
-    by = lambda name: math.prod(bound.mesh.shape[a] for a in bound.in_specs[name].axes)  # noqa: E731
+    by = lambda name: math.prod(bound.mesh.shape[a] for a in bound.in_specs[name].axes)
     assert by("tokens") == 512 and bound.in_specs["tokens"].dims[1] == ()
     large = [a.name for a in program.arguments if math.prod(a.shape) > 1e8]
     assert len(large) == 27 and all(by(name) == 512 for name in large)

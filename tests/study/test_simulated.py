@@ -83,6 +83,58 @@ def test_what_cannot_run_is_said(fn, shape, mesh, words):
     assert re.match(words, " ".join(text(document(state.now.simulated)).split()))
 
 
+def test_a_module_of_nnx_runs_with_its_arrays_in_a_list():
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Layer(nnx.Module):
+        def __init__(self, rngs):
+            self.inner = nnx.Linear(16, 8, rngs=rngs)
+
+    @nnx.jit
+    def moved(layer, x):
+        loss, grads = nnx.value_and_grad(lambda layer: jnp.sum(jnp.tanh(layer.inner(x))))(layer)
+        nnx.update(layer, jax.tree.map(lambda p, g: p - g, nnx.state(layer), grads))
+        return loss
+
+    program = sv.trace(moved, nnx.eval_shape(lambda: Layer(nnx.Rngs(0))), array(8, 16))
+    run, results = ran(program, sv.Plan({"data": 4, "model": 2}, edits={"x": P("data")}))
+    assert "# layer.inner.kernel" in run.code and "P('data'),  # x" in run.code
+    assert {each.name: each.shape for each in results} == {
+        o.name: o.shape for o in program.outputs(sv.Plan({"data": 4}))
+    }
+    assert all(each.same for each in results) and any(each.off for each in results)
+
+
+def test_a_lambda_runs_by_another_name():
+    run, (result,) = ran(sv.trace(lambda x: x * 2, array(16)), sv.Plan({"data": 2}, edits={"x": P("data")}))
+    assert result.same and "    function,\n" in run.code
+
+
+def pmapped():
+    return sv.trace(jax.pmap(lambda x: x * 2), array(2, 8))
+
+
+def exported():
+    from jax import export
+
+    on = jax.sharding.NamedSharding(jax.sharding.AbstractMesh((2,), ("data",)), P("data"))
+    return sv.trace(export.export(jax.jit(jnp.tanh, in_shardings=on))(array(8)))
+
+
+def of_equinox():
+    eqx = pytest.importorskip("equinox")
+    module = eqx.filter_eval_shape(lambda: eqx.nn.Linear(8, 8, key=jax.random.key(0)))
+    return sv.trace(eqx.filter_jit(lambda module, x: module(x)), module, array(8))
+
+
+@pytest.mark.parametrize(
+    ("made", "words"), [(pmapped, "jax.vmap"), (exported, "fixed number of devices"), (of_equinox, "eqx.partition")]
+)
+def test_a_program_that_has_no_small_form_says_why(made, words):
+    with pytest.raises(sv.errors.ShardvizError, match=words):
+        prepared(made(), sv.Plan({"data": 2}))
+
+
 def test_an_error_of_the_function_is_said_and_its_process_can_end():
     here = os.getpid()
 

@@ -104,7 +104,7 @@ def test_any_executor_gives_the_same():
 
 
 def without_seconds(found):
-    plain = lambda r: dataclasses.replace(r.report, timings={}, stages={}) if r.report else None  # noqa: E731
+    plain = lambda r: dataclasses.replace(r.report, timings={}, stages={}) if r.report else None
     return [(dict(r.point), plain(r), r.trouble) for r in found.rows]
 
 

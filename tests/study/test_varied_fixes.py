@@ -272,6 +272,8 @@ def test_a_plan_with_other_constraints_is_written_and_read_back():
     dropped = replace(change, after=None)
     assert dropped.words == "drops P('a') at model.py:3"
     assert Variant(constraints=(change,)).also(Variant(constraints=(dropped,))) == Variant(constraints=(dropped,))
+    again = replace(change, before=change.after, after=None)
+    assert Variant(constraints=(change,)).also(Variant(constraints=(again,))) == Variant(constraints=(dropped,))
     plan = sv.Plan("a=2,b=2").with_variant(constraints={("model.py:3", P("a")): P(None, ("a", "b"))})
     assert plan.variant == Variant(constraints=(change,))
     assert plan.rename_axis("b", "c").variant.constraints == (replace(change, after=((), ("a", "c"))),)
@@ -296,7 +298,7 @@ def test_a_constraint_that_is_not_there_is_refused_with_those_that_are():
 
 def test_a_constraint_under_vmap_is_left_out_too():
     def step(x, constrain=True):
-        hold = lambda x: jax.lax.with_sharding_constraint(x, P("a")) if constrain else x  # noqa: E731
+        hold = lambda x: jax.lax.with_sharding_constraint(x, P("a")) if constrain else x
         return jax.vmap(lambda row: jnp.sin(hold(jnp.cos(row))))(x)
 
     program, by_hand = sv.trace(step, s(8, 8)), sv.trace(lambda x: step(x, False), s(8, 8))

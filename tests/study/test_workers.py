@@ -111,7 +111,7 @@ def test_a_shared_value_is_pickled_once_and_goes_with_no_task():
 
 def test_a_program_travels_and_answers_the_same(pool):
     example = sv.gallery.llama("8b")
-    moved = lambda program, plan: [(c.kind, c.axes, c.total_bytes) for c in program.propagate(plan).collectives]  # noqa: E731
+    moved = lambda program, plan: [(c.kind, c.axes, c.total_bytes) for c in program.propagate(plan).collectives]
     found = dict(
         answers(moved, Shared(example.program), {0: example.plan, 1: example.plan.with_mesh("data=4,model=2")}, pool)
     )
@@ -130,7 +130,7 @@ def test_what_jit_wraps_arrives_whole(pool):
 
 
 def test_settings_of_jax_hold_there_too(pool):
-    wide = lambda *_: jnp.zeros(1).dtype.name  # noqa: E731
+    wide = lambda *_: jnp.zeros(1).dtype.name
     with jax.enable_x64(True):
         assert asked(wide, [None], pool) == {0: "float64"}
     assert asked(wide, [None], pool) == {0: "float32"}

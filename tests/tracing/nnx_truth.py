@@ -117,7 +117,7 @@ def wrapped(way, sharding):
 def flat(model, optimizer):
     state = nnx.to_flat_state(nnx.split((model, optimizer))[1])
     roots = ("model", "optimizer")
-    text = lambda k: f"[{k}]" if isinstance(k, int) else f".{k}"  # noqa: E731
+    text = lambda k: f"[{k}]" if isinstance(k, int) else f".{k}"
     return {roots[path[0]] + "".join(map(text, path[1:])): held for path, held in state}
 
 
@@ -147,7 +147,7 @@ def run(way, mesh, folder):
     with nnx.use_eager_sharding(False):
         model, optimizer = make()
     batch = data()
-    put = lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec))  # noqa: E731
+    put = lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec))
     if way == "metadata":
         for held in flat(model, optimizer).values():
             held.set_value(put(held.get_value(), nnx.get_partition_spec(held).get_value()))

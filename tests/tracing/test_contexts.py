@@ -101,7 +101,7 @@ def test_settings_and_rules_of_the_call_hold_for_later_traces():
     with jax.default_matmul_precision("float32"), nn.logical_axis_rules(programs.RULES):
         program = sv.trace(programs.by_rules, ARRAY, ARRAY)
     texts = {}
-    on_another = lambda: texts.update(program.texts(sv.Plan(MESH, programs.SPECS)))  # noqa: E731
+    on_another = lambda: texts.update(program.texts(sv.Plan(MESH, programs.SPECS)))
     thread = threading.Thread(target=on_another)
     thread.start()
     thread.join()

@@ -192,6 +192,28 @@ def test_parts_that_two_objects_share_are_one_argument():
     ]
 
 
+def test_of_objects_that_are_made_together_a_shared_part_is_the_firsts():
+    @nnx.jit
+    def make():
+        model = mlp()
+        return model, Keeps(model.linear1)
+
+    with sv.dry_run(small=0) as run:
+        model, _ = make()
+    (found,) = [[array.name for array in step.recorded.results] for step in run if step.name == "make"]
+    assert [name.removeprefix("result[2]") for name in found] == [
+        "[0].linear1.kernel",
+        "[0].linear2.kernel",
+        "[1].scale",
+    ]
+    assert model.linear1.kernel.shape == (8, 16)
+
+
+class Keeps(nnx.Pytree):
+    def __init__(self, part):
+        self.part, self.scale = nnx.data(part), nnx.data(nnx.Variable(jnp.ones(3)))
+
+
 def test_states_random_keys_and_what_is_made_inside():
     graphdef, state = nnx.split(mlp())
     program = sv.trace(lambda g, state: nnx.state(nnx.merge(g, state)), graphdef, state)

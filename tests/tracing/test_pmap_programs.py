@@ -86,7 +86,7 @@ def test_the_program_is_the_one_that_jaxs_own_pmap_lowers(explored, truth, name,
 def test_shardy_predicts_what_the_function_itself_says(explored, name, n):
     program, report = explored(name, n)
     propagated = program.propagate(program.plan())
-    said = lambda r: Counter((c.kind, c.axes, c.dtype, c.origin) for c in r.collectives)  # noqa: E731
+    said = lambda r: Counter((c.kind, c.axes, c.dtype, c.origin) for c in r.collectives)
     assert said(propagated) == said(report)
     assert [o.spec for o in propagated.outputs] == [o.spec for o in report.outputs]
 
@@ -172,7 +172,7 @@ def test_named_devices_are_the_meshs():
 
 def test_a_function_that_calls_a_pmapped_one_and_its_gradient():
     fn = jax.pmap(lambda w, x: jax.lax.psum(x @ w, "batch"), axis_name="batch", in_axes=(None, 0))
-    outer = lambda w, x: fn(w, x)[0].sum()  # noqa: E731
+    outer = lambda w, x: fn(w, x)[0].sum()
     for step, kinds in ((outer, {"all-reduce"}), (jax.grad(outer), {"all-reduce"})):
         report = sv.analyze(step, array(4, 4), array(8, 4), mesh={"batch": 8})
         assert {c.kind for c in report.collectives} == kinds

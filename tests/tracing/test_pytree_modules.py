@@ -100,7 +100,7 @@ def test_an_equinox_module_is_a_tree_of_its_attributes():
     arrays, static = eqx.partition(model, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 
     def step(arrays, x):
-        loss = lambda arrays: (jax.vmap(eqx.combine(arrays, static))(x) ** 2).mean()  # noqa: E731
+        loss = lambda arrays: (jax.vmap(eqx.combine(arrays, static))(x) ** 2).mean()
         return jax.tree.map(lambda p, g: p - 0.1 * g, arrays, jax.grad(loss)(arrays))
 
     program = sv.trace(step, arrays, X)
@@ -116,7 +116,7 @@ def test_an_equinox_module_is_a_tree_of_its_attributes():
 def test_what_equinox_filters_is_taken_as_it_is():
     eqx = pytest.importorskip("equinox")
     model = eqx.filter_eval_shape(eqx.nn.MLP, 8, 8, 32, 2, key=jax.random.key(0))  # with functions among its leaves
-    loss = lambda model, x: (jax.vmap(model)(x) ** 2).mean()  # noqa: E731
+    loss = lambda model, x: (jax.vmap(model)(x) ** 2).mean()
 
     @eqx.filter_jit(donate="all-except-first")
     def step(model, x):
@@ -160,3 +160,22 @@ def test_an_equinox_method_is_taken_with_its_module():
     assert [a.name for a in program.arguments] == ["self.w", "x"]
     with pytest.raises(sv.errors.TraceError, match=r"0\.activation is a .*equinox.filter_jit.*equinox.partition"):
         sv.trace(lambda layer, x: layer.apply(x), Layer(X), X)
+
+
+def test_the_code_for_a_module_of_equinox_places_its_arrays():
+    eqx = pytest.importorskip("equinox")
+    make = lambda: eqx.nn.MLP(8, 4, 16, 2, key=jax.random.key(0))
+
+    @eqx.filter_jit
+    def loss(module, x, *, scale):
+        return jnp.mean(jax.vmap(module)(x) ** 2) * scale
+
+    program = sv.trace(loss, eqx.filter_eval_shape(make), X, scale=2.0)
+    plan = sv.Plan({"data": 1, "model": 1}, edits={"module.layers[0].weight": P("model"), "x": P("data")})
+    space = {"loss": loss, "module": make(), "x": jnp.ones(X.shape)}
+    code = program.code(plan)
+    exec(code, space)
+    assert space["module"].layers[0].weight.sharding.spec == P("model") and space["x"].sharding.spec == P("data")
+    assert space["module"].layers[1].weight.sharding.spec == P()
+    assert "loss(module, x, scale=scale)" in code
+    assert loss(space["module"], space["x"], scale=2.0) == loss(make(), jnp.ones(X.shape), scale=2.0)

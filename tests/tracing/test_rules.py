@@ -40,8 +40,8 @@ def bound(plan, of=PROGRAM):
 
 def means(pattern, name):
     """Whether a pattern is a glob of the whole path, or of some of its keys in a row, with a dot between two."""
-    glob = lambda text, by: fnmatch.fnmatchcase(text, by.replace("[", "[[]"))  # noqa: E731
-    plain = lambda text: re.sub(r"\['([^'\]]*)'\]|\[([^\['\]]*)\]", r".\1\2", text).strip(".")  # noqa: E731
+    glob = lambda text, by: fnmatch.fnmatchcase(text, by.replace("[", "[[]"))
+    plain = lambda text: re.sub(r"\['([^'\]]*)'\]|\[([^\['\]]*)\]", r".\1\2", text).strip(".")
     keys, dotted = plain(name).split("."), plain(pattern)
     runs = [".".join(keys[i:j]) for i in range(len(keys)) for j in range(i + 1, len(keys) + 1)]
     return glob(name, pattern) or (bool(dotted) and any(glob(run, dotted) for run in runs))

@@ -42,7 +42,7 @@ print(len(compiled))
 def program():
     space = {}
     exec(MODEL, space)
-    array = lambda *s: jax.ShapeDtypeStruct(s, jnp.float32)  # noqa: E731
+    array = lambda *s: jax.ShapeDtypeStruct(s, jnp.float32)
     params = {"w1": array(64, 128), "w2": array(128, 64)}
     return sv.trace(space["train_step"], params, params, array(64, 64))
 

@@ -315,7 +315,7 @@ def test_a_key_of_ones_own_generator_has_its_own_size():
         tag="one",
     )
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0, impl=one), 8))
-    draw = lambda keys, x: (keys, x + jax.vmap(lambda key: jax.random.uniform(key))(keys))  # noqa: E731
+    draw = lambda keys, x: (keys, x + jax.vmap(lambda key: jax.random.uniform(key))(keys))
     report = sv.trace(draw, keys, array(8)).propagate(sv.Plan({"data": 4}, P("data")))
     again = sv.Report.from_json(report.to_json())
     for value in (*report.arguments[:1], *again.outputs[:1]):

@@ -29,6 +29,7 @@ INLINE = {"b", "bdi", "code", "em", "i", "small", "span", "strong"}
 LENGTH = r"(0|[+-]?\d*\.?\d+(px|em|rem|pt|%))"
 COLOUR = r"(#[0-9a-f]+|rgba?\(\s*\d{1,3}\s*(,\s*\d{1,3}\s*){2}(,\s*(0|1|0\.\d+)\s*)?\)|transparent|white|black)"
 STYLES = {
+    "background": COLOUR,
     "background-color": COLOUR,
     "background-image": r"url\(data:image/png;base64,[\w+/=]+\)(,url\(data:image/png;base64,[\w+/=]+\))*",
     "background-position": r"(left|right) (top|bottom)(,(left|right) (top|bottom))*",

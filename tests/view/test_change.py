@@ -94,7 +94,7 @@ def test_an_array_changes_from_its_own_sharding():
 
 
 def tree(mesh, embed, w):
-    leaf = lambda shape, spec: jax.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))  # noqa: E731
+    leaf = lambda shape, spec: jax.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))
     layers = [{"w": leaf((64, 64), w), "b": leaf((64,), P())} for _ in range(40)]
     return {"embed": leaf((1024, 64), embed), "layers": layers}
 

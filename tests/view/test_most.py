@@ -7,6 +7,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.costs.spending import spendings
+from shardviz.diagnose.brief import brief
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.snapshot import TriedFixes
 from shardviz.records.amounts import format_bytes, format_seconds
@@ -70,7 +71,7 @@ def test_compared_with_another_plan_rows_stay_and_the_difference_is_a_column(sta
         for s in (state, alone)
     )
     assert [c.title for c in compared.columns if c not in single.columns] == ["difference"]
-    costs = lambda table: [plain(row.cells[0]) for row in table.rows if "removed" not in str(row.cells)]  # noqa: E731
+    costs = lambda table: [plain(row.cells[0]) for row in table.rows if "removed" not in str(row.cells)]
     assert costs(compared) == costs(single)
     what, difference = ([c.title for c in compared.columns].index(t) for t in ("what, and why", "difference"))
     assert any("matrix products" in plain(row.cells[what]) for row in compared.rows[:2])
@@ -80,7 +81,7 @@ def test_compared_with_another_plan_rows_stay_and_the_difference_is_a_column(sta
 def test_a_fix_stands_beside_its_finding_and_nowhere_else(state):
     (finding,) = [f for f in state.deck.now.results.findings if f.severity != "note"]
     rows = tables(state, fix(state, "turn the mesh", finding, kept=lambda c: False))
-    assert [row for row in rows if "turn the mesh" in row] == [row for row in rows if finding.text[:40] in row] != []
+    assert [row for row in rows if "turn the mesh" in row] == [row for row in rows if brief(finding) in row] != []
 
 
 def test_state_that_is_replicated_is_among_the_first_rows():
@@ -91,7 +92,7 @@ def test_state_that_is_replicated_is_among_the_first_rows():
     state = ExplorerState(program, plan, level="propagated", target="tpu v5e:2x4", debounce=60)
     (finding,) = [f for f in state.deck.now.results.findings if f.rule in fault.rules]
     assert not finding.numbers["seconds"] and finding.numbers["saved_bytes"] > 0.5 * state.cost.needs.total
-    assert any(finding.text[:40] in row for row in tables(state)[:3])
+    assert any(brief(finding) in row for row in tables(state)[:3])
 
 
 @pytest.mark.long
@@ -105,7 +106,7 @@ def test_state_that_takes_a_little_time_too_is_among_the_first_rows():
     (finding,) = [f for f in state.deck.now.results.findings if f.rule == "unlike-parameter"]
     assert finding.numbers["seconds"] > 0
     assert finding.numbers["saved_bytes"] > 0.5 * state.cost.needs.parts["arguments"]
-    (row, *_) = [row for row in tables(state)[:3] if finding.text[:40] in row]
+    (row, *_) = [row for row in tables(state)[:3] if brief(finding) in row]
     assert row.startswith(format_bytes(finding.numbers["saved_bytes"]))
 
 
@@ -114,7 +115,7 @@ def test_a_fix_of_another_finding_has_a_row_of_its_own(state):
     other = dataclasses.replace(finding, id="of-a-note")
     rows = tables(state, fix(state, "give it the spec", other, kept=lambda c: False))
     (row,) = [row for row in rows if "give it the spec" in row]
-    assert finding.text[:40] not in row and "saves 10.0 µs of 1.00 ms" in row
+    assert brief(finding) not in row and "saves 10.0 µs of 1.00 ms" in row
 
 
 def test_what_a_fix_helps_stands_first_by_what_it_saves(state):
@@ -132,7 +133,7 @@ def test_a_note_whose_fix_helps_has_a_row_that_costs_what_the_fix_saves():
     (note, *_) = [f for f in state.deck.now.results.findings if f.severity == "note" and not f.numbers.get("seconds")]
     rows = tables(state, fix(state, "fix the note", note))
     (row,) = [row for row in rows if "fix the note" in row]
-    assert row.startswith("10.0 µs ") and note.text[:40] in row
+    assert row.startswith("10.0 µs ") and brief(note) in row
 
 
 def test_a_line_has_its_costs_and_its_fixes_alone(state):
@@ -153,7 +154,7 @@ def test_a_line_has_its_costs_and_its_fixes_alone(state):
 
 def test_a_fix_of_the_plan_stands_beside_what_it_lessens(state):
     gone = next(c for c in state.report.collectives if c.kind == "all-reduce" and c.axes == ("model",))
-    like = lambda c: (c.kind, c.axes, c.source) == (gone.kind, gone.axes, gone.source)  # noqa: E731
+    like = lambda c: (c.kind, c.axes, c.source) == (gone.kind, gone.axes, gone.source)
     rows = tables(state, fix(state, "drop it", kept=lambda c: not like(c)))
     (row,) = [row for row in rows if "drop it" in row]
     assert "all-reduce model" in row and gone.source.short in row

@@ -31,7 +31,7 @@ def test_in_the_end_each_tile_is_filled_where_the_layout_after_says(before, afte
     film = sv.animate((16, 8), before, after, MESH).film
     wanted = layout((16, 8), after, MESH)
     for device, (x, y, wide, high) in film.tiles.items():
-        inside = lambda r: x - 1 <= r[0] <= x + wide and y - 1 <= r[1] <= y + high  # noqa: E731, B023
+        inside = lambda r: x - 1 <= r[0] <= x + wide and y - 1 <= r[1] <= y + high  # noqa: B023
         left = [r for p in film.patches if p.until is None for r in p.rects if inside(r)]
         area = sum(w * h for _, _, w, h in left) / (wide * high)
         row = wanted.row(device)

@@ -45,7 +45,7 @@ def test_a_group_is_all_that_differs_in_one_axis():
 def test_the_pane_says_it_in_words():
     example = sv.gallery.mlp(mesh="data=4,model=2")
     report = example.program.propagate(example.plan)
-    said = lambda document: [plain(p.pieces) for p in document.blocks if isinstance(p, Paragraph)]  # noqa: E731
+    said = lambda document: [plain(p.pieces) for p in document.blocks if isinstance(p, Paragraph)]
     figure, *rest = shard_map_pane(report, "x").blocks
     assert isinstance(figure, Figure) and "each slice is on 2 devices, along model" in figure.of.notes and not rest
     assert said(shard_map_pane(report, "x", device=5)) == ["device 5 (data 2, model 1) holds [2048:3072, :]"]

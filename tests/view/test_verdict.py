@@ -4,6 +4,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.diagnose.brief import brief
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.records.amounts import format_bytes, format_number, format_seconds
 from shardviz.view.cards import difference_pieces
@@ -81,7 +82,7 @@ def test_an_axis_of_no_use_says_so_first_and_is_no_progress(example):
     assert piece.tone == "bad" and "chip-seconds" in piece.text
     (finding,) = [f for f in state.deck.now.results.findings if f.rule == "idle-axis"]
     (rows,) = [b.rows for b in costs_documents(state.deck, state.now.tried_fixes)[0].blocks if isinstance(b, Table)]
-    (row,) = [row for row in rows if any(finding.text[:40] in plain(cell) for cell in row.cells)]
+    (row,) = [row for row in rows if any(brief(finding) in plain(cell) for cell in row.cells)]
     assert plain(row.cells[0]) == format_seconds(finding.numbers["seconds"])
     chip = state.cost.machine.chip
     busy = state.report.cost.dot_flops * chip.devices_per_chip / chip.flops(state.cost.dtype)

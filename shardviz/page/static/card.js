@@ -8,7 +8,7 @@ import { pieces, plain } from "./words.js";
 /** @import { Context, Inline, Row } from "./types.d.ts" */
 
 /** What stands in each cell of a card's row; `view/cards.py` has the same order. */
-const AT = { name: 0, note: 1, step: 2, difference: 3, memory: 4, room: 5, moved: 6, findings: 7, level: 8 };
+const AT = { name: 0, note: 1, step: 2, difference: 3, memory: 4, moved: 6, findings: 7, level: 8, programs: 9 };
 
 /** What all cards can do. @typedef {{ open: (card: string) => void, compare: (card: string, other: string) => void,
  *   name: (card: string) => void, named: (card: string, name: string) => void, tell: (card: string) => void,
@@ -98,6 +98,7 @@ function Insides({ row, id, beside }) {
       <${Part} card=${id} of="difference" look="diff" row=${row} /></div>
     <div class="sv-cardrow">
       <${Part} card=${id} of="memory" row=${row} /><${Part} card=${id} of="moved" row=${row} /></div>
+    <div class="sv-cardrow"><${Part} card=${id} of="programs" row=${row} /></div>
     <div class="sv-cardrow sv-cardfoot">
       <${Part} card=${id} of="findings" row=${row} />
       <span class="sv-soft" title=${pieces(level)[0].tip}>${plain(level)}</span></div>`;
@@ -106,7 +107,7 @@ function Insides({ row, id, beside }) {
 /** A cell, or nothing where it is empty. @param {{ card: string, of: keyof typeof AT, look?: string, row: Row }} props */
 function Part({ card, of, look = of, row }) {
   const ctx = useContextOf();
-  const cell = /** @type {Inline} */ (row.cells[AT[of]]);
+  const cell = /** @type {Inline} */ (row.cells[AT[of]] ?? "");
   if (!plain(cell) && !pieces(cell).length) return null;
   const id = ctx.get("cards").at === card ? `kpi-${of}` : `card-${of}-${card}`;
   return ui`<span class="sv-card${look}" data-testid=${id}><${Pieces} of=${cell} /></span>`;

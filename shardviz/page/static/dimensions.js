@@ -13,7 +13,7 @@ const FIRST = 6; // rows that are shown at first, besides those of which there i
 
 export function Dimensions() {
   const ctx = useTraits("dimensions", "mesh", "asked", "status", "air");
-  const { rows, state, unasked } = ctx.get("dimensions");
+  const { rows, state, message } = ctx.get("dimensions");
   const [all, unfold] = useState(false);
   const [entered, enter] = useState(0); // the row at which Tab enters
   const list = useRef(/** @type {any} */ (null));
@@ -23,7 +23,7 @@ export function Dimensions() {
   const waits = (row, place) => place >= FIRST && place !== at && !row.axes.length && !row.otherwise.length;
   const rest = rows.filter(waits).length;
   useLayoutEffect(() => {
-    if (!state && unasked) ctx.set("wants", "dimensions");
+    if (!state) ctx.set("wants", "dimensions");
   }, []);
   useLayoutEffect(() => {
     if (goes.current) find(list.current, `dim-${rows[at]?.name}`)?.focus();
@@ -59,21 +59,14 @@ export function Dimensions() {
   return ui`<div class="sv-dimbox" hidden=${state === "found" && !rows.length}>
       <div class="sv-sec">Dimensions<span class="sv-hint" hidden=${!rows
     .length}>an axis shards every array</span></div>
-      <div class="sv-dimensions ${all || ctx.air ? "sv-all" : ""}" role="grid" aria-label="Dimensions" ref=${list}>
-        <${State} />${lines}</div>
+      <div class="sv-dimensions ${all ? "sv-all" : ""}" role="grid" aria-label="Dimensions" ref=${list}>
+        ${
+    message &&
+    ui`<div class="sv-empty" data-testid="dimensions-state" role="status">${message}</div>`
+  }${lines}</div>
       <button class="sv-link sv-dimmore" data-testid="dimensions-more" hidden=${!rest} aria-expanded=${all}
           onclick=${() => unfold(!all)}>
         ${all ? "show less" : `${rest} more`}</button></div>`;
-}
-
-/** How far the search for dimensions is. */
-function State() {
-  const ctx = useContextOf();
-  const { message, asks } = ctx.get("dimensions");
-  const find = ui`<button class="sv-btn" data-testid="find-dimensions" onclick=${() => ctx.set("wants", "dimensions")}>
-      find them</button>`;
-  return message &&
-    ui`<div class="sv-empty" data-testid="dimensions-state" role="status">${message}${" "}${asks && find}</div>`;
 }
 
 /** @typedef {{ keys: (e: KeyboardEvent, place: number) => void, enter: (place: number) => void }} Deck */

@@ -3,6 +3,7 @@
 import { OPS, WORDS } from "./arrays.js";
 import { shapeText, shardingText } from "./chips.js";
 import { twinsText } from "./choices.js";
+import { Documented } from "./document.js";
 import { find, keyed } from "./dom.js";
 import { AxisSlot } from "./drag.js";
 import { Field, Select } from "./fields.js";
@@ -65,9 +66,9 @@ export function Leaf({ flash, ...own }) {
   const slots = shape.map((_, d) =>
     ui`<${Slot} own=${own} row=${row} dimension=${d} enters=${enterable === d} wrong=${mine?.dimension === d} />`
   );
-  const odd = item.odd
-    ? ui`<small class="sv-warn" title="sharded otherwise in these layers">${item.odd} differ</small>`
-    : null;
+  /** Who shards it otherwise: other layers, and other programs that share it. @type {[text: string, title: string][]} */
+  const others = [ctx.get("sharing").wishes?.[name] ?? ["", ""]];
+  if (item.odd) others.push([`${item.odd} differ`, "sharded otherwise in these layers"]);
   return ui`<div class="sv-row sv-leaf ${selected ? "sv-sel" : ""} ${kind.changed ? flash : ""}" role="treeitem"
         data-thing="value ${name}" aria-level=${item.depth + 1} aria-selected=${selected}
         data-testid="${WORDS[what].place}-${item.key}">
@@ -81,7 +82,9 @@ export function Leaf({ flash, ...own }) {
         <span class="sv-mem ${arrays.asked.has(place) ? "sv-old" : ""}">
           ${kind.bytes}${item.count > 1 && ui`<small>× ${item.count}</small>`}
           ${[elsewhere, kind.chosen ? "chosen" : ""].map((said) => said && ui`<small>${said}</small>`)}
-          ${odd}</span></div>
+          ${
+    others.map(([text, title]) => text && ui`<small class="sv-warn" title=${title}>${text}</small>`)
+  }</span></div>
       ${selected && ui`<${Detail} own=${own} row=${row} />`}</div>`;
 }
 
@@ -114,6 +117,7 @@ function Slot({ own: { what, item, enter, keys, change }, row, dimension, enters
 function Detail({ own: { what, item, change }, row: { name, place, shape, dtype, donated, kind } }) {
   const ctx = useContextOf();
   const arrays = ctx.arrays(what);
+  const sharing = ctx.get("sharing");
   const typed = (/** @type {string} */ text) =>
     change(item, { ...OPS.spec[what], spec: what === "outputs" && !text.trim() ? null : text });
   const store = (/** @type {string} */ to) => ctx.edit({ ...OPS.memory[what], name, kind: to });
@@ -131,5 +135,6 @@ function Detail({ own: { what, item, change }, row: { name, place, shape, dtype,
       <span class="sv-soft">${donated ? " · donated" : ""}${" · in "}</span>
       <${Select} class="sv-memory" tabindex="-1" id="memory-${name}" aria-label="memory of ${name}" value=${kind.memory}
           set=${store} options=${MEMORIES} />${twins.length > 0 && others}
+      ${sharing.of === name && ui`<${Documented} of=${sharing.document} data-testid="wishes-${name}" />`}
       ${what === "inputs" && ui`<${RuleMaker} key=${name} name=${name} />`}</div>`;
 }

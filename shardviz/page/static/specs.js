@@ -24,7 +24,7 @@ const TWINS =
 /** @param {{ what: What }} props */
 export function Specs({ what }) {
   const words = WORDS[what];
-  const ctx = useTraits(words.key, what, ...FOLLOWED);
+  const ctx = useTraits(words.key, what, "sharing", ...FOLLOWED);
   const arrays = ctx.arrays(what);
   const total = arrays.leaves.length;
   const [opened, open] = useState(total <= FEW); // whether a person sees the arrays; else they are folded until one is looked for

@@ -99,11 +99,8 @@ export interface DimensionRow {
 
 export interface Dimensions {
   state: "" | "busy" | "found" | "failed";
-  /** How far they are, in words; and whether a person is to ask for them. */
+  /** How far they are, in words. */
   message: string;
-  asks: boolean;
-  /** Whether they are looked for as soon as the page is there. */
-  unasked: boolean;
   rows: DimensionRow[];
 }
 
@@ -496,6 +493,8 @@ export interface Traits {
   codes: { jax?: string; why?: string };
   /** The run of that code on simulated devices. Empty before it was asked for, and while nobody looks. */
   code_run: { document?: Document; busy?: boolean };
+  /** By array which other programs shard it otherwise, in short and with their specs; the costs `of` the selected one. */
+  sharing: Pane & { wishes?: Record<string, [text: string, title: string]>; of?: string };
   values: Pane;
   collectives: Pane;
   rosetta: Rosetta;

@@ -88,7 +88,10 @@ def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:
     rules, the box's own or those of `nn.logical_axis_rules` around the call."""
     meta, spmd = sys.modules.get("flax.core.meta"), sys.modules.get("flax.linen.spmd")
     kind = getattr(meta, "AxisMetadata", ())
-    is_box = lambda x: isinstance(x, kind)  # noqa: E731
+
+    def is_box(x):
+        return isinstance(x, kind)
+
     specs: list[tuple[Spec | None, DeviceMesh | None]] = []
     for box in jax.tree.leaves(tree, is_leaf=is_box):
         spec = mesh = None
@@ -119,7 +122,7 @@ def adapt_equinox(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], option
         options = JitOptions(donate_argnums=tuple(donated))
     pure, (positional, keyword) = _pure(wrapper.__wrapped__, args, kwargs)
     call = adapt(pure, positional, keyword, options)
-    return None if call is None else replace(call, kind="jit")
+    return None if call is None else replace(call, kind="equinox")
 
 
 def _pure(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], Any]:

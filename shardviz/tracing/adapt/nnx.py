@@ -326,11 +326,14 @@ def pure_function(
         leaves, treedef = jax.tree.flatten(result, is_leaf=is_object)
         _, state = load().split(objects)
         updates = under.by_nnx or (under.updates and not lifted.states)  # to jax.jit a state is a tree like others
-        new = _updates(under, lifted, donated, pinned, state, before) if updates else []
+        new = _updates(under, lifted, donated, pinned=pinned, state=state, before=before) if updates else []
         taken = {id(value) for _, value in new}  # a module that is an argument and a result comes out once
         own = tuple(x for x in leaves if is_object(x))
         _, state = load().split(own)
-        fresh = lambda _, __, value: id(value) not in taken  # noqa: E731
+
+        def fresh(_, __, value):
+            return id(value) not in taken
+
         arrays = iter(views(state, len(own), lambda _, __, value: value, fresh))
         facts = iter(views(state, len(own), lambda path, held, x: Leaf("", path[1:], held, x.shape), fresh))
         plain = treedef.unflatten(next(arrays) if is_object(x) else x for x in leaves)
@@ -346,7 +349,13 @@ def pure_function(
 
 
 def _updates(
-    under: Given, lifted: Lifted, donated: set[int | str], pinned: tuple[bool, ...], state: Any, before: dict[Path, Any]
+    under: Given,
+    lifted: Lifted,
+    donated: set[int | str],
+    *,
+    pinned: tuple[bool, ...],
+    state: Any,
+    before: dict[Path, Any],
 ) -> list[tuple[ResultPlace, Any]]:
     """The new values that come out: what changed, what is donated, and in graph mode what has a sharding."""
     updates = []

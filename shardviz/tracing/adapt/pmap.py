@@ -141,7 +141,9 @@ def _shard_mapped(pmap: _jax.PmapWrapping, mapped: Mapped) -> Any:
             stacked = (x if d is None else jax.lax.expand_dims(x, [d]) for x, d in zip(leaves, dims, strict=True))
             return out_tree.unflatten(stacked)
 
-        pspec = lambda dim: PartitionSpec(*mapped_spec(dim, mapped.axis).entries())  # noqa: E731
+        def pspec(dim):
+            return PartitionSpec(*mapped_spec(dim, mapped.axis).entries())
+
         return jax.shard_map(
             one_device,
             mesh=mesh,

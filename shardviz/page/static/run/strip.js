@@ -16,6 +16,8 @@ function render({ model, el }) {
   strip.setAttribute("aria-label", "Programs of the run");
   const moves = document.createElement("p");
   moves.className = "shardviz-moves";
+  const legend = document.createElement("small");
+  legend.textContent = "width: seconds of all calls · bar: bytes that a device needs · level propagated";
   el.append(strip, moves);
 
   function draw() {
@@ -26,7 +28,13 @@ function render({ model, el }) {
     strip.replaceChildren(...blocks.map((block, number) => button(block, number)));
     /** @type {{text: string, tip: string}[]} */
     const moved = model.get("moves");
-    moves.replaceChildren(...(moved.length ? ["moved", ...moved.map(move)] : []));
+    const [note, held] = [model.get("note"), model.get("held")];
+    moves.replaceChildren(
+      ...(note ? [move({ text: note, tip: "" })] : []),
+      ...(held ? ["memory at the peak", move({ text: held, tip: "Bytes on one device, level propagated" })] : []),
+      ...(moved.length ? ["moved", ...moved.map(move)] : []),
+      legend,
+    );
   }
 
   /** @param {{text: string, tip: string}} one */
@@ -74,11 +82,10 @@ function render({ model, el }) {
   }
 
   strip.addEventListener("keydown", keys);
-  for (const name of ["blocks", "at", "limit"]) model.on(`change:${name}`, draw);
+  const drawn = ["change:at", "change:blocks", "change:limit", "change:limit_words", "change:note"];
+  for (const event of drawn) model.on(event, draw);
   draw();
-  return () => {
-    for (const name of ["blocks", "at", "limit"]) model.off(`change:${name}`, draw);
-  };
+  return () => drawn.forEach((event) => model.off(event, draw));
 }
 
 export default { render };

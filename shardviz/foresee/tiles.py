@@ -1,11 +1,19 @@
-"""A program's images, and how much more of them a TPU stores: it lays their batch and their features in tiles of
-8 x 128."""
+"""How a TPU lays arrays in tiles of 8 x 128, and how much more than their elements it stores and moves.
+
+A tile holds parts of two dimensions of an array: one along the tile's rows, one along its lanes. libtpu chooses for an
+argument the two dimensions that fill the tiles best. A gather or a kernel reads rows, and wants the last dimension
+along the lanes. An argument that is stored otherwise is copied first, as a whole, at each call. What convolutions take
+and give is stored with its batch and its features in the tiles.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import permutations
 
-from shardviz.graph.operations import Dims
+from shardviz.graph.operations import Dims, GraphValue, Operation
 
 _ROWS, _LANES = 8, 128
 
@@ -71,7 +79,45 @@ def image_padding(shard: Sequence[int], dims: Sequence[int]) -> float:
     return min(_tiled(batch, features), _tiled(features, batch)) / elements - 1 if elements else 0.0
 
 
-def _tiled(rows: int, lanes: int) -> int:
-    """Elements of whole tiles; fewer than eight rows take tiles of four, two or one."""
-    height = min(_ROWS, 1 << (rows - 1).bit_length()) if rows else 1
+@lru_cache(maxsize=4096)
+def laid_for_rows(shape: Dims, itemsize: float) -> tuple[float, float] | None:
+    """Return the elements that a TPU stores of an argument, and with its rows along the lanes; None if they lie so. So
+    libtpu 0.0.42 and 0.0.50 lay them (a test asks it).
+
+    Args:
+        shape: of one device's part.
+        itemsize: bytes of an element; of those of less than four bytes, two rows or more lie together.
+
+    >>> laid_for_rows((201_088, 2880), 2)  # 2880 lanes would fill 22.5 tiles, 201,088 fill 1571
+    (579133440.0, 592003072.0)
+    >>> laid_for_rows((2880, 201_088), 2), laid_for_rows((50_257, 768), 4)
+    (None, None)
+    """
+    if len(shape) < 2 or not all(shape):
+        return None
+    packed, whole, last = max(1, round(4 / itemsize)), math.prod(shape), len(shape) - 1
+    stored = {
+        (rows, lanes): whole / (shape[rows] * shape[lanes]) * _tiled(shape[rows], shape[lanes], packed)
+        for rows, lanes in permutations(range(len(shape)), 2)
+    }
+    least, in_rows = min(stored.values()), min(held for (_, lanes), held in stored.items() if lanes == last)
+    return None if in_rows == least else (least, in_rows)
+
+
+def ragged_as_dense(product: Operation, shard_of: Callable[[GraphValue], Dims]) -> tuple[int, int]:
+    """Return the groups that each row of a ragged product is multiplied with, and the shortest side of these products;
+    (1, 0) where a kernel multiplies each row with its own group.
+
+    libtpu 0.0.42 and 0.0.50 have a kernel for rows in whole eights (a test asks it). Of any others XLA makes products
+    of all rows with all groups, of which a mask keeps the right ones.
+    """
+    if product.kind != "ragged-dot":
+        return 1, 0
+    rows, columns = shard_of(product.result)[-2:]
+    return (1, 0) if rows % _ROWS == 0 else (shard_of(product.array(2))[-1], min(rows, columns))
+
+
+def _tiled(rows: int, lanes: int, packed: int = 1) -> int:
+    """Elements of whole tiles; fewer than eight rows take tiles of four, two or one, but no fewer than `packed`."""
+    height = min(_ROWS, max(packed, 1 << (rows - 1).bit_length())) if rows else 1
     return -(-rows // height) * height * -(-lanes // _LANES) * _LANES
