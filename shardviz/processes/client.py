@@ -34,7 +34,6 @@ from typing import Any
 
 from shardviz import _jax
 from shardviz.caching import cached_property
-from shardviz.errors import CompileError
 from shardviz.processes import dumps, faults, starting
 from shardviz.processes.future import Job, Milestone
 from shardviz.processes.job import ANSWER, REQUEST, Request, Trial
@@ -222,7 +221,7 @@ class _Keeper:
         self.waiting: list[_Task] = []
         self.running: list[_Task] = []
         self.at_once = max(1, (os.cpu_count() or 2) // 2)
-        self.calls: dict[int, Future[Any]] = {}
+        self.calls: dict[int, Future[None]] = {}
         self.finishers = ThreadPoolExecutor(4, thread_name_prefix="shardviz-report")
         self.closing = False
         self.only = threading.Lock()
@@ -407,12 +406,27 @@ class _Keeper:
         self.calls.pop(task.number, None)
 
     def _tell(self, task: _Task, act: Callable[..., None], *rest: Any) -> None:
-        """Call a job's method on another thread, after earlier calls for this job."""
-        before = self.calls.get(task.number)
-        try:
-            self.calls[task.number] = self.finishers.submit(_after, before, act, *rest)
-        except RuntimeError:  # the system refuses a thread, or the kernel is ending
-            _after(before, act, *rest)
+        """Call a job's method after earlier calls for this job: of a compile on another thread, of a trial here, since
+        each of those threads may be reading a report and waiting for a trial."""
+        if not task.compiles:
+            act(*rest)
+            return
+        before, done = self.calls.get(task.number), Future[None]()
+        self.calls[task.number] = done
+
+        def call() -> None:
+            try:
+                act(*rest)
+            finally:
+                done.set_result(None)
+
+        def begin(_: Future[None] | None = None) -> None:
+            try:
+                self.finishers.submit(call)
+            except RuntimeError:  # the system refuses a thread, or the kernel is ending
+                call()
+
+        begin() if before is None else before.add_done_callback(begin)
 
     def _lost(self, how: str, wait: float = 0.5, again: bool = True) -> None:
         """End the server; jobs whose process has not started are given to the next server, once."""
@@ -427,12 +441,6 @@ class _Keeper:
                 self.waiting.append(task)
             else:
                 self._answer(task, "crashed", how=how, stderr=words)
-
-
-def _after(previous: Future[Any] | None, act: Callable[..., None], *rest: Any) -> None:
-    if previous is not None:
-        previous.exception()
-    act(*rest)
 
 
 _lock = threading.Lock()
@@ -499,30 +507,15 @@ def submit(
 
 
 def tried(trial: Trial, timeout: float, memory_limit: float | None = None) -> Job:
-    """Run a trial in its own process and wait for its end; the limits are `submit`'s.
-
-    If the keeper has not started it after all tries, the trial fails, and the next job gets another keeper.
-    """
+    """Run a trial in its own process and wait for its end; the limits are `submit`'s."""
     job = submit(trial, timeout=timeout, memory_limit=memory_limit)
-    keeper = _keeper
     try:
         while not job.done():
             with contextlib.suppress(TimeoutError):
                 job.exception(_WAIT)
-            if not job.begun and job.elapsed > _TRIES * SILENCE + _END:
-                _replace(keeper)
-                job.finish(CompileError(f"no process was started for this trial in {job.elapsed:.0f} s"))
     finally:
         job.stop()  # if the waiting was interrupted
     return job
-
-
-def _replace(keeper: _Keeper | None) -> None:
-    """Have the next job start another keeper, unless one has been started since this one."""
-    global _keeper
-    with _lock:
-        if _keeper is keeper:
-            _keeper = None
 
 
 def begin(job: Job, *, timeout: float | None = None, memory_limit: float | None = None) -> None:

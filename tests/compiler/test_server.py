@@ -12,7 +12,6 @@ import textwrap
 import threading
 import time
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import jax
@@ -264,19 +263,6 @@ def test_where_no_process_can_be_had_shardy_answers_all_the_same(monkeypatch):
     assert traced(small).propagate(PLAN).outputs
 
 
-def test_where_no_process_is_ever_started_shardy_answers_all_the_same(monkeypatch):
-    assert works()
-    monkeypatch.setattr(client, "SILENCE", 0.0)
-    monkeypatch.setattr(client, "_END", 1.0)
-    keeper = client._keeper
-    assert keeper is not None
-    monkeypatch.setattr(keeper, "orders", SimpleQueue())  # which nobody reads
-    assert traced(small).propagate(PLAN).outputs and client._keeper is None
-    monkeypatch.undo()
-    assert works() and client._keeper is not keeper
-    keeper.close()
-
-
 def test_too_many_devices_for_the_simulation():
     with pytest.raises(CompileRefused, match=r"4096 devices.*at most 2048.*'propagated' works all the same"):
         traced(small).partition(sv.Plan({"x": 64, "y": 64}))
@@ -312,6 +298,18 @@ def test_a_trial_does_not_wait_for_a_compile():
     assert other.state == "queued" and not future.done()
     future.stop()
     assert other.result(60).level == "partitioned"
+
+
+def test_reports_that_wait_for_trials_are_all_read():
+    """As when somebody compiles beside an explorer: each thread that reads reports is in need of a trial."""
+    together = threading.Barrier(4)
+
+    def ask(report):
+        together.wait(60)
+        assert processes.tried(processes.Trial("os:fsencode", "ab"), timeout=60).answer == b"ab"
+
+    futures = [traced(small).submit(PLAN, on_report=ask) for _ in range(together.parties)]
+    assert [f.result(60).level for f in futures] == ["partitioned"] * together.parties
 
 
 def test_a_thread_per_kernel_is_not_left_waiting():
