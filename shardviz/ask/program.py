@@ -383,10 +383,13 @@ class Program(Derivable):
         return future
 
     def _answer(self, plan: Plan, level: str, **asked: Any) -> Report:
-        """Starts a compile and waits for its report; who interrupts that stops the compile."""
+        """Starts a compile and waits for its report; who interrupts that stops the compile, and sees how far it was."""
         future = self.submit(plan, level, **asked)
         try:
             return future.result()
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(f"The compile was {future.state} after {future.elapsed:.1f} s.")
+            raise
         finally:
             future.stop()
 

@@ -44,7 +44,7 @@ SILENCE = 60.0
 """Seconds after which a server that has not started a job's process is considered hung."""
 
 STILL = 20.0
-"""Seconds without CPU time after which a compiler is considered hung; rarely, a wake-up of its threads is lost."""
+"""Seconds with hardly any CPU time after which a compiler is considered hung."""
 
 _POLL, _SELDOM = 0.003, 0.1
 """Seconds between two looks at the running jobs: a hundredth of the youngest job's age, within these bounds."""
@@ -67,7 +67,7 @@ class _Child:
         self.pid: int | None = None
         self.code: int | None = None
         self.words = self.trouble = ""
-        self._worked = 0.0, 0.0  # seconds of CPU time, and when these were last seen to grow
+        self._worked = 0.0, 0.0  # seconds of CPU time, and when these last grew by enough
 
     @cached_property
     def _seen(self) -> Any:
@@ -87,7 +87,7 @@ class _Child:
 
     @property
     def is_still(self) -> bool:
-        """Whether it and the processes that it started have had no CPU time for `STILL` seconds."""
+        """Whether it and the processes that it started have had less than a hundredth of a core for `STILL` seconds."""
         import psutil
 
         seconds, since = self._worked
@@ -98,7 +98,7 @@ class _Child:
             except (psutil.Error, OSError):
                 return False
             worked = sum(each.user + each.system for each in times)
-            if not since or worked > seconds:
+            if not since or worked - seconds > (now - since) / 100:  # who waits for a lock may look again and again
                 self._worked = worked, now
         return now - self._worked[1] > STILL
 
