@@ -107,6 +107,7 @@ class Answers:
             reach=self.reach(machine),
             due=results.due,
             place=f"{results.report.mesh.size} simulated devices" if machine.simulated else machine.target,
+            operations=len(results.report.intermediates),
         )
 
 

@@ -19,11 +19,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.explorer.snapshot import Progress
 from shardviz.judge.report import Report
+from shardviz.records.amounts import format_seconds
 from shardviz.records.report import LEVELS
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class CompileTask:
         reach: the highest level wanted; `propagated` compiles nothing.
         due: the lowest level that is news, as an index of `LEVELS`.
         place: the machine in words.
+        operations: how many operations the program has.
     """
 
     plan: Any
@@ -46,6 +48,7 @@ class CompileTask:
     reach: str
     due: int
     place: str
+    operations: int = 0
 
 
 _STOPPED = "stopped; the results so far are shown"
@@ -58,8 +61,11 @@ class CompileLoop:
         submit: starts a compile, given the task and a callback for reports.
         tell: called with the progress, and with a report if there is a new one.
 
-    `inbox` serialises calls from other threads. `future` is the running compile, or None.
+    `inbox` serialises calls from other threads. `future` is the running compile, or None. `paces` are the seconds per
+    operation of the last compile in this process: (target, level reached) → seconds.
     """
+
+    paces: ClassVar[dict[tuple[Any, str], float]] = {}
 
     def __init__(
         self,
@@ -136,15 +142,27 @@ class CompileLoop:
 
         try:
             self._pending = None
-            self._notify(Progress("compiling", f"compiling for {task.place}", busy=True), None)
+            self._notify(Progress("compiling", f"compiling for {task.place}{self._about(task)}", busy=True), None)
+            began = time.monotonic()
             future = self.future = self._submit(task, notify)
-            future.add_done_callback(lambda _: self.inbox.post(partial(self._ended, turn, task, future)))
+
+            def ended(_: Any) -> None:
+                if task.operations and not future.cancelled() and future.exception() is None:
+                    self.paces[task.target, task.reach] = (time.monotonic() - began) / task.operations
+                self.inbox.post(partial(self._ended, turn, task, future))
+
+            future.add_done_callback(ended)
         except BaseException as error:  # interrupts too, because the progress already says "compiling"
             self.cancel()
             self._fail(error)
             if isinstance(error, ShardvizError):
                 return
             raise
+
+    def _about(self, task: CompileTask) -> str:
+        """Return how long a compile will take, from the pace of the last one; empty if that is not known or short."""
+        seconds = self.paces.get((task.target, task.reach), 0.0) * task.operations
+        return f", about {format_seconds(seconds)}" if seconds >= 1 else ""
 
     def _reached(self, turn: int, task: CompileTask, report: Report) -> None:
         level = LEVELS.index(report.level)

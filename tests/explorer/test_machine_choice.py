@@ -10,6 +10,7 @@ from shardviz.costs.chips import chip
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import MeshError, ShardvizError, TargetError
+from shardviz.explorer import compile_loop
 from shardviz.explorer.explorer import ExplorerState
 
 W1 = "params['w1']"
@@ -46,6 +47,22 @@ def test_it_opens_with_a_cost_and_compiles_for_the_machine(state, program):
     assert program.asked == [("compiled", V5E)] and state.message == f"compiling for {V5E}"
     assert state.target == V5E and state.cost.machine == state.machine and state.cost.level == "propagated"
     assert state.cost_error == state.missing == state.target_remark == ""
+
+
+def test_a_later_compile_says_how_long_it_will_take(program, plan, compilers, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(compile_loop.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(compile_loop.CompileLoop, "paces", {})
+    state = ExplorerState(program, plan, debounce=60, target=V5E)
+    assert state.message == f"compiling for {V5E}"
+    now[0] += 42
+    answer(program, "compiled")
+    state.set_dim(W1, 0, ["data"])
+    hurry(state)
+    assert state.message == f"compiling for {V5E}, about 42.0 s"
+    state.set_target("tpu v5p:2x2x2")
+    hurry(state)
+    assert state.message == "compiling for tpu v5p:2x2x2", "where nothing was compiled yet"
 
 
 def test_at_every_level_the_cost_is_the_reports(state, program):
