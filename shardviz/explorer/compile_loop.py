@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.explorer.snapshot import Progress
 from shardviz.judge.report import Report
-from shardviz.records.amounts import format_seconds
 from shardviz.records.report import LEVELS
 
 if TYPE_CHECKING:
@@ -62,10 +61,10 @@ class CompileLoop:
         tell: called with the progress, and with a report if there is a new one.
 
     `inbox` serialises calls from other threads. `future` is the running compile, or None. `paces` are the seconds per
-    operation of the last compile in this process: (target, level reached) → seconds.
+    operation of the last compile in this process: (the machine in words, level reached) → seconds.
     """
 
-    paces: ClassVar[dict[tuple[Any, str], float]] = {}
+    paces: ClassVar[dict[tuple[str, str], float]] = {}
 
     def __init__(
         self,
@@ -142,13 +141,14 @@ class CompileLoop:
 
         try:
             self._pending = None
-            self._notify(Progress("compiling", f"compiling for {task.place}{self._about(task)}", busy=True), None)
+            message = f"compiling for {task.place}"
+            self._notify(Progress("compiling", message, busy=True, expected=self._expected(task)), None)
             began = time.monotonic()
             future = self.future = self._submit(task, notify)
 
             def ended(_: Any) -> None:
                 if task.operations and not future.cancelled() and future.exception() is None:
-                    self.paces[task.target, task.reach] = (time.monotonic() - began) / task.operations
+                    self.paces[task.place, task.reach] = (time.monotonic() - began) / task.operations
                 self.inbox.post(partial(self._ended, turn, task, future))
 
             future.add_done_callback(ended)
@@ -159,10 +159,9 @@ class CompileLoop:
                 return
             raise
 
-    def _about(self, task: CompileTask) -> str:
-        """Return how long a compile will take, from the pace of the last one; empty if that is not known or short."""
-        seconds = self.paces.get((task.target, task.reach), 0.0) * task.operations
-        return f", about {format_seconds(seconds)}" if seconds >= 1 else ""
+    def _expected(self, task: CompileTask) -> float | None:
+        pace = self.paces.get((task.place, task.reach))
+        return None if pace is None else pace * task.operations
 
     def _reached(self, turn: int, task: CompileTask, report: Report) -> None:
         level = LEVELS.index(report.level)
@@ -170,8 +169,11 @@ class CompileLoop:
             return
         self._due = level + 1
         more = level < LEVELS.index(task.reach)
-        message = f"compiling for {task.place}; the memory plan follows" if more else ""
-        self._notify(Progress(report.level, message, busy=more, seconds=None if more else self._elapsed), report)
+        if more:
+            message = f"compiling for {task.place}; the memory plan follows"
+            self._notify(Progress(report.level, message, busy=True, expected=self._expected(task)), report)
+        else:
+            self._notify(Progress(report.level, seconds=self._elapsed), report)
 
     def _ended(self, turn: int, task: CompileTask, future: ReportFuture) -> None:
         if turn != self._turn or future is not self.future:

@@ -150,6 +150,7 @@ class ExplorerState:
     cost_error: str = _read("machine.trouble")
     status: str = _read("progress.status")
     message: str = _read("progress.message")
+    expected: float | None = _read("progress.expected")
     busy: bool = _read("progress.busy")
     failure: dict[str, str] | None = _read("progress.failure")
     error: dict[str, Any] | None = _read("error")

@@ -44,6 +44,7 @@ class Progress:
             or `failed`.
         trouble: why the last compile failed.
         seconds: seconds from the change to the last answer; None while an answer is awaited.
+        expected: seconds that the compile will take at the pace of the last one; None if nothing was compiled yet.
     """
 
     status: str
@@ -51,6 +52,7 @@ class Progress:
     busy: bool = False
     trouble: BaseException | None = None
     seconds: float | None = field(default=None, repr=False)
+    expected: float | None = field(default=None, repr=False)
 
     @property
     def failure(self) -> dict[str, str] | None:

@@ -67,6 +67,7 @@ def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
         "message": state.message,
         "doing": _doing(state),
         "busy": state.busy,
+        "expected": state.expected,
         "error": state.error,
         "failure": state.failure,
         "undo": len(state.past),

@@ -54,15 +54,15 @@ def test_a_later_compile_says_how_long_it_will_take(program, plan, compilers, mo
     monkeypatch.setattr(compile_loop.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(compile_loop.CompileLoop, "paces", {})
     state = ExplorerState(program, plan, debounce=60, target=V5E)
-    assert state.message == f"compiling for {V5E}"
+    assert state.status == "compiling" and state.expected is None
     now[0] += 42
     answer(program, "compiled")
     state.set_dim(W1, 0, ["data"])
     hurry(state)
-    assert state.message == f"compiling for {V5E}, about 42.0 s"
+    assert state.status == "compiling" and state.expected == pytest.approx(42)
     state.set_target("tpu v5p:2x2x2")
     hurry(state)
-    assert state.message == "compiling for tpu v5p:2x2x2", "where nothing was compiled yet"
+    assert state.status == "compiling" and state.expected is None, "nothing was compiled for it yet"
 
 
 def test_at_every_level_the_cost_is_the_reports(state, program):

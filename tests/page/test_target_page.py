@@ -1,9 +1,11 @@
 """The machine on the page: choosing one by mouse and by keys, refusals in place, and how the page follows."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from shardviz.explorer.compile_loop import CompileLoop
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from shardviz.records import Memory
@@ -129,6 +131,14 @@ def test_while_it_compiles_the_page_says_for_which_machine(open_page, program, p
     assert page.at("level").get_by_title("compiling for tpu v5e:2x4").is_visible()
     page.click("stop")
     assert page.at("level").inner_text().split("\n")[1].startswith("stopped")
+
+
+def test_a_later_compile_says_how_long_it_will_take(open_page, program, plan, monkeypatch):
+    monkeypatch.setattr(CompileLoop, "paces", {("tpu v5e:2x4", "compiled"): 42.0})
+    page = open_page(Explorer(ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")))
+    assert re.search(r"compiling \d\.\d s of about \d\d+\.0 s", page.at("level").inner_text())
+    box = page.at("level").bounding_box()
+    assert box is not None and box["height"] < 60
 
 
 def test_what_does_not_fit_is_red_and_in_words(open_page, program, plan):

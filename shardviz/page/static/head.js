@@ -53,7 +53,10 @@ function Level() {
   }
   useTicks(busy);
   const took = typeof seconds === "number" ? secondsText(1000 * seconds) : seconds ?? "";
-  const said = ui`<span class="sv-clock">${busy ? secondsText(performance.now() - clock.started) : took}</span>`;
+  const expected = status.expected ?? 0;
+  const about = expected < 1 ? "" : ` of about ${secondsText(1000 * expected)}`;
+  const passed = `${secondsText(performance.now() - clock.started)}${about}`;
+  const said = ui`<span class="sv-clock">${busy ? passed : took}</span>`;
   const bad = status.status === "stopped" || status.status === "failed";
   const stop = ui`<button class="sv-stop" data-testid="stop" title="stop the compile; what is known stays"
         onclick=${() => ctx.edit({ op: "stop" })}>■ stop</button>`;

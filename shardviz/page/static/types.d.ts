@@ -198,6 +198,8 @@ export interface Status {
   status: string;
   message: string;
   doing: string;
+  /** Seconds that the compile will take at the pace of the last one. */
+  expected: number | null;
   busy: boolean;
   error: EditError | null;
   failure: Failure | null;
