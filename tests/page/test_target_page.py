@@ -136,7 +136,7 @@ def test_while_it_compiles_the_page_says_for_which_machine(open_page, program, p
 def test_a_later_compile_says_how_long_it_will_take(open_page, program, plan, monkeypatch):
     monkeypatch.setattr(CompileLoop, "paces", {("tpu v5e:2x4", "compiled"): 42.0})
     page = open_page(Explorer(ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")))
-    assert re.search(r"compiling \d\.\d s of about \d\d+\.0 s", page.at("level").inner_text())
+    assert re.search(r"compiling \d\.\d s of ~\d+ s ■ stop", page.at("level").inner_text())
     box = page.at("level").bounding_box()
     assert box is not None and box["height"] < 60
 

@@ -54,7 +54,7 @@ function Level() {
   useTicks(busy);
   const took = typeof seconds === "number" ? secondsText(1000 * seconds) : seconds ?? "";
   const expected = status.expected ?? 0;
-  const about = expected < 1 ? "" : ` of about ${secondsText(1000 * expected)}`;
+  const about = expected < 1 ? "" : ` of ~${Math.round(expected)} s`;
   const passed = `${secondsText(performance.now() - clock.started)}${about}`;
   const said = ui`<span class="sv-clock">${busy ? passed : took}</span>`;
   const bad = status.status === "stopped" || status.status === "failed";
