@@ -8,7 +8,8 @@ TPU's compiler writes the program again when it has found that it fits, or else 
 after either.
 
 A job's folder is in memory if there is room, and its name contains the process id of the kernel. The last process that
-uses a folder removes it; the next server removes folders that remain after a crash of the machine.
+uses a folder removes it; the next server removes old folders that remain after a crash. Containers may share memory
+and number their processes apart, so that a young folder may be in use though its process is not seen.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from shardviz.files import process_lives
 
 _NAME = re.compile(r"shardviz-(\d+)-\w+$")
 _ROOM = 256 * 2**20
+_OLD = 3600.0
 
 
 def base() -> Path:
@@ -63,20 +65,22 @@ def new_folder() -> Path:
 
 
 def sweep_folders() -> None:
-    """Remove this user's folders whose process has ended."""
+    """Remove this user's folders whose process has ended and in which nothing was begun for an hour."""
     for place in _bases():
         with contextlib.suppress(OSError):
             for entry in os.scandir(place):
                 match = _NAME.match(entry.name)
-                if match and not process_lives(int(match[1])) and _is_own(entry):
+                if match and not process_lives(int(match[1])) and _is_own_and_old(entry):
                     shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def _is_own(entry: os.DirEntry[str]) -> bool:
+def _is_own_and_old(entry: os.DirEntry[str]) -> bool:
     try:
-        return not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
+        status = entry.stat(follow_symlinks=False)
     except OSError:  # another kernel has removed it
         return False
+    own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    return own and time.time() - status.st_mtime > _OLD
 
 
 PARTITIONER = "spmd-partitioning"

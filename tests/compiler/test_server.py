@@ -389,10 +389,15 @@ def compiling():
 
 
 def test_folders_of_dead_kernels_are_swept():
-    stale = dumps.base() / "shardviz-999999999-stale"
-    stale.mkdir()
-    works()
-    assert not stale.exists()
+    stale, young = (dumps.base() / f"shardviz-999999999-{name}" for name in ("stale", "young"))
+    try:
+        stale.mkdir()
+        young.mkdir()
+        os.utime(stale, (time.time() - 4000,) * 2)
+        works()
+        assert not stale.exists() and young.exists(), "another container's kernel may be using it"
+    finally:
+        young.rmdir()
 
 
 def _module():
