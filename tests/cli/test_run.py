@@ -168,7 +168,16 @@ def test_a_steady_loop_in_another_thread_is_ended(script, tmp_path):
 
 def test_the_help_says_where_the_script_stands(capsys):
     assert main(["run", "--help"]) == 0
-    assert "run [OPTIONS] -- COMMAND\n" in capsys.readouterr().out
+    assert "run [OPTIONS] [--] COMMAND\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["train.py"], ["-m", "train"], ["python", "train.py"]])
+def test_a_script_may_follow_the_options_without_dashes_and_keeps_its_own(words, tmp_path, monkeypatch, capsys):
+    (tmp_path / "train.py").write_text("import sys; print(sys.argv[1:], file=sys.stderr)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "train", raising=False)
+    assert main(["run", "--steps", "2", *words, "--steps", "4", "--help", "--", "x"]) == 0
+    assert "['--steps', '4', '--help', '--', 'x']" in capsys.readouterr().err
 
 
 def test_layers_that_are_made_one_by_one_are_no_loop_of_steps(tmp_path):
@@ -345,9 +354,9 @@ def test_words_after_the_dashes(words, script, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "needs a script after --"),
-        ("python -c pass", "needs a script after --"),
-        ("python missing.py", "there is no file 'missing.py'; for a module write: -- python -m missing.py"),
+        ("", "needs a script after its options"),
+        ("python -c pass", "needs a script after its options"),
+        ("python missing.py", "there is no file 'missing.py'; for a module write: python -m missing.py"),
     ],
 )
 def test_words_that_are_no_script(words, message):
