@@ -240,14 +240,19 @@ class Run(Displayed, Memo):
         if not paths:
             return {}
         of, own = [other.function for other in self.steps], step.function
+        types = {(array.shape, array.dtype) for (role, _), array in paths.items() if role == "output"}
+        returned = {p for (role, p), a in paths.items() if role == "argument" and (a.shape, a.dtype) in types}
         shared, carried, new = set[str](), set[str](), {taken[place] for place in step.new & taken.keys()}
         for seen in self.same:
             takers = {of[n] for n, role, _ in seen if role == "argument" and not self.steps[n].eager}
-            back = any(role == "output" and of[n] == own for n, role, _ in seen)
+            givers = {of[n] for n, role, _ in seen if role == "output" and not self.steps[n].eager}
+            back = own in givers
+            updated = {taken[at] for n, role, at in seen if n == number and role == "argument" and at in returned}
             is_new = any(role == "argument" and place in self.steps[n].new for n, role, place in seen)
             names = {taken[at] for n, role, at in seen if role == "argument" and of[n] == own and at in taken}
             for among, where in ((shared, len(takers) > 1), (carried, back), (new, is_new and not back)):
                 among |= names if where else set()
+            carried |= updated if givers else set()  # a batch comes from the host, and is not returned
         try:
             kinds = kinds_of(SetMember(step.name, *step.made), shared, carried)
         except ShardvizError:  # it cannot be lowered here

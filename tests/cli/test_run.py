@@ -83,6 +83,18 @@ else:
 """
 
 
+def test_a_cache_that_is_taken_once_is_no_batch(tmp_path):
+    """It is another program's result, and comes back updated; a batch that a program has prepared does not."""
+    once = HOLDS.replace("SERVE", "True").replace("range(9)", "range(1)")
+    once = once.replace(
+        'cache, put((512, 4096), "data"))', 'cache, jax.jit(lambda x: x * 2)(put((512, 4096), "data")))'
+    )
+    code, run, _ = ran(tmp_path, once)
+    held = {each["kind"]: each["nbytes"] for each in run["held"]}
+    assert code == 0 and held["caches and other state"] == 512 * 64 * 4096 * 4 / 4
+    assert held["batches in flight"] == 512 * 4096 * 4 / 4
+
+
 @pytest.mark.parametrize("serve", [False, True])
 def test_the_peak_is_told_by_what_holds_it(tmp_path, serve):
     code, run, _ = ran(tmp_path, HOLDS.replace("SERVE", str(serve)))
