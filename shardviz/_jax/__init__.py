@@ -72,6 +72,7 @@ from shardviz._jax.jaxprs import (
     settled_results,
     sub_jaxprs,
     user_frames,
+    written,
     written_out,
 )
 from shardviz._jax.kernels import kernel_estimates

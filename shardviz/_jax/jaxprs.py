@@ -422,3 +422,23 @@ def _arrays_of(equation: Any) -> Iterator[Any]:
     """The arrays that an equation takes and gives, without literals, and scalars, which no axis shards."""
     vs = (*equation.invars, *equation.outvars)
     return (v for v in vs if not isinstance(v, jax_core.Literal) and getattr(v.aval, "shape", ()))
+
+
+_PASSED_ON = {"convert_element_type", "reshape", "squeeze", "transpose", "sharding_constraint", "copy"}
+
+
+@once
+def written(jaxpr: Any, inside: Callable[[Any], set[int]]) -> set[int]:
+    """The places of the arguments of which a program returns or keeps a copy with a part written anew, such as a
+    cache's; in loops and inner functions too."""
+    roots, found = {v: n for n, v in enumerate(jaxpr.invars)}, set[int]()
+    for equation in jaxpr.eqns:
+        name, at = equation.primitive.name, [roots.get(v) if _is_var(v) else None for v in equation.invars]
+        writes = name == "dynamic_update_slice" or name.startswith("scatter")
+        if at and at[0] is not None and (writes or name in _PASSED_ON):
+            found |= {at[0]} if writes else set()
+            roots[equation.outvars[0]] = at[0]
+        for body in sub_jaxprs(equation.params):
+            if len(body.invars) == len(at):
+                found |= {place for n in inside(body) if (place := at[n]) is not None}
+    return found

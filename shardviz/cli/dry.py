@@ -37,7 +37,7 @@ from shardviz.runs.run import Run, RunStep
 
 
 def run(target: str | None, devices: int | None, steps: int, opens: bool, process: str | None) -> Answer:
-    """Run the words after `--` dry."""
+    """Run a command, the words after the options or after `--`, dry."""
     if target and devices:
         raise ShardvizError("--target says how many devices there are; leave out --devices")
     context = click.get_current_context()
@@ -286,10 +286,10 @@ def script_of(words: Sequence[str]) -> tuple[str, str, list[str]]:
         return "module", left[1], left[2:]
     if not left or left[0].startswith("-"):
         raise ShardvizError(
-            "shardviz run needs a script after --, such as: shardviz run --devices 8 -- python train.py --steps 10"
+            "shardviz run needs a script after its options, such as: shardviz run --devices 8 -- python train.py"
         )
     if not Path(left[0]).is_file():
-        raise ShardvizError(f"there is no file {left[0]!r}; for a module write: -- python -m {left[0]}")
+        raise ShardvizError(f"there is no file {left[0]!r}; for a module write: python -m {left[0]}")
     return "script", left[0], left[1:]
 
 

@@ -133,15 +133,26 @@ _OUTPUT = (
 
 
 def verb(
-    name: str, module: str, *options: Callable[[Any], Any], help: str, examples: str, after: str = "[OPTIONS]"
+    name: str,
+    module: str,
+    *options: Callable[[Any], Any],
+    help: str,
+    examples: str,
+    after: str = "[OPTIONS]",
+    takes_command: bool = False,
 ) -> None:
     """Register a verb with click's `options`, in the order of the help. It calls the function of the same name in a
     module of this package with the options by name; the function returns an `Answer`. `examples` are command lines,
-    `after` is what the usage has after the verb."""
+    `after` is what the usage has after the verb. A verb that `takes_command` takes the words that follow its options as
+    it takes those after `--`."""
 
     def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
         context = click.get_current_context()
         context.obj.quiet = quiet
+        if command := context.args:
+            if command[0].startswith("-") and command[0] != "-m":
+                raise click.NoSuchOption(command[0].partition("=")[0], ctx=context)
+            context.obj.extra = [*command, *["--"] * bool(context.obj.extra), *context.obj.extra]
         for parameter in context.command.params:
             value = arguments.get(parameter.name or "")
             words = value if isinstance(value, tuple) else (value,)
@@ -170,7 +181,10 @@ def verb(
     for option in reversed((*options, *_OUTPUT)):
         run = option(run)
     lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
-    cli.command(name, help=help, epilog=f"\b\nExamples:\n{lines}", options_metavar=after)(run)
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+    settings = settings if takes_command else {}
+    texts = {"help": help, "epilog": f"\b\nExamples:\n{lines}", "options_metavar": after}
+    cli.command(name, context_settings=settings, **texts)(run)
 
 
 @contextlib.contextmanager
@@ -235,7 +249,7 @@ class State:
     """The state of one run of the command.
 
     Attributes:
-        extra: the words after `--`.
+        extra: the words after `--`, or after the options of a verb that takes a command.
         quiet: whether progress is hidden.
         interrupted: whether Ctrl-C was pressed.
         own: whether the process belongs to the command.

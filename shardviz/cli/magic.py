@@ -14,6 +14,7 @@ the name of a traced program or an example of the gallery, is explored as it is.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import shlex
 from typing import Any
@@ -75,9 +76,10 @@ def load_ipython_extension(ipython: Any) -> None:
     @argument("--devices", type=int, help="for a script: how many devices to simulate, without a machine")
     @argument("--steps", type=int, default=3, help="for a script: as in `shardviz run`")
     @argument("--name", default="run", help="the variable that the run is kept in")
+    @argument("command", nargs=argparse.REMAINDER, help="a script as it is started, with its own options")
     def dryrun(line: str, cell: str | None = None) -> Any:
-        """Run a cell, or the script after `--`, dry: record what it compiles, moves and keeps, without computing
-        anything large."""
+        """Run a cell, or the script after the options or `--`, dry: record what it compiles, moves and keeps, without
+        computing anything large."""
         from shardviz.cli.dry import recorded
         from shardviz.runs.dry import dry_run
 
@@ -85,7 +87,8 @@ def load_ipython_extension(ipython: Any) -> None:
         options = parse_argstring(dryrun, line)
         target = options.target and options.target.strip("\"'")
         if cell is None:
-            ipython.user_ns[options.name], _ = recorded(shlex.split(command), target, options.devices, options.steps)
+            words = shlex.split(command or " ".join(options.command))
+            ipython.user_ns[options.name], _ = recorded(words, target, options.devices, options.steps)
             return ipython.user_ns[options.name]
         with dry_run(target) as run:
             ipython.user_ns[options.name] = run

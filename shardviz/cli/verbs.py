@@ -53,7 +53,8 @@ verb(
 Run a script dry and say what it compiles, moves and keeps.
 
 Nothing large is computed: programs on several devices, or with large arrays,
-are recorded and return arrays of zeros. The script follows `--`.
+are recorded and return arrays of zeros. COMMAND is the script as it is started
+without shardviz; its options are its own, so shardviz's stand before it.
 """,
     examples="""
 shardviz run --target "tpu v5p:4x4x4" -- python -m package.train config.yml
@@ -61,7 +62,8 @@ shardviz run --devices 8 --out run.html --out run.json -- train.py --layers 4
 shardviz run --target "tpu v5p:4x4x4" --open -- python train.py
 shardviz run --target "tpu v5p:4x4x4" --process all/16 -- python train.py
 """,
-    after="[OPTIONS] -- COMMAND",
+    after="[OPTIONS] [--] COMMAND",
+    takes_command=True,
 )
 verb(
     "check",

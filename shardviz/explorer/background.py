@@ -162,9 +162,10 @@ class Background:
                 self._ask_why(about)
             case _:
                 steps = {"presets": self._try_presets, "search": self._search, "fix": self._fix, "code": self._run_code}
-                self._begin(chore, steps[chore]())
+                self.begin(chore, steps[chore]())
 
-    def _begin(self, name: str, steps: Steps, delay: float = 0.0) -> None:
+    def begin(self, name: str, steps: Steps, delay: float = 0.0) -> None:
+        """Begin a chore in place of an earlier one of its name."""
         self.end(name)
         self.chores[name] = Chore(self._inbox, steps)
         self.chores[name].start(delay)
@@ -199,7 +200,7 @@ class Background:
         without changes."""
         now = self._board.now
         if now.sharing.programs is not None and not self.rests and changed - {"progress", "sharing"}:
-            self._begin("sharing", self._share())
+            self.begin("sharing", self._share())
         if not changed & {"plan", "report", "machine", "progress", "logical"}:
             return
         self.end("fix")
@@ -218,7 +219,7 @@ class Background:
             return  # fixes need the logical dimensions, too
         with suppress(RuntimeError):  # a script has no loop; it asks for fixes explicitly
             asyncio.get_running_loop()
-            self._begin("fix", self._fix(), _IDLE)
+            self.begin("fix", self._fix(), _IDLE)
 
     # Presets, the search, fixes.
 
@@ -338,7 +339,7 @@ class Background:
     def share(self, programs: ProgramSet, name: str) -> None:
         """Compute the wishes and costs of programs that share arrays with this one, which is `name` in the set."""
         self._board.put(sharing=Sharing(programs, name))
-        self._begin("sharing", self._share())
+        self.begin("sharing", self._share())
 
     def _share(self) -> Steps:
         now = self._board.now

@@ -4,9 +4,9 @@ one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anywidget
 import ipywidgets
@@ -14,6 +14,7 @@ import traitlets
 
 from shardviz.costs.machine import Machine
 from shardviz.errors import ShardvizError
+from shardviz.explorer.background import Steps
 from shardviz.explorer.cards import BASELINE
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
@@ -63,11 +64,11 @@ class RunExplorer(ipywidgets.VBox):
         else:
             self.together, self.members, moves = run, run.sides, []
         self._machines: dict[int, Machine] = {}
-        record = run.record if isinstance(run, Run) else None
-        self._own = record, self.together
-        self._elsewhere: dict[Machine | None, tuple[RunRecord | None, Together | None]] = {}
-        held = "" if record is None else held_text(record)
-        self.strip = Strip(moves=moves, held=held, at=at, **self._drawn({}, *self._own))
+        self._own = run.record if isinstance(run, Run) else run
+        self._elsewhere: dict[Machine | None, _Elsewhere] = {}
+        self._estimating: Machine | Literal[False] | None = False
+        held = held_text(self._own) if isinstance(self._own, RunRecord) else ""
+        self.strip = Strip(moves=moves, held=held, at=at, **self._drawn({}, self._own))
         super().__init__()
         self.strip.observe(lambda change: self.choose(change["new"]), "at")
         self.choose(at)
@@ -100,49 +101,71 @@ class RunExplorer(ipywidgets.VBox):
         self._follow(at, frozenset({"sharing"}))
 
     def _drawn(
-        self, costs: Mapping[str, ProgramCost], record: RunRecord | None, together: Together | None
+        self, costs: Mapping[str, ProgramCost], there: RunRecord | Together, known: int | None = None
     ) -> dict[str, Any]:
         """Return the strip's blocks and its limit: of a run's record, or of a set, with other costs of some of the
-        programs that share arrays."""
-        if not isinstance(self.run, Run) or record is None:
-            assert together is not None
-            return _strip(rows_of_set(together, costs), together.usable)
-        by_step: dict[int, tuple[ProgramCost, ProgramCost]] = {}
-        if together is not None:
-            for side in (side for side in together.sides if side.name in costs):
-                own = together.cost(side, side.plan)
-                same = (number for number, step in enumerate(self.run.steps) if step.program is side.program)
-                by_step |= dict.fromkeys(same, (own, costs[side.name]))
-        return _strip(rows_of(record, self.run.steps, by_step), record.usable)
+        programs that share arrays. Of a set the costs of the first `known` programs are known, or of all."""
+        if isinstance(there, Together):
+            return _strip(rows_of_set(there, costs, known), there.usable)
+        by_step: dict[int, ProgramCost] = {}
+        for side in () if self.together is None else self.together.sides:
+            if side.name in costs:
+                same = (number for number, step in enumerate(self.members) if step.program is side.program)
+                by_step |= dict.fromkeys(same, costs[side.name])
+        return _strip(rows_of(there, self.run.steps if isinstance(self.run, Run) else (), by_step), there.usable)
 
-    def _on(self, machine: Machine | None) -> tuple[RunRecord | None, Together | None]:
-        """Return the run's record, and the programs that share arrays, on another machine."""
+    def _on(self, machine: Machine | None) -> _Elsewhere:
+        """Return what is known of the programs on another machine; at first that is nothing."""
         if machine not in self._elsewhere:
-            record, together = self._own
-            if isinstance(self.run, Run) and record is not None:
-                programs = tuple(step.record_on(machine) for step in self.run.steps)
-                record = replace(record, programs=programs, usable=machine and machine.usable_bytes)
-            self._elsewhere[machine] = record, None if together is None else together.on(machine)
+            if isinstance(self._own, Together):
+                there = self._own.on(machine)
+            else:
+                programs = tuple(step.recorded for step in self.run) if isinstance(self.run, Run) else ()
+                there = replace(self._own, programs=programs, usable=machine and machine.usable_bytes)
+            self._elsewhere[machine] = _Elsewhere(there)
         return self._elsewhere[machine]
+
+    def _estimate(self, machine: Machine | None) -> Steps:
+        """Estimate the programs on another machine, one after the other, and show each in the strip."""
+        self._estimating = machine
+        try:
+            while (there := self._on(machine)).known < len(self.members):
+                member, on = self.members[there.known], there.of
+                if isinstance(member, RunStep) and isinstance(on, RunRecord):
+                    programs = list(on.programs)
+                    programs[there.known] = member.record_on(machine)
+                    on = replace(on, programs=tuple(programs))
+                elif isinstance(member, SetMember) and isinstance(on, Together):
+                    on.cost(member, member.plan)
+                self._elsewhere[machine] = _Elsewhere(on, there.known + 1)
+                self._follow(self.strip.at, frozenset({"sharing"}))
+                yield
+        finally:
+            self._estimating = False
 
     def _follow(self, at: int, changed: frozenset[str]) -> None:
         """Show the costs of every program on the open card's machine, with the shared arrays sharded as on this card;
         under each program's own plan for the card that the explorer began with, and as long as these costs are not
-        known."""
+        known. The costs on another machine are estimated in the background."""
         if at != self.strip.at or not changed & {"sharing", "deck"}:
             return
-        now = self._explorers[at].state.now
+        state = self._explorers[at].state
+        now, count = state.now, len(self.members)
         card, name = now.deck.now, self.members[at].name
         machine = None if card.results.machine.chip.kind == "cpu" else card.results.machine
         moved = card.results.machine != self._machines[at]
-        known = now.sharing.programs is not None and now.sharing.programs.machine == machine
+        there = self._on(machine) if moved else _Elsewhere(self._own, count)
+        if there.known < count and self._estimating != machine:
+            state.background.begin("strip", self._estimate(machine))
+            there = self._on(machine)  # without an event loop all are known by now
+        known = now.sharing.programs is not None and now.sharing.programs.machine == machine and there.known == count
         costs = now.sharing.costs.get(card.plan) if known and card.id != BASELINE else None
-        there = f" on {machine.text if machine else 'no known machine'}" if moved else ""
+        where = f" on {machine.text if machine else 'no known machine'}" if moved else ""
         alike = f"shared arrays as on the card {card.name!r} of {name}" if costs else "every program" if moved else ""
-        shown = self._on(machine) if moved else self._own
-        drawn = self._drawn({cost.program: cost for cost in costs or ()}, *shown)
+        left = f"; {there.known} of {count} are estimated" if there.known < count else ""
+        drawn = self._drawn({cost.program: cost for cost in costs or ()}, there.of, there.known)
         with self.strip.hold_sync():
-            self.strip.note = f"{alike}{there}"
+            self.strip.note = f"{alike}{where}{left}"
             for trait, value in drawn.items():
                 setattr(self.strip, trait, value)
 
@@ -158,6 +181,14 @@ class RunExplorer(ipywidgets.VBox):
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return {**(super()._repr_mimebundle_(**options) or {}), "text/plain": self.run.text()}
+
+
+@dataclass(frozen=True)
+class _Elsewhere:
+    """The programs on another machine, and how many of them are estimated."""
+
+    of: RunRecord | Together
+    known: int = 0
 
 
 def _together(run: Run) -> Together | None:
@@ -190,26 +221,29 @@ _Row = tuple[str, str, str, float, float, bool]
 """A program: its name, label and tip, its seconds in all calls, the bytes that a device needs, whether it opens."""
 
 
-def rows_of(
-    record: RunRecord, steps: Sequence[RunStep], costs: Mapping[int, tuple[ProgramCost, ProgramCost]]
-) -> Iterator[_Row]:
-    """Yield the programs of a run. `costs` has a program's own cost and another, which the strip shows."""
+def rows_of(record: RunRecord, steps: Sequence[RunStep], costs: Mapping[int, ProgramCost]) -> Iterator[_Row]:
+    """Yield the programs of a run, each with its own cost, or with that in `costs`."""
     for number, (program, step) in enumerate(zip(record.programs, steps, strict=True)):
         needed, why_not = _most(record, number), ""
         if number in costs:
-            own, other = costs[number]
+            other = costs[number]
+            needed += (other.needs_bytes or 0.0) - (program.needs_bytes or 0.0)
             program = replace(program, seconds=other.seconds)
-            needed += (other.needs_bytes or 0.0) - (own.needs_bytes or 0.0)
             why_not = other.why_not
         tip = why_not or step.why_not or _tip(program, needed)
         took = (program.seconds or 0.0) * program.calls
         yield program.name, label_of(program), tip, took, needed, step.program is not None
 
 
-def rows_of_set(programs: Together, costs: Mapping[str, ProgramCost]) -> Iterator[_Row]:
-    """Yield the programs of a set, each under its own plan, or with the cost in `costs`."""
-    for side in programs.sides:
-        cost = costs.get(side.name) or programs.cost(side, side.plan)
+def rows_of_set(programs: Together, costs: Mapping[str, ProgramCost], known: int | None = None) -> Iterator[_Row]:
+    """Yield the programs of a set, each under its own plan, or with the cost in `costs`; those after the first `known`
+    without a cost."""
+    for number, side in enumerate(programs.sides):
+        cost = costs.get(side.name)
+        if cost is None and (known is None or number < known):
+            cost = programs.cost(side, side.plan)
+        elif cost is None:
+            cost = ProgramCost(program=side.name)
         took, needed = "" if cost.seconds is None else format_seconds(cost.seconds), cost.needs_bytes or 0.0
         label = took if side.calls is None or not took else f"{side.calls:,.10g} × {took}"
         tip = cost.why_not or f"{side.name}: {label}; a device needs {format_bytes(needed)} (level propagated)"

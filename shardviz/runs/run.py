@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from shardviz import _jax
 from shardviz.ask import Program
 from shardviz.ask.program import arrays, result_specs, sketch
 from shardviz.ask.targeting import resolve_target
@@ -32,6 +33,7 @@ from shardviz.records.runs import (
     Transfer,
 )
 from shardviz.runs.budget import kinds_of
+from shardviz.runs.recorded import Recording
 from shardviz.runs.sets import SetMember
 from shardviz.runs.shared import Beside, Seen, SharedGroup, SharedPlace
 from shardviz.runs.together import Together, together_of
@@ -79,6 +81,15 @@ class RunStep:
             return {}
         both = ("argument", arguments), ("output", outputs)
         return {(role, place): array for role, of in both for place, array in enumerate(of) if array.shape}
+
+    @property
+    def written(self) -> set[int]:
+        """The places of the arguments into copies of which it writes, as into a cache."""
+        recording = self.call and self.call.fn
+        if not isinstance(recording, Recording):
+            return set()
+        skipped = len(recording.dispatched.constants)
+        return {at - skipped for at in _jax.written(recording.dispatched.closed.jaxpr)}
 
     @cached_property
     def function(self) -> tuple[object, ...]:
@@ -240,14 +251,18 @@ class Run(Displayed, Memo):
         if not paths:
             return {}
         of, own = [other.function for other in self.steps], step.function
+        written = step.written
         shared, carried, new = set[str](), set[str](), {taken[place] for place in step.new & taken.keys()}
         for seen in self.same:
             takers = {of[n] for n, role, _ in seen if role == "argument" and not self.steps[n].eager}
-            back = any(role == "output" and of[n] == own for n, role, _ in seen)
+            givers = {of[n] for n, role, _ in seen if role == "output" and not self.steps[n].eager}
+            back = own in givers
+            updated = {taken[at] for n, role, at in seen if n == number and role == "argument" and at in written}
             is_new = any(role == "argument" and place in self.steps[n].new for n, role, place in seen)
             names = {taken[at] for n, role, at in seen if role == "argument" and of[n] == own and at in taken}
             for among, where in ((shared, len(takers) > 1), (carried, back), (new, is_new and not back)):
                 among |= names if where else set()
+            carried |= updated if givers else set()  # nothing is written into a batch
         try:
             kinds = kinds_of(SetMember(step.name, *step.made), shared, carried)
         except ShardvizError:  # it cannot be lowered here

@@ -219,7 +219,7 @@ def _is_split(x: Any) -> bool:
 def names_of(traced: Any) -> tuple[list[str | None], list[str | None]]:
     """The tree paths of a trace's arguments and results, as `jax.jit` names them; None for no name. The arrays of an
     object that `nnx.jit` has taken apart have the paths of attributes: `model.layers[0].kernel`. What the function
-    changed has `updated.` in front."""
+    changed has `updated.` in front, and its result is `result`, without what `nnx.jit` returns beside it."""
     trees = traced.args_info, traced.out_info
     names, out_names = map(list, _jax.names_of(traced))
     for each, tree in zip((names, out_names), trees, strict=True):
@@ -236,7 +236,40 @@ def names_of(traced: Any) -> tuple[list[str | None], list[str | None]]:
         for number, end, path in arrays:
             root = (out_names[number] or "result").removesuffix(end)
             out_names[number] = (UPDATED + roots[where] if where in roots else root) + path
+    for number, name in _updates(traced, names):
+        out_names[number] = name
+    if own := _own_result(traced):
+        at = (f"result{name.removeprefix(own)}" if name and name.startswith(own) else name for name in out_names)
+        out_names = list(at)
     return names, out_names
+
+
+def _own_result(traced: Any) -> str:
+    """The path of the function's own result in what `nnx.jit` returns to JAX; empty for other functions. In graph mode
+    the arguments' objects come before it, in tree mode the changed variables after it."""
+    match traced.out_info:
+        case (tuple() as args, dict() as kwargs, _):
+            given, named = traced.args_info
+            among = jax.tree.leaves((args, kwargs), is_leaf=_is_split)
+            if len(args) >= len(given) and kwargs.keys() >= named.keys() and all(map(_is_split, among)):
+                return "result[2]"
+        case (_, [*updates]) if updates and all(map(_is_updates, updates)):
+            return "result[0]"
+    return ""
+
+
+def _updates(traced: Any, names: Sequence[str | None]) -> Iterator[tuple[int, str]]:
+    """Yield the number and the path of each variable that `nnx.jit` gives back in tree mode."""
+    structure = jax.tree.structure(traced.out_info)
+    nodes = jax.tree.leaves(structure.unflatten(range(structure.num_leaves)), is_leaf=_is_updates)
+    arguments = jax.tree_util.tree_flatten_with_path(traced.args_info)[0]
+    at = {plain_path(path): name for (path, _), name in zip(arguments, names, strict=True)}
+    for updates in filter(_is_updates, nodes):
+        for (where, *path), held in updates:
+            role = ("args", "kwargs").index(where.name)
+            for below, number in jax.tree_util.tree_flatten_with_path(held)[0]:
+                if name := at.get((role, *plain_path([*path, *below]))):
+                    yield number, UPDATED + name
 
 
 def _split_objects(tree: Any) -> Iterator[tuple[Any, list[tuple[int, str, str]]]]:
@@ -259,6 +292,11 @@ def _split_objects(tree: Any) -> Iterator[tuple[Any, list[tuple[int, str, str]]]
             ends = {number: path for path, number in jax.tree_util.tree_flatten_with_path(node)[0]}
             rows = [row for row in entries(nnx.split((whole,))[1]) if row[2] in ends]  # others are an earlier object's
             yield where, [(n, jax.tree_util.keystr(ends[n]), path_text(path[1:])) for path, _, n in rows]
+
+
+def _is_updates(x: Any) -> bool:
+    """Whether these are the changed variables that `nnx.jit` returns to JAX in tree mode."""
+    return type(x).__name__ == "Updates" and type(x).__module__.startswith("flax.nnx")
 
 
 def _says_state(x: Any) -> bool:

@@ -106,8 +106,8 @@ def test_a_script_is_run_dry_and_explored_in_a_notebook_that_run_open_writes(she
 
 
 def test_a_script_is_run_dry_as_the_help_says(shell, tmp_path, monkeypatch):
-    """Without an option before `--`, too."""
+    """Without `--`, too."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("import jax.numpy as jnp\nx = jnp.ones((60_000, 30_000))")
-    run = shell.run_line_magic("dryrun", "-- python train.py")
+    run = shell.run_line_magic("dryrun", "python train.py --steps 4")
     assert shell.user_ns["run"] is run and [p.name for p in run.programs] == ["broadcast_in_dim"]

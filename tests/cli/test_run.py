@@ -83,6 +83,18 @@ else:
 """
 
 
+def test_a_cache_that_is_taken_once_is_no_batch(tmp_path):
+    """It is another program's result, and comes back updated; a batch that a program has prepared does not."""
+    once = HOLDS.replace("SERVE", "True").replace("range(9)", "range(1)")
+    once = once.replace(
+        'cache, put((512, 4096), "data"))', 'cache, jax.jit(lambda x: x * 2)(put((512, 4096), "data")))'
+    )
+    code, run, _ = ran(tmp_path, once)
+    held = {each["kind"]: each["nbytes"] for each in run["held"]}
+    assert code == 0 and held["caches and other state"] == 512 * 64 * 4096 * 4 / 4
+    assert held["batches in flight"] == 512 * 4096 * 4 / 4
+
+
 @pytest.mark.parametrize("serve", [False, True])
 def test_the_peak_is_told_by_what_holds_it(tmp_path, serve):
     code, run, _ = ran(tmp_path, HOLDS.replace("SERVE", str(serve)))
@@ -168,7 +180,16 @@ def test_a_steady_loop_in_another_thread_is_ended(script, tmp_path):
 
 def test_the_help_says_where_the_script_stands(capsys):
     assert main(["run", "--help"]) == 0
-    assert "run [OPTIONS] -- COMMAND\n" in capsys.readouterr().out
+    assert "run [OPTIONS] [--] COMMAND\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["train.py"], ["-m", "train"], ["python", "train.py"]])
+def test_a_script_may_follow_the_options_without_dashes_and_keeps_its_own(words, tmp_path, monkeypatch, capsys):
+    (tmp_path / "train.py").write_text("import sys; print(sys.argv[1:], file=sys.stderr)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "train", raising=False)
+    assert main(["run", "--steps", "2", *words, "--steps", "4", "--help", "--", "x"]) == 0
+    assert "['--steps', '4', '--help', '--', 'x']" in capsys.readouterr().err
 
 
 def test_layers_that_are_made_one_by_one_are_no_loop_of_steps(tmp_path):
@@ -345,9 +366,9 @@ def test_words_after_the_dashes(words, script, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "needs a script after --"),
-        ("python -c pass", "needs a script after --"),
-        ("python missing.py", "there is no file 'missing.py'; for a module write: -- python -m missing.py"),
+        ("", "needs a script after its options"),
+        ("python -c pass", "needs a script after its options"),
+        ("python missing.py", "there is no file 'missing.py'; for a module write: python -m missing.py"),
     ],
 )
 def test_words_that_are_no_script(words, message):

@@ -1,5 +1,7 @@
 """Programs that share arrays in the explorer of one of them: wishes, conflicts and cards are the set's own answers."""
 
+import asyncio
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -110,6 +112,29 @@ def test_the_strip_of_a_run_follows_the_cards_machine():
     state.undo()
     assert (strip.limit_words, strip.blocks, strip.note) == (limit, own, "")
     explorer.close()
+
+
+def test_in_a_notebook_a_change_of_machine_answers_at_once_and_the_strip_fills_in():
+    with sv.dry_run("tpu v5e:1x1", small=0) as run:
+        for fill in (jnp.zeros, jnp.ones):
+            jax.jit(lambda fill=fill: fill((1 << 14, 1 << 14)) * 2)()
+
+    async def notes_and_labels():
+        explorer, seen = sv.explore(run, level="propagated"), []
+        strip = explorer.strip
+        strip.observe(lambda _: seen.append((strip.note, [b["label"] for b in strip.blocks])), "blocks")
+        assert explorer.explorer.state.set_target("tpu v6e:1x1")
+        seen.append((strip.note, [b["label"] for b in strip.blocks]))
+        while "estimated" in strip.note:
+            await asyncio.sleep(0.01)
+        explorer.close()
+        return seen, (strip.note, [b["label"] for b in strip.blocks])
+
+    seen, last = asyncio.run(asyncio.wait_for(notes_and_labels(), 100))
+    every, there = "every program on tpu v6e:1x1", sv.Machine.of("tpu v6e:1x1")
+    assert seen[0] == (f"{every}; 0 of 2 are estimated", ["1 call"] * 2)
+    assert f"{every}; 1 of 2 are estimated" in [note for note, _ in seen]
+    assert last == (every, [f"1 × {format_seconds(step.record_on(there).seconds)}" for step in run])
 
 
 def test_a_program_that_cannot_have_the_card_says_why(opened):

@@ -200,13 +200,30 @@ def test_of_objects_that_are_made_together_a_shared_part_is_the_firsts():
 
     with sv.dry_run(small=0) as run:
         model, _ = make()
-    (found,) = [[array.name for array in step.recorded.results] for step in run if step.name == "make"]
-    assert [name.removeprefix("result[2]") for name in found] == [
-        "[0].linear1.kernel",
-        "[0].linear2.kernel",
-        "[1].scale",
+    assert [array.name for array in run["make"].recorded.results] == [
+        "result[0].linear1.kernel",
+        "result[0].linear2.kernel",
+        "result[1].scale",
     ]
     assert model.linear1.kernel.shape == (8, 16)
+
+
+def test_a_dry_run_names_what_a_function_of_nnx_jit_returns_and_changes():
+    def step(model, x, *, scale):
+        model.linear1.kernel[...] *= 2
+        return {"loss": model(x).sum() * scale}
+
+    def alone(x, *, scale):
+        return x * scale
+
+    for modes in ({}, {"graph": False}):
+        with sv.dry_run(small=0) as run:
+            nnx.jit(step, **modes)(mlp(), SMALL, scale=jnp.ones(()))
+            nnx.jit(alone, **modes)(SMALL, scale=jnp.ones(()))
+        found = {array.name.removesuffix(".value") for array in run["step"].recorded.results}
+        assert found >= {"result['loss']", "updated.model.linear1.kernel"}
+        assert found <= {"result['loss']", "updated.model.linear1.kernel", "updated.model.linear2.kernel"}
+        assert [array.name for array in run["alone"].recorded.results] == ["result"]
 
 
 class Keeps(nnx.Pytree):
