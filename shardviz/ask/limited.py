@@ -55,7 +55,7 @@ def limited(seconds: float, what: str) -> Iterator[None]:
                 done.set()
         if over.is_set():  # it was raised, and has not come yet
             time.sleep(_AGAIN)
-    except BaseException:
+    except BaseException:  # _TimeIsOver, or any error of the reading itself
         done.set()
         if not over.is_set():
             raise

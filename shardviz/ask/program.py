@@ -377,7 +377,7 @@ class Program(Derivable):
         try:
             submitting.check_level(level)
             future.begin(self._reading(plan.with_options(options), level, target), level, timeout, memory_limit)
-        except BaseException:
+        except BaseException:  # a Ctrl-C too must stop the compile
             future.stop()
             raise
         return future

@@ -22,18 +22,7 @@ from shardviz.propagate.lower import Lowered
 from shardviz.propagate.propagate import RESHARDS, prepared, run
 from shardviz.records import PlanRecord
 from shardviz.records.why import Source
-from shardviz.stablehlo.module import (
-    ENDS,
-    SHARDING,
-    attributes_of,
-    main_of,
-    place_of,
-    set_attributes,
-    sharding,
-    shardings_of,
-    spec_of,
-    verify,
-)
+from shardviz.stablehlo import module as stablehlo
 
 _SETTLED = f"func.func({RESHARDS})"
 _WITH_RULES = f"func.func({RESHARDS}),{RULES}"
@@ -90,10 +79,16 @@ class Perturbed:
         """Every sharding that is written down, of no dimension and axis yet."""
         nowhere = {"dimension": -1, "axis": ""}
         ends = [
-            Source(role=role, name=array.name, spec=spec_of(entry[SHARDING]), places=(place,), **nowhere)
-            for role in ENDS
+            Source(
+                role=role,
+                name=array.name,
+                spec=stablehlo.spec_of(entry[stablehlo.SHARDING]),
+                places=(place,),
+                **nowhere,
+            )
+            for role in stablehlo.ENDS
             for place, (array, entry) in enumerate(self._entries(self.module, role))
-            if SHARDING in entry
+            if stablehlo.SHARDING in entry
         ]
         lines: dict[Any, Source] = {}  # a line's constraint, on the way forward and on the way back
         for op in _jax.walk(self.module):
@@ -106,21 +101,27 @@ class Perturbed:
                 role, written = "shard_map", _of_manual(op)
             else:
                 continue
-            frame, number = place_of(op.location, self.lowered.locations).frame, number_of(op)
+            frame, number = stablehlo.place_of(op.location, self.lowered.locations).frame, number_of(op)
             for n, attribute in enumerate(written):
                 place = manual_place(number, n) if role == "shard_map" else number
                 key = role, number if frame is None or role == "type" else frame.bare, str(attribute)
                 places = (*(lines[key].places if key in lines else ()), place)
                 name = "an unknown line" if frame is None else frame.short
                 stands = {"role": role, "name": name, "source": frame, "places": places}
-                lines[key] = Source(spec=spec_of(attribute), **stands, **nowhere)
+                lines[key] = Source(spec=stablehlo.spec_of(attribute), **stands, **nowhere)
         return [*ends, *lines.values()]
 
     def _entries(self, module: ir.Operation, role: str) -> list[tuple[Any, dict[str, Any]]]:
         """The arguments or outputs with their attributes."""
         traced = self.lowered.traced
         arrays = traced.arguments if role == "argument" else traced.outputs
-        return list(zip(arrays, attributes_of(main_of(module), ENDS[role], len(arrays)), strict=True))
+        return list(
+            zip(
+                arrays,
+                stablehlo.attributes_of(stablehlo.main_of(module), stablehlo.ENDS[role], len(arrays)),
+                strict=True,
+            )
+        )
 
     # Runs.
 
@@ -157,19 +158,21 @@ class Perturbed:
                 edits.setdefault(source.role, {}).setdefault(place, []).append((source, put))
         for each in forced:
             (op,) = _numbered(module, (each.tag,))
-            _constrain(op, each.place, sharding(each.spec, len(each.spec.dims)), operand=each.operand)
+            _constrain(op, each.place, stablehlo.sharding(each.spec, len(each.spec.dims)), operand=each.operand)
         for place, changes in edits.pop("shard_map", {}).items():
             _free(module, place, changes)
-        for role in edits.keys() & ENDS:
+        for role in edits.keys() & stablehlo.ENDS:
             entries = self._entries(module, role)
             for place, changes in edits.pop(role).items():
                 array, entry = entries[place]
-                entry[SHARDING] = _edited(entry.get(SHARDING) or sharding(Spec(), len(array.shape)), changes)
-            set_attributes(main_of(module), ENDS[role], (entry for _, entry in entries))
+                entry[stablehlo.SHARDING] = _edited(
+                    entry.get(stablehlo.SHARDING) or stablehlo.sharding(Spec(), len(array.shape)), changes
+                )
+            stablehlo.set_attributes(stablehlo.main_of(module), stablehlo.ENDS[role], (entry for _, entry in entries))
         inside = {place: changes for of in edits.values() for place, changes in of.items()}
         for op in _numbered(module, inside) if inside else ():
             op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
-        verify(module)
+        stablehlo.verify(module)
         return module
 
 
@@ -181,7 +184,7 @@ def manual_place(number: int, array: int) -> int:
 def places_of(node: Node) -> list[tuple[str, int]]:
     """Where the sources of a value's sharding may stand: their role and one of their places."""
     key = node.key
-    if key.kind in ENDS:
+    if key.kind in stablehlo.ENDS:
         return [(key.kind, key.place)]
     own = [(role, key.tag) for role in ("constraint", "type") if key.kind == "result"]
     return own + [("shard_map", manual_place(s.number, s.array)) for s in node.steps if s.kind == "manual"]
@@ -197,7 +200,7 @@ def edited(spec: Spec, source: Source, put: bool) -> Spec:
 
 def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Collection[int] = ()) -> Any:
     """A `#sdy.sharding` with sources' axes put in or taken out; all but `closed` stay open, priorities stay."""
-    spec = spec_of(attribute)
+    spec = stablehlo.spec_of(attribute)
     for source, put in changes:
         spec = edited(spec, source, put)
     old = [sdy.DimensionShardingAttr(d) for d in sdy.TensorShardingAttr(attribute).dimension_shardings]
@@ -211,7 +214,7 @@ def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Coll
 
 def _of_manual(op: ir.Operation) -> list[Any]:
     """The shardings of what a manual computation takes, and then of what it gives."""
-    return [*shardings_of(op, "in_shardings"), *shardings_of(op, "out_shardings")]
+    return [*stablehlo.shardings_of(op, "in_shardings"), *stablehlo.shardings_of(op, "out_shardings")]
 
 
 def _free(module: ir.Operation, place: int, changes: Sequence[tuple[Source, bool]]) -> None:

@@ -290,9 +290,8 @@ def cost_of(
         model_flops: FLOPs per step that the model needs (6 x parameters x tokens, say), for its utilisation.
 
     Returns:
-        The cost. Its `step.seconds` are walked in the report's schedule, as in `sv.timeline`. Without FLOPs in the
-            report
-        (level `notation`) `seconds` is None, and `lower` is the bound by communication and memory.
+        The cost. Its `step.seconds` are walked in the report's schedule, as in `sv.timeline`. If the report has no
+            FLOPs (level `notation`), `seconds` is None, and `lower` is the bound by communication and memory.
 
     Raises:
         MeshError: if the machine has another number of devices than the report's mesh; the message names what would
@@ -351,6 +350,9 @@ def cost_of(
         tokens_are=batch.what if batch else "tokens",
         tokens_from=batch.source if batch else "",
     )
+
+
+cost = cost_of  # its name in `shardviz`
 
 
 def timed(report: _Report) -> _Report:

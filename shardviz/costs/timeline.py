@@ -273,6 +273,9 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
     )
 
 
+timeline = timeline_of  # its name in `shardviz`
+
+
 Change = Callable[[Task], dict[str, float]]
 """What of a task is otherwise: its new times by their names; empty for nothing."""
 

@@ -118,7 +118,7 @@ class Chore:
         try:
             while self.running and not waits and time.monotonic() < until:
                 waits = self._inbox.run(lambda: next(self._steps)) is WAITING
-        except BaseException as error:
+        except BaseException as error:  # a Ctrl-C too ends the chores
             self.running = False
             if not isinstance(error, StopIteration):
                 raise
@@ -325,7 +325,7 @@ class Background:
                 yield step
         except ShardvizError as error:
             tried_fixes = replace(tried_fixes, trouble=str(error))
-        except Exception:
+        except Exception:  # a fault of shardviz must not end the explorer
             log.exception("internal error of shardviz while it tried fixes")
             tried_fixes = replace(tried_fixes, trouble="internal error of shardviz; the kernel's log has it")
         self._fixed[plan, machine] = tried_fixes
@@ -365,7 +365,7 @@ class Background:
             known = replace(known, results=simulated.compared(job))
         except ShardvizError as error:
             known = replace(known, trouble=str(error))
-        except Exception:
+        except Exception:  # a fault of shardviz must not end the explorer
             log.exception("internal error of shardviz while it ran the code")
             known = replace(known, trouble="internal error of shardviz; the kernel's log has it")
         finally:

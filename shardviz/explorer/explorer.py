@@ -267,10 +267,10 @@ class ExplorerState:
         def whole() -> T:
             try:
                 return change()
-            except Exception as error:
+            except Exception as error:  # whatever it is, the page shows it
                 self.put(error=internal(error))
                 raise
-            except BaseException:
+            except BaseException:  # a Ctrl-C
                 self._settle()
                 raise
 

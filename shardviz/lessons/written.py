@@ -177,7 +177,7 @@ class Written(Question):
             return Try(puzzle=self, problem=words)
         try:
             data = packed(function)
-        except Exception as error:
+        except Exception as error:  # an object's own __reduce__ may raise anything
             raise ShardvizError(
                 f"answer: the function cannot be sent to its own process ({error}); use only what it "
                 "defines itself, and imported modules"

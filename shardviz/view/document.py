@@ -172,7 +172,7 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class SideBySide:
     """Blocks side by side if there is room, else one below the other."""
 
     blocks: tuple[Block, ...]
@@ -195,7 +195,7 @@ class Listing:
     text: str
 
 
-Block = Paragraph | Table | Section | Beside | Figure
+Block = Paragraph | Table | Section | SideBySide | Figure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -335,7 +335,7 @@ def written_document(puzzle: Written) -> doc.Document:
     forbidden = ", ".join(f"jax.lax.{name}" for name in about.get("forbidden", ()))
     blocks = (
         doc.paragraph(*_ticked(about["task"])),
-        *(doc.Beside(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2)),
+        *(doc.SideBySide(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2)),
         *((doc.Figure(of=doc.Listing(drawn), caption="GPipe"),) if (drawn := puzzle.drawn()) else ()),
         doc.section(
             "The function to complete", doc.Figure(of=doc.Listing(about["start"].strip())), fold="closed", name="start"

@@ -24,7 +24,7 @@ from shardviz.records.groups import grouped
 from shardviz.records.runs import RULED_OUT, RunArray, RunProgram, RunRecord, Transfer
 from shardviz.records.values import SourceText
 from shardviz.view import document as doc
-from shardviz.view.report import counted, findings_table
+from shardviz.view.report import findings_section
 
 _MOST_ARRAYS, _FIRST_PROGRAMS, _SMALL, _MOST_TEXT = 60, 12, 100_000, 300
 
@@ -39,7 +39,7 @@ def of_run(run: RunRecord) -> doc.Document:
         doc.paragraph(doc.code(run.command)) if run.command else None,
         _peak(run),
         doc.paragraph(f"held by {held}") if (held := held_text(run)) else None,
-        doc.section("Findings", findings_table(run.findings), lead=counted(run.findings)) if run.findings else None,
+        findings_section(run.findings),
         *_programs(run),
         *_transfers(run),
         *_rules(run),

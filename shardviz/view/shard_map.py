@@ -168,7 +168,7 @@ def _besides(shown: Shown, which: str = "") -> tuple[doc.Block, ...]:
 @doc.document.register
 def of_change(shown: ShownChange) -> doc.Document:
     """Return both maps, the resharding, and the notes."""
-    maps = doc.Beside(blocks=tuple(doc.section(word, *map_blocks(each, MOST / 2)) for word, each in shown.sides))
+    maps = doc.SideBySide(blocks=tuple(doc.section(word, *map_blocks(each, MOST / 2)) for word, each in shown.sides))
     more = (block for word, each in shown.sides for block in _besides(each, word))
     blocks = (maps, *layouts.move_blocks(shown.moves, shown.before.dtype), *more)
     return doc.Document(blocks=blocks, mesh=shown.before.layout.mesh)

@@ -22,24 +22,8 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY, placed
 from shardviz.records import Finding
 from shardviz.records.phases import is_differentiated
+from shardviz.stablehlo import module as stablehlo
 from shardviz.stablehlo.donations import is_donated
-from shardviz.stablehlo.module import (
-    ENDS,
-    GROUPS,
-    Place,
-    argument_names,
-    attributes_of,
-    axis_names,
-    call_target,
-    complete,
-    function_type,
-    items,
-    main_of,
-    mesh_in,
-    place_of,
-    spec_of,
-    with_one_mesh,
-)
 from shardviz.tracing.call import Brings, Call, JitOptions, Notes, abstract_tree, specs_of
 from shardviz.tracing.signature import named_tree
 from shardviz.tracing.trace import Argument, Constraint, Traced
@@ -92,20 +76,20 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]]) -> Call:
     platform = platforms.index("cpu") if "cpu" in platforms else 0
     exported_mesh = mesh_of(exported)
     with module.context, ir.Location.unknown():
-        located = argument_names(module, len(kept))
-        if complete(module, avals, kept, platform):
+        located = stablehlo.argument_names(module, len(kept))
+        if stablehlo.complete(module, avals, kept, platform):
             module = _refined(name, _jax.bytecode(module.operation))
     with module.context, ir.Location.unknown():
-        with_one_mesh(module)
-        own = mesh_in(module)
+        stablehlo.with_one_mesh(module)
+        own = stablehlo.mesh_in(module)
         if exported_mesh is not None and own is not None and exported_mesh.shape == own.shape:
             own = exported_mesh  # of which more is known than the module tells
         constraints, axes, is_sized, differentiated = _inside(module, name)
         called, results = names_of(exported.in_tree, kept, located), result_names(exported.out_tree)
-        types = zip(exported.out_avals, function_type(main_of(module)).results, strict=True)
+        types = zip(exported.out_avals, stablehlo.function_type(stablehlo.main_of(module)).results, strict=True)
         out_avals = [a.update(shape=tuple(ir.RankedTensorType(t).shape)[: a.ndim]) for a, t in types]
-        ins = attributes_of(main_of(module), "arg_attrs", len(avals))
-        outs = attributes_of(main_of(module), "res_attrs", len(out_avals))
+        ins = stablehlo.attributes_of(stablehlo.main_of(module), "arg_attrs", len(avals))
+        outs = stablehlo.attributes_of(stablehlo.main_of(module), "res_attrs", len(out_avals))
         traced = Traced(
             name,
             tuple(
@@ -226,36 +210,39 @@ def _inside(module: Any, name: str) -> tuple[tuple[Constraint, ...], frozenset[s
     """What a module says inside: its constraints, the mesh axes that it names, whether shapes of single devices are in
     it, and whether a derivative is. Raises TraceError if it was lowered for GSPMD."""
     constraints, texts, hlo, is_sized = list[Constraint](), list[str](), list[str](), False
-    main, places = main_of(module), dict[Any, Place]()
+    main, places = stablehlo.main_of(module), dict[Any, stablehlo.Place]()
     for op in _jax.walk(module.operation):  # each function once, where a Walker would read it for each call
-        place, target = place_of(op.location, places), call_target(op) if op.name == "stablehlo.custom_call" else ""
+        place, target = (
+            stablehlo.place_of(op.location, places),
+            stablehlo.call_target(op) if op.name == "stablehlo.custom_call" else "",
+        )
         is_sized |= op.name == "sdy.manual_computation" or target == "SPMDFullToShardShape"
         if op.name == "sdy.sharding_constraint":
             shape = tuple(ir.RankedTensorType(op.operands[0].type).shape)
-            constraints.append(Constraint(shape, spec_of(op.attributes["sharding"]), place.frame))
+            constraints.append(Constraint(shape, stablehlo.spec_of(op.attributes["sharding"]), place.frame))
         if op.name == "func.func":
-            entries = [entry for which in ENDS.values() for entry in attributes_of(op, which, 0)]
+            entries = [entry for which in stablehlo.ENDS.values() for entry in stablehlo.attributes_of(op, which, 0)]
             hlo += [str(entry.get("mhlo.sharding", "")) for entry in entries if "sdy.sharding" not in entry]
             if op != main:  # of the main function plans write them
                 texts += [str(entry["sdy.sharding"]) for entry in entries if "sdy.sharding" in entry]
         elif op.name not in ("sdy.mesh", "builtin.module"):
-            for key, text in ((key, str(attribute)) for key, attribute in items(op)):
+            for key, text in ((key, str(attribute)) for key, attribute in stablehlo.items(op)):
                 if "mhlo.sharding" in key:
                     hlo.append(text)
-                elif "#sdy" in text or GROUPS in text:
+                elif "#sdy" in text or stablehlo.GROUPS in text:
                     texts.append(text)
     if gspmd := [text.strip('"') for text in hlo if not _TRIVIAL.match(text.strip('"'))]:
         raise TraceError(
             f"{name} was lowered for GSPMD: it has the sharding {gspmd[-1]}, and none that Shardy reads. Export it "
             "again with jax_use_shardy_partitioner=True, JAX's default"
         )
-    axes = frozenset().union(*map(axis_names, texts))
+    axes = frozenset().union(*map(stablehlo.axis_names, texts))
     return tuple(constraints), axes, is_sized, is_differentiated(place.name_stack for place in places.values())
 
 
 def _specs(entries: Sequence[Mapping[str, Any]], avals: Sequence[Any]) -> list[Spec | None]:
     """The shardings on the main function's arguments or results, in the ranks that JAX shows."""
-    specs = [spec_of(entry["sdy.sharding"]) if "sdy.sharding" in entry else None for entry in entries]
+    specs = [stablehlo.spec_of(entry["sdy.sharding"]) if "sdy.sharding" in entry else None for entry in entries]
     pairs = zip(specs, avals, strict=True)
     return [spec and spec.with_dims(spec.dims[: len(aval.shape)]) for spec, aval in pairs]
 
