@@ -26,7 +26,7 @@ class Checkpointing:
         self.policy = getattr(jax.checkpoint_policies, policy)
 
     def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Runs an operation; a loop, or a checkpoint, that is differentiated gets the policy first."""
+        """Run an operation. A loop or a checkpoint that is differentiated gets the policy first."""
         from jax._src.interpreters import ad
 
         if not any(isinstance(x, ad.JVPTracer | ad.LinearizeTracer) for x in args):
@@ -49,7 +49,7 @@ class Checkpointing:
         return jax.make_jaxpr(run)(*closed.in_avals)
 
     def _with_policy(self, e: Any, here: None, inside: Callable[[Any, Any], Any]) -> Any:
-        """A checkpoint with the policy, and what calls a function with its checkpoints so; any other as it is."""
+        """Return an equation whose checkpoint, or the checkpoints in its nested jitted function, have the policy."""
         params = e.params
         if e.primitive.name in _CHECKPOINTS:
             return e.replace(params=params | {"policy": self.policy})
@@ -58,8 +58,8 @@ class Checkpointing:
 
 
 def under_checkpoint(jaxpr: Any, seen: set[int] | None = None) -> Iterator[tuple[Any, bool]]:
-    """The source info of loops whose body has a checkpoint, and of other checkpoints; and whether it is a loop. A jaxpr
-    that was `seen` is left out, as equations share jaxprs."""
+    """Yield the source info of each loop whose body has a checkpoint, and of each other checkpoint, with whether it is
+    a loop. Jaxprs in `seen` are skipped, because equations share jaxprs."""
     seen = set() if seen is None else seen
     for e in jaxpr.eqns:
         loop = e.primitive.name == "scan" and _has_checkpoint(e.params["jaxpr"].jaxpr)

@@ -32,7 +32,8 @@ class KernelEstimate(NamedTuple):
 
 
 def kernel_estimates(closed: Any) -> Iterator[KernelEstimate]:
-    """Every Pallas kernel of a closed jaxpr whose FLOPs its author says or its body tells."""
+    """Return every Pallas kernel of a closed jaxpr whose FLOPs are known, from its author's estimate or from its
+    body."""
     has_kernel = any(equation.primitive.name == "pallas_call" for equation in every_equation(closed.jaxpr))
     if has_kernel and written_out(closed.jaxpr) <= MOST_EQUATIONS:  # what is known inside differs from call to call
         yield from _estimates(closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True)))
@@ -48,7 +49,7 @@ _SAME = frozenset(
 
 
 def _estimates(jaxpr: Any, known: _Known, around: tuple[Any, ...] = ()) -> Iterator[KernelEstimate]:
-    """Those of a jaxpr, which also adds the constants among its variables to `known`."""
+    """Yield the kernels of a jaxpr. The constants among its variables are added to `known`."""
     for equation in jaxpr.eqns:
         infos = (equation.source_info, *around)
         name, values = equation.primitive.name, [_value(v, known) for v in equation.invars]
@@ -67,7 +68,7 @@ def _estimates(jaxpr: Any, known: _Known, around: tuple[Any, ...] = ()) -> Itera
 
 
 def _name(params: Mapping[str, Any]) -> str:
-    """What `pallas_call` has been told that its kernel is called; empty for nothing."""
+    """Return the kernel name that `pallas_call` was given; empty if none."""
     return str(params["name"] if "name" in params else params["name_and_src_info"].name) or ""
 
 
@@ -79,7 +80,7 @@ class _Laid(NamedTuple):
 
 
 def _results(equation: Any, inner: Any, own: _Known) -> _Known:
-    """The results of a jitted function or a `shard_map` that are constants, given what is known inside."""
+    """Return the constant results of a jitted function or a `shard_map`, from the constants known inside."""
     values = [_value(v, own) for v in inner.outvars]
     if equation.primitive.name == "shard_map":
         specs = equation.params["out_specs"]
@@ -94,7 +95,7 @@ def _value(atom: Any, known: _Known) -> Any:
 
 
 def _entered(equation: Any, values: Sequence[Any]) -> Iterator[tuple[Any, _Known]]:
-    """The jaxprs in an equation, each with what is known inside from the values of its operands."""
+    """Yield the jaxprs in an equation, each with the constants known inside from the values of its operands."""
     name, params = equation.primitive.name, equation.params
     if name == "cond":
         values = values[1:]
@@ -140,8 +141,8 @@ _Counted = tuple[Any, bool]
 
 
 def _counted(equation: Any, operands: Sequence[Any]) -> tuple[float | None, bool]:
-    """FLOPs of a kernel's matrix products in its whole grid, and whether they are an upper bound; None where there are
-    none to see, or where a loop's length or the grid's size depends on data."""
+    """Return the FLOPs of a kernel's matrix products over its whole grid, and whether they are an upper bound; None if
+    there are no products, or if a loop's length or the grid's size depends on data."""
     mapping = equation.params["grid_mapping"]
     grid = mapping.grid
     if not all(isinstance(size, int) for size in grid):
@@ -169,7 +170,8 @@ class _Body:
         self.places = places
 
     def __call__(self, jaxpr: Any, known: _Known) -> _Counted:
-        """The FLOPs of one run of a jaxpr; the values of its variables that can be computed are added to `known`."""
+        """Return the FLOPs of one run of a jaxpr. The values of its variables that can be computed are added to
+        `known`."""
         total: np.ndarray | float = 0.0
         bound = False
         for equation in jaxpr.eqns:
@@ -200,7 +202,7 @@ class _Body:
 
     @staticmethod
     def _together(name: str, params: Mapping[str, Any], values: Sequence[Any], inside: Sequence[_Counted]) -> _Counted:
-        """FLOPs of an operation from those of one run of each jaxpr inside."""
+        """Return the FLOPs of an operation from those of one run of each jaxpr inside it."""
         counts = [flops for flops, _ in inside]
         some = [flops for flops in counts if flops is not None]
         if len(some) < len(counts) or (name == "while" and any(np.any(flops) for flops in some)):
@@ -220,7 +222,7 @@ class _Body:
         return most, at_most
 
     def _scalar(self, equation: Any, values: Sequence[Any], known: _Known) -> Any:
-        """What an operation on scalars gives in each step of the grid; None where that depends on data."""
+        """Return the result of a scalar operation in each step of the grid; None if it depends on data."""
         name, params = equation.primitive.name, equation.params
         if name == "program_id":
             return self.places[params["axis"]]
@@ -237,7 +239,7 @@ class _Body:
 
 
 def _element(equation: Any, array: Any, known: _Known) -> Any:
-    """What a kernel reads of an array in scalar memory at one place."""
+    """Return the element of an array in scalar memory that a kernel reads at a constant place."""
     if not isinstance(array, _Array):
         return None
     places = jax.tree.unflatten(equation.params["tree"], equation.invars[1:])

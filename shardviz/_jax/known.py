@@ -51,8 +51,8 @@ class Known:
         self.needs = {at: _places(mask) for at, mask in masks if mask is not None}
 
     def value(self, place: int, arguments: Sequence[np.ndarray]) -> np.ndarray | None:
-        """The value of a result, from the values of the arguments that it needs; None if this JAX does not compute it
-        on a CPU. A key is its bits, as argument and as result."""
+        """Return the value of a result from the values of the arguments that it needs; None if this JAX cannot compute
+        it on a CPU. PRNG keys are passed and returned as their bits."""
         try:
             with under(AbstractMesh((), ()), ()), jax.transfer_guard("allow"), jax.debug_nans(False):
                 return np.array(self._compute(place)(*arguments))
@@ -108,27 +108,25 @@ class _Walk:
     """A walk over a jaxpr. A value that is not known is None, and so is a result that nobody wants."""
 
     def literal(self, value: Any) -> Any:
-        """A constant."""
         raise NotImplementedError
 
     def plain(self, equation: Any, values: Sequence[Any]) -> Sequence[Any]:
-        """The results of an equation whose operands are all known."""
+        """Return the results of an equation whose operands are all known."""
         raise NotImplementedError
 
     def scan(self, params: Any, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any]) -> Sequence[Any]:
-        """The results of a scan."""
         raise NotImplementedError
 
     def until(self, params: Any, test: Sequence[Any], consts: Sequence[Any], carry: Sequence[Any]) -> Sequence[Any]:
-        """The results of a `while`, from the constants of its condition, those of its body, and what is carried."""
+        """Return the results of a `while` from the constants of its condition, those of its body, and the carry."""
         raise NotImplementedError
 
     def branch(self, params: Any, index: Any, values: Sequence[Any]) -> Sequence[Any]:
-        """The results of a `cond` whose index is known."""
+        """Return the results of a `cond` whose index is known."""
         raise NotImplementedError
 
     def results(self, closed: Any, values: Sequence[Any], wanted: Sequence[bool] | None = None) -> list[Any]:
-        """The results of a jaxpr, closed or not, of its arguments' values."""
+        """Return the results of a jaxpr, closed or not, for its arguments' values."""
         jaxpr, held = getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
         env = dict(zip(jaxpr.invars, values, strict=True))
         env.update((v, None if isinstance(c, jax.Array) else self.literal(c)) for v, c in zip(jaxpr.constvars, held))  # noqa: B905  # an open jaxpr holds none
@@ -170,7 +168,7 @@ class _Walk:
 
 
 def _live(jaxpr: Any, wanted: Sequence[bool] | None) -> Iterator[tuple[Any, Sequence[bool] | None]]:
-    """The equations that the wanted results need, each with which of its own results are wanted."""
+    """Yield the equations that the requested results need, each with which of its own results are needed."""
     if wanted is None:
         yield from ((equation, None) for equation in jaxpr.eqns)
         return

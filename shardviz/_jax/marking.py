@@ -80,7 +80,7 @@ class Watch:
         self._inside = False
 
     def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Runs an operation, and tells it where it is the person's code that asks for it."""
+        """Run an operation, and record it if the user's code asks for it."""
         if self._inside or (primitive.name == "sharding_constraint" and _of_a_mark()):
             return bind(primitive, *args, **params)
         self._inside = True
@@ -91,7 +91,7 @@ class Watch:
             self._inside = False
 
     def close(self) -> None:
-        """Looks at what is left to be looked at, and lets go of the function's frames."""
+        """Process the pending operations, and release the function's frames."""
         for waiting in self._waiting:
             self._look(*waiting)
         self._waiting.clear()
@@ -141,7 +141,8 @@ class Watch:
             self.misses.add(number)
 
     def _places(self, code: CodeType) -> tuple[tuple[int | None, ...], ...] | None:
-        """For each instruction its first and last line, and its first and last column; None of code of others."""
+        """Return for each instruction its first and last line, and its first and last column; None for code outside the
+        traced function."""
         if code not in self._own:
             self._own[code] = tuple(code.co_positions()) if self._is_own(code.co_filename) else None
         return self._own[code]
@@ -171,7 +172,7 @@ class _CallFrame:
         self.run, self._at, self._below = 0, -1, None
 
     def run_at(self, at: int, below: FrameType | None) -> int:
-        """The run that the call is in, when it is at an instruction that has called another function."""
+        """Return the run that the call is in, at an instruction that has called another function."""
         if at < self._at or (at == self._at and below is not self._below):
             self.run += 1
         self._at, self._below = at, below
@@ -187,9 +188,9 @@ _watching: list[Any] = []
 
 @contextlib.contextmanager
 def passing(*, watch: Watch | None = None, **by: Any) -> Iterator[None]:
-    """Under it, on this thread, what is traced passes by those that are not None, and JAX takes nothing from earlier
-    traces: `reconstrain` gives a constraint's spec from (source info, spec), None to leave it out; `checkpointing` is a
-    `Checkpointing`; `watch` is told of each operation."""
+    """Intercept tracing on this thread inside the context, and ignore JAX's cached traces. `reconstrain` returns a
+    constraint's new spec from (source info, spec), or None to drop it; `checkpointing` is a `Checkpointing`; `watch` is
+    notified of each operation. Arguments that are None intercept nothing."""
     from jax._src import config, core
 
     by = {name: each for name, each in {**by, "watch": watch}.items() if each is not None}
@@ -236,7 +237,7 @@ def _telling(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reconstrained(params: dict[str, Any], reconstrain: Callable[[Any, Any], Any]) -> dict[str, Any] | None:
-    """The parameters of a constraint as it is to be; None where it is left out."""
+    """Return a constraint's parameters with its new spec; None if it is dropped."""
     from jax._src import source_info_util
 
     sharding = params["sharding"]
@@ -257,18 +258,19 @@ _LEFT_OUT = re.compile(r"shardviz_mark_\d+_\d+/|/shardviz_mark_\d+_\d+|shardviz_
 
 
 def mark(number: int, run: int) -> str:
-    """What a mark is called in a name stack: of which of the marked values, and of which operation that makes it."""
+    """Return a mark's name in a name stack: the number of the marked value, and of the operation that makes it."""
     return f"shardviz_mark_{number}_{run}"
 
 
 def marked_text(text: str) -> tuple[int, str] | None:
-    """The number of the mark in a name stack, or in text around one, and the text without it; None without a mark."""
+    """Return the number of the mark in a name stack, or in text around it, and the text without the mark; None if there
+    is no mark."""
     match = _MARK.search(text)
     return None if match is None else (int(match[1]), _LEFT_OUT.sub("", text))
 
 
 def marks_in(jaxpr: Any) -> set[tuple[int, int]]:
-    """(number, run) of every mark in a jaxpr and those inside it."""
+    """Return (number, run) of every mark in a jaxpr, nested ones too."""
     constraints = (e for e in every_equation(jaxpr) if e.primitive.name == "sharding_constraint")
     marks = (_MARK.search(str(e.source_info.name_stack)) for e in constraints)
     return {(int(mark[1]), int(mark[2])) for mark in marks if mark}

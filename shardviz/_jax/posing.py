@@ -16,8 +16,8 @@ import jax
 
 @contextlib.contextmanager
 def posing(platform: str, attributes: Mapping[str, Callable[[int], Any]], memory_bytes: float | None) -> Iterator[None]:
-    """Under it, devices have this platform and these attributes, each from a device's id; and `memory_stats` says that
-    so many bytes are there, of which none is in use."""
+    """Give the CPU's devices another platform and attributes (functions of a device's id) inside the context.
+    `memory_stats` then reports `memory_bytes` of free memory."""
     from jax._src import xla_bridge
 
     kind = type(jax.devices()[0])

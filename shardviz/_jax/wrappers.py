@@ -35,13 +35,13 @@ class JitWrapping:
 
 
 def plain_function(fn: Any) -> Any:
-    """The function that `jax.jit` has wrapped; any other as it is."""
+    """Return the function that `jax.jit` wrapped; other functions unchanged."""
     wrapped = unwrap_jit(fn)
     return fn if wrapped is None else wrapped.fn
 
 
 def unwrap_jit(fn: Any) -> JitWrapping | None:
-    """What `jax.jit` has wrapped; None for any other function, and for a method whose `self` is traced."""
+    """Return what `jax.jit` wrapped; None for other functions, and for methods whose `self` is traced."""
     if inspect.ismethod(fn):
         whole = unwrap_jit(fn.__func__)
         return None if whole is None else _bound(whole, fn.__self__)
@@ -86,7 +86,7 @@ class PmapWrapping:
 
 
 def unwrap_pmap(fn: Any) -> PmapWrapping | None:
-    """What `jax.pmap` has wrapped, from the cells of its closures; None for any other function."""
+    """Return what `jax.pmap` wrapped, from the cells of its closures; None for other functions."""
     from jax._src import pmap
 
     if getattr(fn, "__globals__", None) is not vars(pmap):
@@ -112,7 +112,8 @@ def unwrap_pmap(fn: Any) -> PmapWrapping | None:
 
 
 def pmapped_name(fn: Any) -> str | None:
-    """The name of the function that `jax.pmap` has wrapped, from what pmap jits; None for any other function."""
+    """Return the name of the function that `jax.pmap` wrapped, from the function that pmap jits; None for other
+    functions."""
     inner = inspect.unwrap(fn)
     if getattr(getattr(inner, "__code__", None), "co_qualname", "") != "_cached_shard_map.<locals>._fun":
         return None
@@ -123,7 +124,7 @@ def pmapped_name(fn: Any) -> str | None:
 
 
 def _cells(fn: Any) -> dict[str, Any]:
-    """What a closure closes over, by name."""
+    """Return a closure's variables by name."""
     return dict(zip(fn.__code__.co_freevars, (cell.cell_contents for cell in fn.__closure__ or ()), strict=True))
 
 
@@ -140,7 +141,7 @@ _JITTED = type(jax.jit(lambda: None))
 
 
 def reduced(obj: Any) -> Any:
-    """What a pickler is told of a jitted function: its name, or its parts; else NotImplemented."""
+    """Return the pickle form of a jitted function: its name, or its parts; otherwise NotImplemented."""
     if type(obj) is not _JITTED:
         return NotImplemented
     module, name = getattr(obj, "__module__", ""), getattr(obj, "__qualname__", "")

@@ -24,7 +24,7 @@ def trace(
     donate_argnames: Names = (),
     **kwargs: Any,
 ) -> Program:
-    """Traces a function; nothing runs and nothing is allocated.
+    """Trace a function. Nothing runs and nothing is allocated.
 
     To trace calls the function's Python, here once, and again where a later question needs another trace: the first
     plan on a mesh with other axis names, the first constraint on a value inside. `Program.traces` counts. What it does
@@ -71,7 +71,7 @@ def analyze(
     donate_argnames: Names = (),
     **kwargs: Any,
 ) -> Report:
-    """Traces, partitions and, for a target, compiles, in one call.
+    """Trace, partition and, for a target, compile a function in one call.
 
     Args:
         fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`.
@@ -108,16 +108,16 @@ _SETTINGS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argn
 def program_of(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], mesh: Any, **settings: Any
 ) -> Program:
-    """The program of a call, traced at once on `mesh`, None for the one that the function brings; with the settings of
+    """Return the program of a call, traced on `mesh` (None: the function's own). `settings` are the settings of
     `jax.jit` that `trace` takes."""
     return Program(adapt(fn, args, kwargs, **settings), mesh)
 
 
 def program_and_plan(subject: Any, mesh: Any = None, target: str | None = None) -> tuple[Program, Plan]:
-    """A program and a plan, put on `mesh` if given, from what brings both: a `Program`, an example of the gallery,
-    (either of them, plan), or (function, arguments[, keywords]) with `in_specs`, `out_specs` and what `trace` takes
-    among the keywords; `target` as for `Program.plan`. Raises ShardvizError if it is none of these; else as `trace` and
-    `Program.plan`."""
+    """Return the program and the plan of a subject, on `mesh` if given. The subject is a `Program`, an example of the
+    gallery, either of them with a plan, or (function, arguments[, keywords]) with `in_specs`, `out_specs` and the
+    options of `trace` among the keywords; `target` is as for `Program.plan`. Raises ShardvizError for another subject;
+    otherwise as `trace` and `Program.plan`."""
     if isinstance(subject, Program):
         return subject, subject.plan(mesh, target=target)
     program, plan = getattr(subject, "program", None), getattr(subject, "plan", None)

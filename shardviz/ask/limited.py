@@ -33,7 +33,7 @@ class _TimeIsOver(BaseException):
 
 @contextmanager
 def limited(seconds: float, what: str) -> Iterator[None]:
-    """Raises CompileTimeout on this thread when what is under it takes longer; `what` begins the message."""
+    """Raise CompileTimeout on this thread if the context takes longer than a limit; `what` begins the message."""
     thread, lock, done, over = ctypes.c_ulong(threading.get_ident()), threading.Lock(), Event(), Event()
 
     def watch() -> None:

@@ -67,5 +67,5 @@ class Parts:
 
 
 def nbytes(array: Argument) -> float:
-    """Bytes of an array, all devices together."""
+    """Return the bytes of a whole array."""
     return math.prod(array.shape) * itemsize(array.dtype)

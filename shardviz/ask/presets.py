@@ -97,7 +97,7 @@ class Preset:
     promises: tuple[Promise, ...] = field(default=(), compare=False, repr=False)
 
     def broken(self, report: Report) -> str:
-        """Why its sentence does not hold of the plan that it made; empty where it does."""
+        """Return why a report breaks the preset's promises; empty if it keeps them."""
         return next((why for promise in self.promises if (why := promise(report))), "")
 
     @property
@@ -122,7 +122,7 @@ class Presets(dict[str, Plan], Displayed):
 def presets_of(
     mesh: DeviceMesh, arguments: Sequence[Argument], dimensions: Dimensions, roles: Roles
 ) -> Iterator[Preset]:
-    """The presets, not tried yet. Raises ShardvizError if the mesh has no axis."""
+    """Yield the presets, untried. Raises ShardvizError if the mesh has no axis."""
     if not mesh.names:
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
     arrays = {"arguments": arguments, "dimensions": dimensions, "roles": roles, "optimizer": roles.optimizer}
@@ -174,7 +174,7 @@ _INSIDE = (
 
 
 def _zero(subject: Subject) -> tuple[Promise, ...]:
-    """What both stages promise."""
+    """Return the promises of both ZeRO stages."""
     axes, optimizer = subject.mesh.names, [a for a in subject.state if a.name in subject.roles.optimizer]
     whole, batch = is_whole(subject.parameters), batch_is_sharded(subject, axes)
     new = [is_communicated("all-gather", (), "update", "new parameters")] if optimizer else []
@@ -323,7 +323,7 @@ _ALL: Sequence[tuple[str, Callable[[Subject, Plan], Any]]] = (
 
 
 def _along(subject: Subject, axes: Sequence[str]) -> str:
-    """Along which of some axes the batch is sharded, in words."""
+    """Return in words along which of some axes the batch is sharded."""
     batch = subject.of("batch")
     used = {a for d in batch for a in dividing(d.size, axes, subject.mesh)}
     if used == set(subject.mesh.names):
@@ -334,7 +334,7 @@ def _along(subject: Subject, axes: Sequence[str]) -> str:
 
 
 def _products(subject: Subject, plan: Plan) -> str:
-    """How much of the layers' matrix products is sharded along the last axis, in words."""
+    """Return in words how much of the layers' matrix products is sharded along the last axis."""
     cut = {m.path for m, axes in plan.dim_edits if subject.last in axes}
     weights = subject.weights
     whole = sum(map(nbytes, weights)) or 1.0
@@ -344,20 +344,20 @@ def _products(subject: Subject, plan: Plan) -> str:
 
 
 def _tensor_cut(subject: Subject, plan: Plan) -> Plan:
-    """The plan with what lies between the layers' products sharded along the last axis."""
+    """Return the plan with the dimensions between the layers' products sharded along the last axis."""
     return _cut(subject, plan, subject.inner, (subject.last,), once=True)
 
 
 def _copies(subject: Subject, plan: Plan, axes: Sequence[str]) -> Plan:
-    """The plan with every device group's own rows of the batch."""
+    """Return the plan with the batch sharded, so that every group of devices has its own rows."""
     return _cut(subject, plan, subject.of("batch"), axes)
 
 
 def _cut(
     subject: Subject, plan: Plan, dimensions: Sequence[Dimension], axes: Sequence[str], *, once: bool = False
 ) -> Plan:
-    """The plan with dimensions sharded along as many of the axes, the first first, as divide them; with `once` without
-    those of which an array is sharded along one of the axes already."""
+    """Return the plan with dimensions sharded along as many of the axes, in order, as divide them. `once` skips
+    dimensions that have an array already sharded along one of the axes."""
     for dimension in dimensions:
         taken = {m.path for m, by in plan.dim_edits if set(by) & set(axes)}
         if once and any(m.path in taken for m in dimension.arguments):
@@ -375,9 +375,9 @@ def _state_cut(
     arguments: Set[str] | None = None,
     outputs: Set[str] = frozenset(),
 ) -> Plan:
-    """Shards arrays of the state along the axes, each along its largest dimension that nothing shards and that
-    divides; and these results. Of the state named by `arguments` the new values lie as the old ones do; of all of it
-    the compiler places them."""
+    """Return the plan with arrays of the state sharded along the axes, each along its largest unsharded dimension that
+    divides, and with these outputs sharded. If only some `arguments` are named, their new values are sharded as they
+    are; otherwise the compiler decides."""
     dim_edits = dict(plan.dim_edits)
     state = subject.state
     for array in state if arguments is None else [a for a in state if a.name in arguments]:
@@ -412,8 +412,8 @@ def _shard_array(
 
 
 def tried(program: Any, presets: Iterable[Preset], target: str | Machine | None, level: str = "propagated") -> Presets:
-    """The presets propagated, and with a target timed, the shortest step first, which at level `partitioned` the
-    partitioner has confirmed. Raises MeshError, TargetError as `sv.cost`."""
+    """Return the presets propagated, and with a target timed and ordered by their step, shortest first. At level
+    `partitioned` the partitioner has confirmed the first one. Raises MeshError, TargetError as `sv.cost`."""
     rows: dict[str, Preset] = {}
     for preset in presets:
         row = _propagated(program, preset)
@@ -434,7 +434,7 @@ def tried(program: Any, presets: Iterable[Preset], target: str | Machine | None,
 
 
 def _propagated(program: Any, preset: Preset) -> Preset:
-    """A preset with Shardy's report; with the reason where it is not offered."""
+    """Return a preset with Shardy's report, or with the reason why it is not offered."""
     try:
         report = program.propagate(preset.plan)
     except ShardvizError as error:
@@ -445,7 +445,7 @@ def _propagated(program: Any, preset: Preset) -> Preset:
 
 
 def _confirmed(program: Any, row: Preset, target: str | Machine) -> Preset:
-    """A preset with the partitioner's report, and its cost by that."""
+    """Return a preset with the partitioner's report and its cost."""
     try:
         report = program.partition(row.plan, target if isinstance(target, str) else target.text)
     except ShardvizError as error:
@@ -454,21 +454,20 @@ def _confirmed(program: Any, row: Preset, target: str | Machine) -> Preset:
 
 
 def step_of(report: Report) -> Any:
-    """What two plans have in common that are one step: what each device holds, computes and moves."""
+    """Return a key that is equal for plans with the same step: the bytes held, the FLOPs, and the collectives."""
     held = sum(v.bytes_per_device or 0.0 for v in (*report.arguments, *report.outputs))
     flops = sum(row.dot_flops for row in report.cost.work) if report.cost is not None else 0.0
     return held, flops, tuple(sorted((c.kind, str(c.axes), c.assumed_bytes) for c in report.collectives))
 
 
 def _order(row: Preset) -> tuple[bool, bool, float]:
-    """Without a target, as they were made."""
+    """Return a preset's sort key; without a cost, presets keep their order."""
     return (row.report is None, False, 0.0) if row.cost is None else rank(row.report, row.cost)
 
 
 def rank(report: Report | None, cost: StepCost | None) -> tuple[bool, bool, float]:
-    """The order of offers: what cannot be, and what does not fit, by an estimate too, comes last; then the shortest
-    step first, or without a time what moves least.
-    """
+    """Return a sort key for plans: impossible plans and plans that do not fit come last, estimates included; the others
+    by their step's time, or without times by the bytes of their collectives."""
     if report is None:
         return True, True, 0.0
     if cost is None:

@@ -113,11 +113,11 @@ class Program(Derivable):
 
     @of_plan
     def outputs(self, plan: Plan) -> tuple[Argument, ...]:
-        """Every array of the result: tree path, shape, dtype."""
+        """Return every array of the result: tree path, shape, dtype."""
         return self._lowerings.traced(plan).outputs
 
     def with_flops(self, flops: Mapping[str, float]) -> Program:
-        """The same program, with FLOPs told of kernels and library calls that say none themselves.
+        """Return the program with the FLOPs of kernels and library calls that do not state them.
 
         Args:
             flops: name → FLOPs of one run on one device. The name is the one that the warning `unknown-flops` has: a
@@ -139,7 +139,7 @@ class Program(Derivable):
     def plan(
         self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None, target: str | Machine | None = None
     ) -> Plan:
-        """A plan, with what the function brings along where nothing is given.
+        """Return a plan; the function's own mesh and specs replace arguments that are not given.
 
         Args:
             mesh: a mesh in any form that `sv.mesh` takes. None for the function's own: that of its `in_shardings`, of
@@ -172,7 +172,8 @@ class Program(Derivable):
         return Plan(mesh, in_specs, out_specs)
 
     def bind(self, plan: Plan) -> PlanRecord:
-        """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
+        """Return the plan with a full-rank spec for every argument and every output (None: the compiler's choice),
+        checked.
 
         Raises:
             SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
@@ -183,17 +184,18 @@ class Program(Derivable):
 
     @of_plan
     def _undivided(self, plan: Plan) -> tuple[Undivided, ...]:
-        """The dimensions of arguments and outputs that do not divide by what a plan shards them by; else as `bind`."""
+        """Return the dimensions of arguments and outputs that their plan's axes do not divide; otherwise as `bind`."""
         return undivided(plan, self._call, self._lowerings.traced(plan))
 
     @of_plan
     def rules_table(self, plan: Plan) -> RulesTable:
-        """For each of a plan's rules which arguments its filter catches and which it wins, and what no rule catches;
-        where its spec does not fit one, the row says why."""
+        """Return for each of a plan's rules the arguments that it matches and those that it wins, or why its spec does
+        not fit one; and the arguments that no rule matches."""
         return rules_table(plan, self._call, self._lowerings.known(plan.mesh))
 
     def presets(self, mesh: Any = None, target: str | Machine | None = None, *, level: str = "propagated") -> Presets:
-        """Plans to begin with, from the logical dimensions: data parallel, ZeRO-2 and -3, tensor, expert parallel, ...
+        """Return starting plans made from the logical dimensions: data parallel, ZeRO-2 and -3, tensor, expert
+        parallel, ...
 
         Args:
             mesh: a mesh in any form that `sv.mesh` takes; None for the one that the program was traced on. The first
@@ -213,14 +215,14 @@ class Program(Derivable):
         return tried(self, self._untried_presets(mesh, target), target, level)
 
     def _untried_presets(self, mesh: Any = None, target: str | Machine | None = None) -> Iterator[Preset]:
-        """The presets as they are made, one after the other, with no report; of some there are several of one name."""
+        """Yield the presets without reports; several may have the same name."""
         on = self.plan(mesh, target=target).mesh
         arguments = self._lowerings.traced(Plan(on)).arguments
         return presets_of(on, arguments, self.dimensions, roles(self._lowerings.lowered))
 
     @of_plan
     def propagate(self, plan: Plan, target: str | Machine = "cpu", *, timeout: float = LONGEST) -> Report:
-        """What Shardy makes of the plan: level `propagated`, in the kernel, in tens of milliseconds.
+        """Return Shardy's propagation of a plan: level `propagated`, in the kernel, in tens of milliseconds.
 
         Args:
             plan: mesh and specs.
@@ -263,7 +265,7 @@ class Program(Derivable):
         target: str | Machine | None = None,
         pause: Callable[[int], None] | None = None,
     ) -> Why | CollectiveWhy:
-        """Why a value is sharded as it is, or why a collective is there: tried, by propagating with something changed.
+        """Explain why a value is sharded as it is, or why a collective exists, by propagating with something changed.
 
             program.why(plan, "h", axis="model")
             program.why(plan, report.collectives[3])
@@ -302,7 +304,7 @@ class Program(Derivable):
 
     @of_plan
     def partition(self, plan: Plan, target: str = "cpu", *, options: Any = (), timeout: float | None = None) -> Report:
-        """What XLA's partitioner makes of the plan: level `partitioned`, in the compile server.
+        """Return the result of XLA's partitioner for a plan: level `partitioned`, computed in the compile server.
 
         Args:
             plan: mesh and specs; at most 2048 simulated devices.
@@ -319,7 +321,7 @@ class Program(Derivable):
 
     @of_plan
     def compile(self, plan: Plan, target: str = "cpu", *, options: Any = (), timeout: float | None = None) -> Report:
-        """The target's optimised program and memory plan: level `compiled`.
+        """Return the target's optimised program and memory plan: level `compiled`.
 
         Machine code, most of a compile, is not waited for. That a program does not fit into the target's memory is an
         answer: `report.memory.fits` is False then, and a diagnostic says by how much.
@@ -354,7 +356,7 @@ class Program(Derivable):
         memory_limit: float | None = None,
         on_report: OnReport | None = None,
     ) -> ReportFuture:
-        """Starts a compile and returns at once.
+        """Start a compile and return at once.
 
         Args:
             plan: mesh and specs.
@@ -383,7 +385,7 @@ class Program(Derivable):
         return future
 
     def _answer(self, plan: Plan, level: str, **asked: Any) -> Report:
-        """Starts a compile and waits for its report; who interrupts that stops the compile."""
+        """Start a compile and wait for its report. Interrupting the call cancels the compile."""
         future = self.submit(plan, level, **asked)
         try:
             return future.result()
@@ -391,7 +393,7 @@ class Program(Derivable):
             future.stop()
 
     def _reading(self, plan: Plan, level: str, target: str) -> CompileReading:
-        """What is to be compiled, and reads what comes of it."""
+        """Return what is to be compiled, and how its outcome is read."""
         bound = self.bind(plan)
         resolved = resolve_target(target, bound.mesh)
         simulated = resolved.topology is None and level == "partitioned"
@@ -401,13 +403,13 @@ class Program(Derivable):
         return CompileReading(self._call, bound, lowered, resolved=resolved, propagate=propagate, flops=self._flops)
 
     def texts(self, plan: Plan) -> dict[str, str]:
-        """The program before XLA: `jaxpr`, if it was traced here, without the plan's constraints; `stablehlo` under the
-        plan, and `shardy`, what Shardy makes of that. Raises as `propagate`."""
+        """Return the program's texts before XLA: `jaxpr`, if it was traced here, without the plan's constraints;
+        `stablehlo` under the plan; `shardy`, after Shardy's passes. Raises as `propagate`."""
         return {stage.name: "".join(f"{line.text}\n" for line in stage.lines) for stage in self.stages(plan)}
 
     @of_plan
     def stages(self, plan: Plan) -> Iterator[Stage]:
-        """The same texts line by line, each line with the source line that it comes from. Raises as `propagate`."""
+        """Return the same texts line by line, each line with its source line. Raises as `propagate`."""
         bound, lowered = self.bind(plan), self._lowered(plan, CPU)
         if not lowered.rehearsed:
             shardy.rehearse(lowered, bound)
@@ -415,13 +417,14 @@ class Program(Derivable):
 
     @of_plan
     def plan_code(self, plan: Plan) -> str:
-        """Python that rebuilds the plan."""
+        """Return Python code that rebuilds the plan."""
         traced = self._lowerings.traced(plan)
         return plan_code(plan, self.bind(plan), traced, ruled_arguments(plan, self._call, traced))
 
     @of_plan
     def code(self, plan: Plan) -> str:
-        """Python that runs the plan with JAX alone: the mesh, the shardings, `jax.jit`, and what to write inside.
+        """Return Python code that runs the plan with JAX alone: the mesh, the shardings, `jax.jit`, and what to write
+        inside.
 
         State that the compiler would give back sharded otherwise is told to come back as it went in, so that the next
         step does not compile once more.
@@ -438,22 +441,23 @@ class Program(Derivable):
 
 
 def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], variant: Variant) -> Program:
-    """A program that was sent from another process."""
+    """Return a program that was sent from another process."""
     program = Program(call, mesh)
     program._flops = flops
     return of_variant(program, variant)
 
 
 def named_axes(program: Program) -> tuple[str, ...]:
-    """The mesh axes that a program itself names, in its constraints and in its `shard_map`s: every mesh that it runs on
-    has them. Raises TraceError as `Program.arguments`, of a function whose axes cannot be told."""
+    """Return the mesh axes that a program names in its constraints and `shard_map`s; every mesh that it runs on must
+    have them. Raises TraceError as `Program.arguments` if they cannot be known."""
     traced = program._lowerings.shapes
     names = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
     return tuple(dict.fromkeys((*names, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
 
 
 def state_of(program: Program) -> dict[str, str]:
-    """Argument → the result that a search shards as it: its new value, its gradient, or what alone has its shape."""
+    """Return argument → the result that a search shards equally: its new value, its gradient, or the only one of its
+    shape."""
     arguments, outputs = arrays(program)
     pairs = dict(roles(program._lowerings.lowered).becomes)
     for alone in (False, True):
@@ -464,8 +468,8 @@ def state_of(program: Program) -> dict[str, str]:
 
 @of_plan
 def resharded_state(program: Program, plan: Plan) -> dict[str, str]:
-    """Argument → the result that is its new value, where Shardy gives it back sharded otherwise: a second step then
-    compiles once more. Raises SpecError, TraceError, CompileError as `Program.propagate`."""
+    """Return argument → the result that is its new value, if Shardy returns it with another sharding. A second step
+    then compiles again. Raises SpecError, TraceError, CompileError as `Program.propagate`."""
     report, becomes = program.propagate(plan), roles(program._lowerings.lowered).becomes
     ins, outs = ({v.name: v.spec for v in values} for values in (report.arguments, report.outputs))
     return {name: becomes[name] for name in resharded(becomes, ins, outs)}
@@ -477,12 +481,12 @@ def is_differentiated(program: Program) -> bool:
 
 
 def update_arguments(program: Program) -> frozenset[str]:
-    """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
+    """Return the arguments that only the update uses, an optimizer's state; empty without a backward pass."""
     return roles(program._lowerings.lowered).optimizer
 
 
 def arrays(program: Program, plan: Plan | None = None) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
-    """Every array of the arguments, and of the result, as they are under a plan's mesh; without one, under any."""
+    """Return the arrays of the arguments and of the result under a plan's mesh; without a plan under any mesh."""
     if plan is None and not program._lowerings.is_traced:
         names = named_axes(program) or ("_",)
         plan = Plan(DeviceMesh(names, (1,) * len(names)))
@@ -492,8 +496,8 @@ def arrays(program: Program, plan: Plan | None = None) -> tuple[tuple[Argument, 
 
 
 def own_plan(program: Program) -> Plan | None:
-    """The plan that the function's own shardings, or those of its arguments, make on the mesh that is known of; None
-    where they say nothing of any argument, or there is no mesh yet."""
+    """Return the plan that the function's or its arguments' own shardings make on the known mesh; None if they
+    determine no argument, or no mesh is known yet."""
     brings, lowerings = program._call.brings, program._lowerings
     mesh = brings.mesh or lowerings.mesh or (lowerings.first and lowerings.first.mesh)
     says = any(spec is not None for spec in brings.in_specs)
@@ -502,8 +506,8 @@ def own_plan(program: Program) -> Plan | None:
 
 @of_plan
 def sketch(program: Program, plan: Plan, target: LowerFor = CPU) -> Report:
-    """What costs of a plan, and nothing else, a search's `propagate`: a report of level `propagated` with arguments,
-    outputs, collectives, FLOPs and the schedule alone. Raises as `Program.propagate`."""
+    """Return a report of level `propagated` with only what a cost needs: arguments, outputs, collectives, FLOPs and the
+    schedule. A search uses it in place of `propagate`. Raises as `Program.propagate`."""
     bound = program.bind(plan)
     lowered = program._lowered(plan, target)
     with limited(LONGEST, f"propagating {program.name}"):
@@ -512,7 +516,7 @@ def sketch(program: Program, plan: Plan, target: LowerFor = CPU) -> Report:
 
 @of_plan
 def result_specs(program: Program, plan: Plan, target: LowerFor = CPU) -> tuple[Spec, ...]:
-    """How Shardy shards a plan's results, which takes less than a report. Raises as `Program.propagate`."""
+    """Return how Shardy shards a plan's results, which is faster than a report. Raises as `Program.propagate`."""
     bound = program.bind(plan)
     with limited(LONGEST, f"propagating {program.name}"):
         return shardy.result_specs(program._lowered(plan, target), bound)

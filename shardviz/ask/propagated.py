@@ -54,7 +54,7 @@ def report_of(
 
 
 def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, propagated: Propagated) -> Report:
-    """A report with arguments, outputs, collectives, FLOPs and their schedule alone."""
+    """Return a report with arguments, outputs, collectives, FLOPs and their schedule only."""
     return Report(
         level="propagated",
         program=call.name,

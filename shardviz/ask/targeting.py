@@ -50,8 +50,8 @@ class CompileTarget:
 
 
 def resolve_target(target: str | Machine, mesh: DeviceMesh) -> CompileTarget:
-    """Reads a target and puts a mesh on it, in the order of JAX's `mesh_utils` where it does not say its devices'.
-    Raises TargetError if there is no such chip or topology; MeshError if the two differ in their number of devices."""
+    """Read a target and place a mesh on it, in the order of JAX's `mesh_utils` unless the mesh has its own device
+    order. Raises TargetError for an unknown chip or topology; MeshError if the numbers of devices differ."""
     machine = machine_of(target, mesh.size)
     kind = machine.chip.kind
     if kind == "cpu":

@@ -39,7 +39,7 @@ _UNTRIED = (
 
 
 def axis_why(trial: Perturbed, key: NodeKey, axis: str, named: Named) -> AxisWhy:
-    """Why a mesh axis is on a value, or is not."""
+    """Explain why a mesh axis shards a value, or why it does not."""
     node = trial.base.node(key)
     target = next((cut for cut in node.dims if cut.carries(axis)), None)
     if target is not None:
@@ -67,7 +67,7 @@ def axis_why(trial: Perturbed, key: NodeKey, axis: str, named: Named) -> AxisWhy
 
 
 def causes_of(trial: Perturbed, key: NodeKey, dim: int, axis: str) -> tuple[Source, ...]:
-    """What takes an axis off a value, all together."""
+    """Return the sources that, removed together, take an axis off a value."""
     causes, _ = Tracing(trial, key, NodeDim(trial.base.node(key), dim), axis).causes()
     return tuple(cause.source for cause in causes)
 
@@ -82,7 +82,7 @@ class Tracing:
         self._until = trial.runs + _MOST_RUNS
 
     def causes(self) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
-        """The causes, the nearest first, and what was not tried."""
+        """Return the causes, nearest first, and the sources that were not tried."""
         near = self._in_order(self._near)
         if len(near) > 1 and self._is_lost(near[:1]):  # most often the nearest is all
             return self._needed(near[0], near[1:]), ()
@@ -103,7 +103,8 @@ class Tracing:
         return [sources[key] for key in keys]
 
     def _widened(self, near: Sequence[Source]) -> list[Source]:
-        """The near sources, and farther ones that they had kept away, until the value loses the axis."""
+        """Return the near sources, and farther ones that they had hidden, until the value loses the axis without
+        them."""
         gone = list(near)
         for _ in range(_MOST_REACHED):
             if self._is_lost(gone):
@@ -116,7 +117,8 @@ class Tracing:
         return gone
 
     def _one_of_several(self, source: Source, keep: list[Source], gone: list[Source], untried: bool) -> Cause:
-        """One of several sources that bring the axis, and whether it does so alone (None where that was not tried)."""
+        """Return the cause for one of several sources of the axis, and whether it is enough alone (None if not
+        tried)."""
         enough: bool | None = None
         if len(keep) == len(gone) and not untried:
             enough = True  # `_fewest` has tried just this
@@ -125,7 +127,7 @@ class Tracing:
         return Cause(source=source, verdict="not tried" if untried else "one of several", enough=enough)
 
     def chain(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
-        """The steps from the first cause to the value, and what they leave out."""
+        """Return the steps from the first cause to the value, and the causes that they leave out."""
         if not causes:
             return (), ()
         first, others = causes[0].source, tuple(c.source for c in causes[1:] if c.enough)
@@ -150,8 +152,8 @@ class Tracing:
         return cut is not None and cut.carries(self.axis)
 
     def _path_by_itself(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
-        """The chain in a program where only the causes say the axis: in the plan itself a value on the way may have
-        lost it, because another source says it for another dimension of that value."""
+        """Return the chain in a program where only the causes state the axis. In the plan itself a value on the way may
+        have lost the axis, because another source states it for another dimension of the value."""
         base, first = self.trial.base.nodes, causes[0].source
 
         def called(node):
@@ -171,7 +173,7 @@ class Tracing:
     def _path(
         self, start: NodeDim, target: NodeDim, through: Callable[[NodeDim], bool], named: Named
     ) -> tuple[Hop, ...]:
-        """The steps from one dimension to another, over those that pass a test."""
+        """Return the steps from one dimension to another, through dimensions that pass a test."""
         reached = reach(target, through)
         hops: list[Hop] = []
         while start in reached:
@@ -183,7 +185,7 @@ class Tracing:
         return tuple(hops)
 
     def _nearest(self, target: NodeDim | None, sources: Iterable[Source]) -> dict[tuple, NodeDim]:
-        """Which sources are connected with a value along the axis, the nearest first → the dimension where they are."""
+        """Return the sources that are connected with a value along the axis, nearest first, each with its dimension."""
         wanted = {(s.role, place, s.dimension): s.key for s in sources for place in s.places}
         reached: dict[tuple, NodeDim] = {}
 
@@ -204,7 +206,8 @@ class Tracing:
         return not self.trial.holds(self.key, self.target.dim, self.axis, gone)
 
     def _needed(self, first: Source, rest: Sequence[Source]) -> tuple[Cause, ...]:
-        """The first source is needed. Of the rest, those without which it does not bring the axis."""
+        """Return the causes when the first source is needed: of the others, those without which the first does not
+        bring the axis."""
         if not rest or not self._is_lost(rest):
             return (Cause(source=first, verdict="needed", enough=True),)
         # with the first alone it is lost: which of the others must stay?
@@ -216,7 +219,8 @@ class Tracing:
         return tuple(Cause(source=s, verdict=verdict, enough=False) for s, verdict in pairs)
 
     def _fewest(self, free: Sequence[Source]) -> tuple[list[Source], list[Source]]:
-        """A smallest set of sources without which the axis is lost; and those in it that were not tried alone."""
+        """Return a smallest set of sources without which the axis is lost, and those in it that were not tried
+        alone."""
         keep = list(free)
         half = len(keep) // 2
         while half > 1 and self._may_run():  # a needed one among many redundant ones is found by halves
@@ -228,7 +232,8 @@ class Tracing:
     def _least(
         self, sources: Sequence[Source], will_do: Callable[[list[Source]], bool], order: Iterable[Source]
     ) -> tuple[list[Source], list[Source]]:
-        """The sources without those, one after the other, without which the rest will do; and those not tried."""
+        """Return the sources without those that can be dropped one after the other while a condition holds; and those
+        not tried."""
         keep, untried = list(sources), list(order)
         while untried and self._may_run():
             source = untried.pop(0)
@@ -274,7 +279,7 @@ def _hop(before: NodeDim, after: NodeDim, link: DimLink, named: Named) -> Hop:
 
 
 def _words(step: LinkStep, rule: FactorRule, before: NodeDim, after: NodeDim, factor: int) -> tuple[str, bool]:
-    """What an operation does with a dimension, and whether that goes from a result to an operand."""
+    """Return in words what an operation does with a dimension, and whether that leads from a result to an operand."""
     (gives, one), (taken, other) = (_called(step, cut, factor) for cut in (before, after))
     if gives and taken:
         return f"{one} and {other} {'are summed over together' if factor in rule.reduced else 'go together'}", False
@@ -284,7 +289,7 @@ def _words(step: LinkStep, rule: FactorRule, before: NodeDim, after: NodeDim, fa
 
 
 def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
-    """Whether a dimension is an operand's, and what it is called; of operands only the arrays are counted."""
+    """Return whether a dimension belongs to an operand, and its name; operands are numbered without scalars."""
     same = [n for n, (node, _) in enumerate(step.arrays) if node is cut.node]
     at = next(n for n in same if factor in step.arrays[n][1][cut.dim])
     operand = at < len(step.ins)
@@ -307,7 +312,7 @@ def _stop(last: NodeDim, after: NodeDim, link: DimLink, *, axis: str, mesh: Devi
 
 
 def _reason(cut: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> str:
-    """Why a dimension does not take an axis from the one beside it."""
+    """Return why a dimension does not take over an axis from its neighbour."""
     node, name, step = cut.node, named(cut.node), link.step
     spec = node.spec.canonical()
     if node.key.kind == "argument":
@@ -333,7 +338,7 @@ def _reason(cut: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Nam
 
 
 def _wanted(node: Node, named: Named) -> str:
-    """Why the compiler moves a value before it is used."""
+    """Return why the compiler reshards a value before it is used."""
     spec = node.spec.canonical()
     for step in node.steps:
         frame = step.place.frame

@@ -87,7 +87,7 @@ class Node:
         return self.maker.ins[0].origin if moved and self.maker else self
 
     def readers(self) -> Iterator[tuple[Node, LinkStep]]:
-        """What reads it, past the compiler's reshards: as which node, and what."""
+        """Return the readers behind the compiler's reshards: the node that is read, and the operation."""
         for step in self.steps:
             if step.kind == "reshard" and step.ins[0] is self:
                 yield from step.ins[1].readers()
@@ -105,7 +105,7 @@ class NodeDim(NamedTuple):
         return self.dim < len(dims) and axis in map(axis_name, dims[self.dim])
 
     def links(self) -> Iterator[DimLink]:
-        """The dimensions that are directly connected with it."""
+        """Return the directly connected dimensions."""
         for step in self.node.steps:
             if step.kind != "rule":
                 yield from (
@@ -222,7 +222,7 @@ class FactorRule(NamedTuple):
 
 
 def einsum(*sides: Iterable[Factors]) -> str:
-    """The text of a rule, its factors called as Shardy calls them.
+    """Return a rule's text, with its factors named as Shardy names them.
 
     >>> einsum([((0,), (2,)), ((2,), (1,))], [((0,), (1,))])
     '([i, k], [k, j])->([i, j])'
@@ -264,7 +264,7 @@ class Links(Walker):
         return node
 
     def find(self, key: NodeKey) -> Node | None:
-        """The value of a key; None where it is no more there."""
+        """Return the node with a key; None if it no longer exists."""
         if key.kind != "value":
             return self.nodes.get(key)
         computed = self.nodes.get(key._replace(kind="result"))
@@ -279,12 +279,12 @@ class Links(Walker):
         return computed
 
     def dim(self, key: NodeKey, dim: int) -> NodeDim | None:
-        """A dimension of the value of a key; None where the value is no more there."""
+        """Return a dimension of the node with a key; None if the node no longer exists."""
         node = self.find(key)
         return None if node is None else NodeDim(node, dim)
 
     def _new(self, value: GraphValue, key: NodeKey) -> Node:
-        """A node; the value is found by it from now on."""
+        """Return a new node, registered under its key."""
         while key in self.nodes:
             key = key._replace(copy=key.copy + 1)
         manual = self.around.manual
@@ -325,7 +325,7 @@ class Links(Walker):
                 result.maker = self._step(op, kind, (operand, result))
 
     def _enter(self, op: MlirOperation, tag: int, operands: list[Node], results: list[Node]) -> None:
-        """Reads the blocks of an operation, and connects their values with those around the operation."""
+        """Read an operation's blocks, and connect their values with those around the operation."""
         scope, tags = self._scope, self._tags
         with self.inside(op) as blocks:
             if op.name == "func.call":
@@ -367,9 +367,9 @@ def reach(
     *,
     even: bool = False,
 ) -> dict[NodeDim, _Reached]:
-    """Every dimension that is connected with one through dimensions that pass a test → (how far it is, the one nearer
-    to the start, how it is reached from there), nearest first; nothing goes on from those that `ends` names. What a
-    value is made from is nearer than what is made of it, or used beside it; with `even` all are equally far."""
+    """Return every dimension that is reachable through dimensions that pass a test, nearest first: dimension →
+    (distance, the previous dimension, the link). The search does not continue beyond dimensions in `ends`. Operands are
+    nearer than results and siblings; with `even` all are equally far."""
     reached: dict[NodeDim, _Reached] = {}
     count = itertools.count()
     left: list[tuple[int, int, NodeDim, NodeDim | None, DimLink | None]] = [(0, next(count), start, None, None)]
@@ -403,7 +403,7 @@ def tag(module: ir.Operation) -> None:
 
 
 def keys_of(values: Iterable[At]) -> Iterator[NodeKey]:
-    """The keys of operations' results, in the order in which a numbered module is read."""
+    """Return the keys of operations' results, in the order of a numbered module."""
     copies: Counter[tuple[tuple[int, ...], int]] = Counter()
     for value, calls in values:
         at = tuple(map(number_of, calls)), number_of(value.owner)
@@ -412,7 +412,8 @@ def keys_of(values: Iterable[At]) -> Iterator[NodeKey]:
 
 
 def key_before(at: At) -> NodeKey:
-    """The key of what a collective moves, before all collectives and reshards of the compiler's on its way."""
+    """Return the key of a collective's original operand, before all collectives and reshards of the compiler on its
+    way."""
     value, calls = at.value, tuple(map(number_of, at.calls))
     while isinstance(owner := value.owner, MlirOperation) and owner.name.startswith("sdy.") and owner.operands:
         if number_of(owner) != ADDED and owner.name != "sdy.reshard":
@@ -434,8 +435,8 @@ _PARTS = frozenset(f"stablehlo.{op}" for op in ("dynamic_slice", "slice", "resha
 
 
 def namer(arguments: Sequence[str], outputs: Sequence[str], rows: Mapping[NodeKey, Row]) -> Named:
-    """What each value is called: its tree path, its variable (`rows`: the report's values), or the operation that makes
-    it; what is handed on as what it is given, a slice of an argument as a part of it."""
+    """Return a function that names values: by tree path, by variable (`rows` are the report's values), or by operation.
+    Values that are only passed on have their operand's name, and a slice of an argument is called a part of it."""
     names: dict[NodeKey, str] = {}
 
     def named(node: Node) -> str:

@@ -66,7 +66,7 @@ class Perturbed:
     # Sources.
 
     def sources(self, axis: str) -> list[Source]:
-        """Every place where an axis is written down."""
+        """Return every place that states an axis."""
         return [
             replace(each, dimension=d, axis=axis)
             for each in self.shardings
@@ -112,7 +112,7 @@ class Perturbed:
         return [*ends, *lines.values()]
 
     def _entries(self, module: ir.Operation, role: str) -> list[tuple[Any, dict[str, Any]]]:
-        """The arguments or outputs with their attributes."""
+        """Return the arguments or outputs with their attributes."""
         traced = self.lowered.traced
         arrays = traced.arguments if role == "argument" else traced.outputs
         return list(
@@ -126,7 +126,7 @@ class Perturbed:
     # Runs.
 
     def links(self, gone: Collection[Source]) -> Links:
-        """The program propagated without some sources."""
+        """Return the graph of the program propagated without some sources."""
         return Links(self.run(gone, _WITH_RULES), self.lowered.locations)
 
     def holds(self, key: NodeKey, dim: int, axis: str, gone: Collection[Source]) -> bool:
@@ -138,7 +138,7 @@ class Perturbed:
         return self._answers[asked]
 
     def run(self, gone: Collection[Source], then: str) -> ir.Operation:
-        """A copy of the module without some sources, after propagation and further passes."""
+        """Return a copy of the module without some sources, after propagation and further passes."""
         module = self.changed(gone)
         run(module, then)
         self.runs += 1
@@ -147,8 +147,9 @@ class Perturbed:
     def changed(
         self, gone: Collection[Source], added: Sequence[Source] = (), forced: Sequence[Forced] = ()
     ) -> ir.Operation:
-        """A copy of the module, not propagated, without some sources and with others. The shapes inside a shard_map
-        follow from its specs, so these stay, and a constraint without the axis is put between it and the array."""
+        """Return a copy of the module, not propagated, without some sources and with others. The shapes inside a
+        shard_map follow from its specs, so the specs stay, and a constraint without the axis separates them from the
+        array."""
         if self.pause is not None:
             self.pause()
         module = self.module.clone()
@@ -177,12 +178,12 @@ class Perturbed:
 
 
 def manual_place(number: int, array: int) -> int:
-    """One number for an array of a manual computation: the operation's, and which of its operands and results."""
+    """Return one number for an array of a manual computation, from the operation's number and the array's position."""
     return number * _MANUAL + array
 
 
 def places_of(node: Node) -> list[tuple[str, int]]:
-    """Where the sources of a value's sharding may stand: their role and one of their places."""
+    """Return the places where the sources of a value's sharding may be: a role and a position each."""
     key = node.key
     if key.kind in stablehlo.ENDS:
         return [(key.kind, key.place)]
@@ -191,7 +192,7 @@ def places_of(node: Node) -> list[tuple[str, int]]:
 
 
 def edited(spec: Spec, source: Source, put: bool) -> Spec:
-    """A spec with a source's axis put last into its dimension, or taken out of it."""
+    """Return a spec with a source's axis appended to its dimension, or removed from it."""
     dims = list(spec.dims)
     kept = tuple(a for a in dims[source.dimension] if axis_name(a) != source.axis)
     dims[source.dimension] = (*kept, source.axis) if put else kept
@@ -199,7 +200,8 @@ def edited(spec: Spec, source: Source, put: bool) -> Spec:
 
 
 def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Collection[int] = ()) -> Any:
-    """A `#sdy.sharding` with sources' axes put in or taken out; all but `closed` stay open, priorities stay."""
+    """Return a `#sdy.sharding` with sources' axes added or removed. All dimensions but the `closed` ones stay open, and
+    priorities are unchanged."""
     spec = stablehlo.spec_of(attribute)
     for source, put in changes:
         spec = edited(spec, source, put)
@@ -213,12 +215,12 @@ def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Coll
 
 
 def _of_manual(op: ir.Operation) -> list[Any]:
-    """The shardings of what a manual computation takes, and then of what it gives."""
+    """Return the shardings of a manual computation's operands, then of its results."""
     return [*stablehlo.shardings_of(op, "in_shardings"), *stablehlo.shardings_of(op, "out_shardings")]
 
 
 def _free(module: ir.Operation, place: int, changes: Sequence[tuple[Source, bool]]) -> None:
-    """Puts a constraint without the sources' axes between a manual computation and one of its arrays."""
+    """Insert a constraint without the sources' axes between a manual computation and one of its arrays."""
     number, array = divmod(place, _MANUAL)
     (op,) = _numbered(module, (number,))
     free = _edited(_of_manual(op)[array], changes, closed=[source.dimension for source, _ in changes])
@@ -227,7 +229,7 @@ def _free(module: ir.Operation, place: int, changes: Sequence[tuple[Source, bool
 
 
 def _constrain(op: ir.Operation, place: int, written: Any, *, operand: bool) -> None:
-    """Puts a constraint in front of one operand of an operation, or behind one of its results."""
+    """Insert a constraint before one operand of an operation, or after one of its results."""
     value = op.operands[place] if operand else op.results[place]
     uses = [(op, place)] if operand else [(use.owner, use.operand_number) for use in value.uses]
     constraint = ir.Operation.create(
@@ -244,5 +246,5 @@ def _constrain(op: ir.Operation, place: int, written: Any, *, operand: bool) -> 
 
 
 def _numbered(module: ir.Operation, numbers: Collection[int]) -> list[ir.Operation]:
-    """The operations of a module that have one of these numbers."""
+    """Return a module's operations with one of these numbers."""
     return [op for op in _jax.walk(module) if number_of(op) in numbers]
