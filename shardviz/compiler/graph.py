@@ -78,7 +78,7 @@ class HloOperation(Operation):
         return f"HLO instruction {self.native.name!r} ({self.native.opcode})"
 
     def branch_operands(self, branch: int) -> tuple[GraphValue, ...]:
-        """What a conditional hands to a branch."""
+        """Return the operands that a conditional passes to a branch."""
         return self.branches[branch] if branch < len(self.branches) else ()
 
     @property
@@ -199,7 +199,8 @@ class HloOperation(Operation):
 
     @property
     def _window(self) -> dict[str, list[str]]:
-        """By field: `window={size=3x3 pad=0_1x0_1}` is `size` 3, 3 and `pad` 0_1, 0_1."""
+        """Return the fields of the window attribute: for `window={size=3x3 pad=0_1x0_1}`, `size` is 3, 3 and `pad` is
+        0_1, 0_1."""
         return {key: value.split("x") for key, value in _WINDOW.findall(self._attribute("window"))}
 
     def _attribute(self, name: str) -> str:
@@ -248,7 +249,7 @@ class HloGraph(Graph):
         block.returns(leaves(arrays[computation.root.name]))
 
     def _note_operation(self, block: Block, instruction: Instruction, operands: list[Tree]) -> Tree:
-        """Notes an operation; the arrays that its instruction gives."""
+        """Add an operation, and return its results."""
         opcode, groups = instruction.opcode, [leaves(tree) for tree in operands]
         if opcode.endswith("-done"):
             groups = [tuple(v for v in values if v.maker and v in v.maker.results) or values for values in groups]
@@ -280,7 +281,7 @@ _NO_TUPLE = "what is no such tuple"
 
 
 def graph_of(module: Module) -> HloGraph:
-    """The graph of a module, made once. Raises ParseError if an instruction cannot be read; the message names it."""
+    """Return the graph of a module, cached. Raises ParseError, naming the instruction, if one cannot be read."""
     graph = _GRAPHS.get(module)
     if graph is None:
         graph = _GRAPHS[module] = HloGraph(module)
@@ -292,7 +293,7 @@ def _values(operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]
 
 
 def _run(instruction: Instruction) -> list[str]:
-    """The computations that an instruction runs as a whole, a loop's condition before its body."""
+    """Return the computations that an instruction runs, a loop's condition before its body."""
     roles = (*_RUN, "to_apply") if instruction.opcode == "call" else _RUN
     return [name for role in roles if role in instruction.called for name in instruction.called[role]]
 

@@ -127,7 +127,7 @@ class Buffers:
 
     @cached_property
     def _alive(self) -> tuple[tuple[int, int], ...]:
-        """(Moment, bytes of temporaries that are alive in main memory from then on), wherever that changes."""
+        """Return (moment, bytes of temporaries alive in main memory from then on) for each change."""
         ranges = [row for row in self.ranges if self.allocations[row[0].allocation].is_temporary]
         begin = grouped((first, value) for value, first, _ in ranges)
         end = grouped((last + 1, value) for value, _, last in ranges)
@@ -168,9 +168,9 @@ class Buffers:
         return sum(a.size for a in self.allocations if a.stands)
 
     def held(self) -> tuple[tuple[Allocation, tuple[PlacedValue, ...]], ...]:
-        """What takes main memory at that moment, the heaviest first: for each place its allocation and its values.
-        Those alive then come first, then those just before and after in that place: what a loop is given, carries and
-        gives. A place that is held for the whole step has all of its values."""
+        """Return what occupies main memory at the peak, largest first: for each place its allocation and its values.
+        Values alive at the peak come first, then those just before and after: a loop's operand, carry and result. A
+        place held for the whole step has all its values."""
         if not self.ranges:
             return ()
         at = grouped(((row[0].allocation, row[0].offset), row) for row in self.ranges)
@@ -184,7 +184,7 @@ class Buffers:
 
 
 def largest(values: Iterable[PlacedValue]) -> int:
-    """The bytes of a place, which are those of the largest of its values."""
+    """Return the bytes of a place: those of its largest value."""
     return max(v.size for v in values)
 
 
@@ -205,7 +205,7 @@ def _allocation(match: re.Match[str], end: int, gpu: bool) -> Allocation:
 
 
 def _around(rows: Sequence[tuple[PlacedValue, int, int]], moment: int) -> list[PlacedValue]:
-    """Those of the values at one place that are alive at a moment, then those that touch them in time."""
+    """Return the values at one place that are alive at a moment, then those that adjoin them in time."""
     alive = [value for value, first, last in rows if first <= moment <= last]
     if not alive:
         return []
@@ -231,10 +231,10 @@ MOST_ALIVE = 24
 
 
 def memory(buffers: Buffers, *, target: str = "cpu", report: str = "", no_room: str = "") -> Memory:
-    """The memory plan of a compiled program, bytes on one device, from XLA's dumps, and its message if it has no room.
-    On-chip buffers and the host's memory are counted apart. `peak` is what is held for the whole step and the most
-    temporaries alive at once; without live ranges all that is set aside, aliased arrays once. `fits` is False with
-    `no_room`, else None. Raises ParseError if the text has no allocations."""
+    """Return the memory plan of a compiled program, in bytes on one device, from XLA's dumps; `no_room` is its message
+    if memory is exhausted. On-chip buffers and host memory are counted separately. `peak` is the memory held for the
+    whole step plus the most temporaries alive at once; without live ranges it is everything allocated, with aliased
+    arrays counted once. `fits` is False with `no_room`, else None. Raises ParseError if the text has no allocations."""
     if not buffers.allocations and "BufferAssignment" not in buffers.text:
         raise ParseError(f"this is no buffer assignment: no line 'allocation 0: size ...' in {buffers.text[:80]!r}...")
     main = [a for a in buffers.allocations if a.color == 0]
@@ -259,7 +259,7 @@ def memory(buffers: Buffers, *, target: str = "cpu", report: str = "", no_room: 
 
 
 def _sums(allocations: Sequence[Allocation]) -> tuple[int, int, int, int]:
-    """Bytes of arguments, of outputs, of what is both, and of temporaries."""
+    """Return the bytes of arguments, of outputs, of aliased arrays, and of temporaries."""
     return (
         sum(a.size for a in allocations if a.is_argument),
         sum(a.size for a in allocations if a.is_output),
@@ -271,8 +271,9 @@ def _sums(allocations: Sequence[Allocation]) -> tuple[int, int, int, int]:
 def alive_at_peak(
     buffers: Buffers, module: Module, arguments: Sequence[str] = (), most: int = MOST_ALIVE
 ) -> tuple[Alive, ...]:
-    """The heaviest values when most is alive in main memory, arguments and outputs included. A place that values share
-    is called after one alive then, or where that was only passed on (by a loop), after the one that was made there."""
+    """Return the largest values when most bytes are alive in main memory, arguments and outputs included. A place
+    shared by several values is named after one that is alive then; if a loop only passed that one on, after the value
+    that was made there."""
     heaviest = buffers.held()[:most]
     wanted = {value.name for _, values in heaviest for value in values}
     instructions = {i.name: i for _, i in module if i.name in wanted}
@@ -316,20 +317,21 @@ def _alive(
 
 
 def _teller(instruction: Instruction, module: Module) -> Instruction:
-    """The instruction that says where a value comes from: a fusion's root, where the fusion itself says nothing."""
+    """Return the instruction that says where a value comes from: a fusion's root if the fusion itself does not."""
     if instruction.op_name or instruction.opcode != "fusion":
         return instruction
     return module.computations[next(iter(instruction.called.values()))[0]].root
 
 
 def _array(instruction: Instruction, value: PlacedValue) -> tuple[str, tuple[int, ...]]:
-    """The element type and shape of a value; empty where it is no array."""
+    """Return a value's element type and shape; empty if it is not an array."""
     shape = element(instruction.shape, tuple(int(n) for n in value.part.split(",") if n))
     return (shape.dtype, shape.dims) if isinstance(shape, HloShape) else ("", ())
 
 
 def _stated(message: str) -> tuple[int | None, int | None]:
-    """Bytes needed and bytes there are, as a compiler's refusal states them (in GiB, rounded)."""
+    """Return the required and the available bytes (in GiB, rounded) from a compiler's message about exhausted
+    memory."""
     for pattern in _NO_ROOM:
         if match := pattern.search(message):
             return round(float(match[1]) * _UNITS[match[2]]), round(float(match[3]) * _UNITS[match[4]])

@@ -206,7 +206,7 @@ class Module:
     tables: str
 
     def __iter__(self) -> Iterator[tuple[Computation, Instruction]]:
-        """Every instruction with its computation, in the text's order."""
+        """Yield every instruction with its computation, in text order."""
         for computation in self.computations.values():
             for instruction in computation.instructions:
                 yield computation, instruction
@@ -231,7 +231,7 @@ class Module:
         return int(text)
 
     def source(self, instruction: Instruction) -> Frame | None:
-        """The innermost line of the person's code that an instruction stems from; None where not known."""
+        """Return the innermost line of the user's code that an instruction comes from; None if unknown."""
         if frame_id := instruction.stack_frame_id:
             return self.frames.innermost(frame_id)
         if file := instruction.metadata.get("source_file"):
@@ -240,8 +240,8 @@ class Module:
 
 
 def parse(text: str) -> Module:
-    """Reads the text of an HLO module, of which instructions' parts are read on first use. Raises ParseError, showing
-    the line, for text that is none or is cut short."""
+    """Parse the text of an HLO module; the parts of instructions are parsed at first use. Raises ParseError, which
+    shows the line, if the text is no module or is incomplete."""
     start = text.find("HloModule ")
     if start < 0:
         raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {excerpt(text, 80)!r}")
@@ -291,7 +291,7 @@ def parse(text: str) -> Module:
 
 
 def _is_open(line: str, text: str) -> bool:
-    """Whether a line that does not begin as an instruction goes on with one, whose brackets are not all closed."""
+    """Whether a line continues an instruction whose brackets are not all closed yet."""
     if line.startswith("}") and (line.rstrip() == "}" or line.startswith("}, execution_thread=")):
         return False
     brackets = [token[0][0] for token in _ATTRIBUTE_TOKEN.finditer(text) if token[0][0] in "{[()]}"]
@@ -336,7 +336,7 @@ def _shown(line: str) -> str:
 
 
 def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
-    """`text` at its commas outside of brackets and strings."""
+    """Split a text at commas outside brackets and strings."""
     parts, depth, begin = [], 0, 0
     for match in token.finditer(text):
         first = match[0][0]
@@ -352,7 +352,8 @@ def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
 
 
 def number(text: str, instruction: Instruction) -> int:
-    """The whole number that a part of an instruction is. Raises ParseError, naming the instruction, for none."""
+    """Return the whole number in a part of an instruction. Raises ParseError, which names the instruction, if it is
+    none."""
     if not _is_whole(text.strip()):
         named = f"HLO instruction {excerpt(instruction.name)!r} ({instruction.opcode})"
         raise ParseError(f"{named}: {excerpt(text)!r} is not a number")
@@ -368,8 +369,8 @@ _METADATA_TEXT = re.compile(r',? ?metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}')
 
 
 def hlo_lines(text: str) -> tuple[StageLine, ...]:
-    """The lines of a module, each with the line of the person's source that it comes from; the tables of places and
-    what instructions say of theirs are left out. Raises ParseError as `parse`.
+    """Return the lines of a module, each with its source line; tables of source places and instructions' references to
+    them are omitted. Raises ParseError as `parse`.
 
     >>> body = '  ROOT %x = f32[8] parameter(0), metadata={op_name="x"}'
     >>> text = "\\n".join(["HloModule m", "", "ENTRY %main (x: f32[8]) -> f32[8] {", body, "}"])

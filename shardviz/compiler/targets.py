@@ -64,7 +64,7 @@ class Targets(tuple[TargetStatus, ...]):
 
 
 def targets() -> Targets:
-    """The kinds of machine that programs can be compiled for, in the order cpu, tpu, gpu.
+    """Return the kinds of machine that programs can be compiled for, in the order cpu, tpu, gpu.
 
     Returns:
         One `TargetStatus` each, telling what is installed and what is missing. No JAX backend is started.
@@ -164,7 +164,7 @@ def _importable(module: str) -> bool:
 
 
 def _wanted(package: str, *, extra: str) -> str | None:
-    """The version prefix that jax's own extra asks for: `0.0.42.` from `libtpu==0.0.42.*; extra == "tpu"`."""
+    """Return the version prefix that jax's own extra requires: `0.0.42.` for `libtpu==0.0.42.*; extra == "tpu"`."""
     try:
         requirements = importlib.metadata.requires("jax") or ()
     except importlib.metadata.PackageNotFoundError:
@@ -241,7 +241,8 @@ device_description_str: "{gpu.name}\""""
 
 
 def gpu_config(chip: str) -> str | None:
-    """A GPU's description (`h100`) in protobuf's text form, for `jax.experimental.topologies`; None if not known."""
+    """Return a GPU's description (`h100`) in protobuf's text form, for `jax.experimental.topologies`; None if
+    unknown."""
     gpu = GPUS.get(chip)
     if gpu is None:
         return None

@@ -39,7 +39,8 @@ _LARGE_CONSTANT = 8
 
 
 def moved_bytes(op: HloOperation) -> float:
-    """Bytes read and written by one run of an operation outside of fusions; of its blocks, a fusion's only."""
+    """Return the bytes that one run of an operation outside fusions reads and writes; of its blocks, only a fusion's
+    count."""
     kind = op.kind
     if kind in _FREE or kind.endswith("-done"):
         return 0.0
@@ -147,7 +148,7 @@ class _FusionTraffic:
 
 
 def _is_in_place(updated: GraphValue) -> bool:
-    """Whether an updated array is what its block gives, so that it is written where it was."""
+    """Whether an updated array is its block's result, so that it is updated in place."""
     return all(
         isinstance(user, Block) or (user.kind == "bitcast" and _is_in_place(user.result)) for user, _ in updated.uses
     )
@@ -160,15 +161,14 @@ def _behind_bitcasts(value: GraphValue) -> GraphValue:
 
 
 def _stored(value: HloValue) -> float:
-    """Bytes of an array, wherever it is."""
     return value.array.stored_bytes
 
 
 def _in_main(values: Iterable[HloValue]) -> float:
-    """Bytes of what is in main memory."""
+    """Return the bytes of the values in main memory."""
     return math.fsum(v.array.stored_bytes for v in values if v.array.is_in_main_memory)
 
 
 def _part_in_main(value: HloValue, part: float) -> float:
-    """`part` of an array that is in main memory; 0 where it is not."""
+    """Return `part` of an array's bytes if it is in main memory; otherwise 0."""
     return part if _in_main((value,)) else 0.0

@@ -47,7 +47,7 @@ class ByteCount:
 
 
 def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFacts | None = None) -> Cost:
-    """A module's FLOPs on one device. Raises ParseError, naming it, for an instruction that cannot be read."""
+    """Return a module's FLOPs on one device. Raises ParseError, naming the instruction, if one cannot be read."""
     phases, kernels, other_of = phases or Phases(module), kernels or KernelFacts(), OtherFlops(graph_of(module))
 
     def called(op: HloOperation) -> KernelCall | None:
@@ -79,7 +79,7 @@ def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFac
 
 
 def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
-    """Bytes of main memory (see `traffic`) of an optimised module; errors as `count_flops`."""
+    """Return the bytes of main memory that an optimised module moves (see `traffic`); errors as `count_flops`."""
     counted = _Counted(module, lambda op: moved_bytes(op) or None, fused=False)
     phases, tally = phases or Phases(module), WorkTally()
     for op, times in counted.rows:
@@ -91,7 +91,7 @@ def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
 
 
 def with_bytes(cost: Cost, moved: ByteCount) -> Cost:
-    """FLOPs and bytes in one, which may be of two programs: as partitioned, and as the target runs it."""
+    """Merge FLOPs and bytes, which may be of two programs: as partitioned, and as the target runs it."""
     work = joined(cost.work, moved.work)
     return dataclasses.replace(cost, hbm_bytes=moved.bytes, once_hbm_bytes=moved.once, work=work)
 

@@ -42,8 +42,8 @@ class _Kept:
     operations: tuple[_jax.Made, ...] = ()
 
     def lower(self, mesh: DeviceMesh, target: LowerFor, *others: LowerFor) -> Lowered:
-        """The trace lowered for a target, or where JAX cannot, for the first of others for which it can; each is kept.
-        Raises TraceError as of the target."""
+        """Return the trace lowered for a target, or if JAX cannot lower it for that, for the first of the other
+        platforms that works; each is cached. Raises the target's TraceError."""
         refused: TraceError | None = None
         for each in (target, *others):
             if each not in self.lowered:
@@ -64,8 +64,8 @@ class Lowerings:
     mesh around (`bare`): nobody gave one, and the call brings its own in shardings."""
 
     def __init__(self, call: Call, mesh: DeviceMesh | None, like: Lowerings | None = None):
-        """Traces the call where that needs no plan. `like` has the traces and lowerings of the same function, called
-        with other shardings. Raises TraceError if that fails and no plan would help."""
+        """Trace the call if that needs no plan. `like` has the traces and lowerings of the same function, called with
+        other shardings. Raises TraceError if tracing fails and a plan would not help."""
         self.call, self.mesh = call, mesh or call.brings.mesh
         self.bare = mesh is None and self.mesh is not None and call.kind in _BARE and not call.contexts.places
         mesh = self.mesh
@@ -125,14 +125,14 @@ class Lowerings:
                 names += (missing,)
 
     def traced(self, plan: Plan) -> Traced:
-        """The call traced on a plan's mesh, and where that has Explicit axes, with its specs in the types. Raises
-        TraceError if it cannot be traced there; SpecError if a spec that would be in a type does not fit."""
+        """Return the call traced on a plan's mesh; if the mesh has Explicit axes, with the plan's specs in the types.
+        Raises TraceError if tracing fails; SpecError if a spec in a type does not fit."""
         return self._on(plan).traced
 
     def lower(self, plan: Plan, target: LowerFor = CPU, *, anywhere: bool = False) -> Lowered:
-        """The call lowered for a target on the mesh of its trace, in whose place `lower.edited` puts the plan's;
-        `anywhere`: or for any other platform, where JAX does not lower it for that, as kernels are written for one.
-        Raises TraceError as `traced`, or if JAX cannot lower an operation of it."""
+        """Return the call lowered for a target on its trace's mesh, which `lower.edited` replaces by the plan's. With
+        `anywhere`, another platform is used if JAX cannot lower it for the target, because kernels are written for one
+        platform. Raises TraceError as `traced`, or if an operation cannot be lowered."""
         kept = self._on(plan)
         mesh = kept.mesh or plan.mesh  # that of the trace, which its equations remember
         with self._lock, self.call.contexts.around():
@@ -148,14 +148,16 @@ class Lowerings:
             return kept.lower(own, CPU, *ELSEWHERE)
 
     def bind(self, plan: Plan) -> PlanRecord:
-        """The plan bound to the call; the last one is kept. Nothing is locked. Errors as `bind.bind` and `traced`."""
+        """Return the plan bound to the call; the last one is cached, without locks. Errors as `bind.bind` and
+        `traced`."""
         last = self._bound
         if last is None or last[0] != plan:
             last = self._bound = plan, bind.bind(plan, self.call, self.traced(plan))
         return last[1]
 
     def known(self, mesh: DeviceMesh) -> Traced:
-        """A trace for the arguments' names and shapes before their specs are known: any one, else one on Auto axes."""
+        """Return a trace for the arguments' names and shapes before their specs are known: any existing one, else one
+        on Auto axes."""
         with self._lock:
             self._known = self._known or self.first
             if self._known is None:
@@ -197,13 +199,14 @@ class Lowerings:
             return self._kept[key]
 
     def _places(self, mesh: DeviceMesh | None) -> frozenset[str]:
-        """Where a plan's mesh stands for code that asks for one."""
+        """Return the places where code may ask for the plan's mesh."""
         if mesh is not None and explicit_axes(mesh):
             return self.call.contexts.places | {_jax.SET_MESH}
         return frozenset() if self.bare else self.call.contexts.places or _jax.PLACES
 
     def _key(self, mesh: DeviceMesh | None, types: tuple[Spec, ...]) -> _Key | None:
-        """What of a plan a trace depends on; on its mesh's sizes only if devices' shapes or types are in it."""
+        """Return the parts of a plan that a trace depends on; the mesh's sizes only if shapes of single devices, or
+        types, are in the trace."""
         if mesh is None:
             return None
         sized = self._sized or bool(explicit_axes(mesh))

@@ -61,7 +61,7 @@ class Override(NamedTuple):
 
 
 def by_path(plan: Plan, role: str, part: str) -> tuple[tuple[str, Any], ...]:
-    """The specs or memories (`part`) of single arguments or outputs, as (tree path, value) pairs, the newest last."""
+    """Return the specs or memories (`part`) of single arguments or outputs as (tree path, value) pairs, newest last."""
     rows = (each for each in reversed(plan.overrides) if each.is_exact and (each.role, each.part) == (role, part))
     return tuple((each.path, each.value) for each in rows)
 
@@ -126,7 +126,7 @@ class Plan:
         variant: Variant | None = None,
         options: Any = (),
     ):
-        """A plan.
+        """Make a plan.
 
         Args:
             mesh: a mesh in any form that `sv.mesh` takes.
@@ -211,7 +211,7 @@ class Plan:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # what it is compared by is made again
 
     def with_spec(self, name: str | Mapping[str, Any], spec: Any = ..., *, output: bool = False) -> Plan:
-        """The plan with another spec for an array, or for several.
+        """Return the plan with another spec for an array, or for several.
 
         Args:
             name: the tree path of an argument; or specs by tree path.
@@ -227,8 +227,8 @@ class Plan:
         return self._over(_overrides(_role(output), SPEC, _each("with_spec", name, spec, "P('data')")))
 
     def without_spec(self, *names: str, output: bool = False) -> Plan:
-        """The plan without what `with_spec` and `with_dimension` said of these arguments, or outputs, by tree path: the
-        rules and `in_specs`, or `out_specs`, hold for them again."""
+        """Return the plan without the edits by `with_spec` and `with_dimension` of these arguments, or outputs, by tree
+        path; the rules and `in_specs`, or `out_specs`, apply to them again."""
         if not all(isinstance(name, str) for name in names):
             raise ShardvizError(f"plan.without_spec{excerpt(repr(names))}: expected tree paths, without_spec('x', 'w')")
         role, paths = _role(output), frozenset(names)
@@ -241,7 +241,7 @@ class Plan:
         return plan._over(marks) if is_by_name(plan) else plan
 
     def with_memory(self, name: str | Mapping[str, str], kind: Any = ..., *, output: bool = False) -> Plan:
-        """The plan with an array, or several, in another memory, where they stay if their spec is changed.
+        """Return the plan with an array, or several, in another memory, where they stay if their spec changes.
 
         Args:
             name: the tree path of an argument; or memories by tree path.
@@ -255,7 +255,7 @@ class Plan:
         return self._over(_overrides(_role(output), MEMORY, _each("with_memory", name, kind, "'pinned_host'")))
 
     def _over(self, new: Iterable[Override]) -> Plan:
-        """The plan with overrides of single arrays on top of its own; what they hide is left out."""
+        """Return the plan with further edits of single arrays; edits that they hide are dropped."""
         top = {each[:3]: each for each in new}
         whole = {each[:2] for each in top.values() if each.part in (SPEC, UNSHARDED)}
         axes_by_array: dict[Any, list[Axis]] = {}
@@ -271,7 +271,7 @@ class Plan:
         return self._replace(overrides=(*reversed(top.values()), *left, *self._ruled))
 
     def with_dimension(self, dimension: Dimension | str, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
-        """The plan with a logical dimension sharded along these axes in every array that has it, and by no others.
+        """Return the plan with a logical dimension sharded along these axes, and no others, in every array that has it.
 
         What shards the arrays' other dimensions stays, but for these axes themselves: an axis shards an array once. Of
         the outputs only those that the plan gives a spec are sharded; the others are the compiler's choice.
@@ -309,7 +309,7 @@ class Plan:
         return self._over(Override(m.role, Exactly(m.path), m.dimension, wanted) for m in dimension.chosen(prefer))
 
     def constrain(self, what: Any, spec: Any = None, *, line: str = "", text: str = "", function: str = "") -> Plan:
-        """The plan with a sharding constraint on a value inside the function, which stays as it is.
+        """Return the plan with a sharding constraint on an intermediate; the function itself is unchanged.
 
         Every report of the plan is that of the function with `jax.lax.with_sharding_constraint` around that value, in
         the backward pass, in loops and in what `jax.checkpoint` recomputes too. `program.code(plan)` has the line to
@@ -333,7 +333,7 @@ class Plan:
         return self._replace(constraints=constraints if new in constraints else (*constraints, new))
 
     def unconstrain(self, what: Any = None, *, line: str = "") -> Plan:
-        """The plan without a constraint that `constrain` has put on a value; with no arguments, without any.
+        """Return the plan without a constraint that `constrain` made; without arguments, without all of them.
 
         Raises:
             SpecError: if it has no such constraint; the message lists those that it has.
@@ -358,7 +358,7 @@ class Plan:
         constraints: Mapping[tuple[str, Any], Any] = MappingProxyType({}),
         collectives: str | Iterable[str] = (),
     ) -> Plan:
-        """The plan for a program that differs from the person's own in a way that no spec can say.
+        """Return the plan for a variant of the user's program, changed in ways that no spec can express.
 
         Whoever is asked about such a plan answers for that program, which is traced anew. What an earlier
         `with_variant` said holds too.
@@ -390,7 +390,7 @@ class Plan:
         )
 
     def with_options(self, options: Any, *, only: bool = False) -> Plan:
-        """The plan with more compiler options: flags of XLA, as `compiler_options` of `jax.jit` takes them.
+        """Return the plan with more compiler options: XLA's flags, in the form of `jax.jit`'s `compiler_options`.
 
         Every compile of the plan is given them; level `propagated`, which no compiler makes, does without.
 
@@ -410,7 +410,7 @@ class Plan:
         return self._replace(options=options_of(options) if only else {**self.options, **options_of(options)})
 
     def with_rules(self, rules: Any) -> Plan:
-        """The plan with other rules: specs of arguments by filter, the first that catches an argument wins.
+        """Return the plan with other rules: specs of arguments by filter; the first rule that matches an argument wins.
 
         Rules go before `in_specs`; an edit of an argument goes before rules. One rule shards several arguments alike:
         `plan.with_rules([(sv.Rules.path_ends_with("kernel"), P("data", "model"))])`. A spec with more entries than a
@@ -423,11 +423,11 @@ class Plan:
         return self._replace(overrides=(*self._exact, *_of_rules(ruled)), exhaustive=ruled.exhaustive)
 
     def with_mesh(self, mesh: Any) -> Plan:
-        """The plan on another mesh, its specs unchanged."""
+        """Return the plan on another mesh, with unchanged specs."""
         return self._replace(mesh=_mesh(mesh))
 
     def rename_axis(self, old: str, new: str) -> Plan:
-        """The plan with a mesh axis called otherwise, in the mesh and in every spec.
+        """Return the plan with a mesh axis renamed, in the mesh and in every spec.
 
         Raises:
             MeshError: if there is no axis `old`, or there is one called `new`.
@@ -438,7 +438,7 @@ class Plan:
         return self._map_axes(lambda axes: tuple(_renamed(a, old, new) for a in axes))._replace(mesh=mesh)
 
     def without_axis(self, name: str) -> Plan:
-        """The plan without a mesh axis; the axis is taken out of every spec too.
+        """Return the plan without a mesh axis, which is removed from every spec too.
 
         Raises:
             MeshError: if there is no such axis.
@@ -494,8 +494,8 @@ class Plan:
 
 
 def with_members(plan: Plan, dimensions: Dimensions) -> Plan:
-    """The plan with each logical dimension that it shards by name sharded in the arrays that have the dimension. Raises
-    ShardvizError if there is no dimension of a name."""
+    """Return the plan in which each logical dimension that it names is resolved to the arrays that have it. Raises
+    ShardvizError for an unknown dimension."""
     if not is_by_name(plan):
         return plan
     settled = plan._replace(overrides=plan._ruled)
@@ -514,7 +514,8 @@ def _without(axes: tuple[Axis, ...], others: Iterable[Axis]) -> tuple[Axis, ...]
 
 
 def with_dim(spec: Spec, dimension: int, axes: tuple[Axis, ...]) -> Spec:
-    """A full-rank spec with one dimension sharded along these axes, and no other dimension along them any more."""
+    """Return a full-rank spec with one dimension sharded along these axes, which are removed from all other
+    dimensions."""
     dims = [_without(dim, axes) for dim in spec.dims]
     dims[dimension] = axes
     return replace(spec, dims=tuple(dims), unreduced=_without(spec.unreduced, axes))
@@ -535,7 +536,7 @@ def _role(output: bool) -> str:
 
 
 def _each(call: str, name: Any, value: Any, example: str) -> Mapping[str, Any]:
-    """What is said of one array, or of several, by tree path."""
+    """Return tree path → value, from one array and its value, or from a mapping."""
     if isinstance(name, str) and value is not ...:
         return {name: value}
     if isinstance(name, Mapping) and value is ... and all(isinstance(path, str) for path in name):
@@ -561,7 +562,7 @@ def _of_rules(rules: Rules) -> Iterable[Override]:
 
 
 def _mesh(mesh: Any) -> DeviceMesh:
-    """A plan's mesh; text of a program over it numbers its places."""
+    """Return a plan's mesh from any form; program text numbers devices by their position."""
     return replace(DeviceMesh.of(mesh), by_id=False)
 
 

@@ -169,7 +169,7 @@ class MlirOperation(Operation):
         )
 
     def integers(self, name: str, default: Sequence[int]) -> Dims:
-        """The whole numbers of an attribute; the default where it is left out."""
+        """Return the whole numbers of an attribute; the default if it is missing."""
         if name not in self.attributes:
             return tuple(default)
         attribute = self.attributes[name]
@@ -180,7 +180,7 @@ class MlirOperation(Operation):
 
 
 def contraction_of(product: ir.Operation) -> Contraction:
-    """How the factors of a `dot_general` meet."""
+    """Return how the factors of a `dot_general` combine."""
     numbers = stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
     return Contraction(
         (tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)),
@@ -192,7 +192,7 @@ class MlirGraph(Graph):
     """The graph of a StableHLO module, in which MLIR's operations live; with its functions by symbol."""
 
     def __init__(self, module: ir.Operation):
-        """Reads it; its context is entered."""
+        """Read a module, whose context must be entered."""
         self.module, self.functions = module, functions_of(module)
         blocks = {symbol: Block(symbol) for symbol in self.functions}
         super().__init__(blocks["main"], blocks)
@@ -257,7 +257,7 @@ def is_moved(attributes: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def kind_of(name: str) -> str:
-    """HLO's word for an operation of MLIR's name."""
+    """Return HLO's word for an MLIR operation name."""
     return _KINDS.get(name) or name.rpartition(".")[2].replace("_", "-")
 
 
@@ -270,7 +270,7 @@ def _shape_and_dtype(kind: Any) -> tuple[tuple[int, ...], str]:
 
 
 def spec_of_value(value: Any, manual: Sequence[Axis] = ()) -> Spec | None:
-    """As `MlirGraph.spec_of`, of any value."""
+    """Return the spec of any value, as `MlirGraph.spec_of` does."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return _of_argument(ir.BlockArgument(value), manual)

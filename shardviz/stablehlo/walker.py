@@ -39,30 +39,29 @@ class Places:
     """The places of a program's operations, those of the calls around them in front."""
 
     def __init__(self, locations: dict[Any, Any]):
-        """`locations`: what is known of each source location, and as `places` by the place around it, filled as they
-        are met; they are the same in all modules of a program."""
+        """Prepare to read locations. `locations` caches each source location, alone and inside each place; the
+        locations are the same in all modules of a program."""
         self.locations = locations
         self._places: dict[tuple[Place | None, Any], Place] = locations.setdefault("places", {})
 
     def __call__(self, op: MlirOperation, around: Place | None) -> Place:
-        """An operation's line and name stack, inside of what stands at the place `around`."""
+        """Return an operation's line and name stack inside the place `around`."""
         if op.place is None or op.around is not around:  # most are asked for several times in a row
             op.around, op.place = around, self.at(op.location, around)
         return op.place
 
     def at(self, location: Any, around: Place | None) -> Place:
-        """The line and name stack of a location."""
         key = around, location.attr  # attributes hash by identity, locations do not
         if key not in self._places:
             self._places[key] = within(place_of(location, self.locations), around)
         return self._places[key]
 
     def phase_at(self, operation: MlirOperation, place: Place | None) -> str:
-        """The pass that an operation's name stack says."""
+        """Return the pass of an operation, by its name stack."""
         return phase(self(operation, place).name_stack)
 
     def place_inside(self, operation: MlirOperation, place: Place | None) -> Place | None:
-        """The place that the operations in a call or a manual computation continue."""
+        """Return the place of the operations inside a call or a manual computation."""
         return self(operation, place) if operation.name in _NAMED else place
 
 
@@ -84,18 +83,19 @@ class Walker:
         return self.graph.entry
 
     def visit(self, op: MlirOperation) -> None:
-        """Reads an operation; what has blocks goes on with `inside`."""
+        """Read an operation; a subclass enters its blocks with `inside`."""
         raise NotImplementedError
 
     def read(self, block: Block) -> tuple[GraphValue, ...]:
-        """Visits a block's operations in order; the values that it returns."""
+        """Visit a block's operations in order, and return the values that the block returns."""
         for op in block.operations:
             self.visit(op)
         return block.returned
 
     @contextmanager
     def inside(self, op: MlirOperation) -> Iterator[tuple[Block, ...]]:
-        """Goes into an operation: its blocks (a loop's condition before its body), to be read while this is entered."""
+        """Enter an operation, and yield its blocks (a loop's condition before its body), to be read inside the
+        context."""
         around = self.around
         self.around = self._entered(op)
         try:
@@ -122,7 +122,7 @@ class Walker:
         return around if name == "sdy.named_computation" else replace(around, conditional=True)
 
     def place(self, op: MlirOperation) -> Place:
-        """An operation's line and name stack, those of the calls around it in front."""
+        """Return an operation's line and name stack, with those of the calls around it."""
         return self._places(op, self.around.place)
 
 
@@ -131,11 +131,12 @@ _DIFFER = frozenset(("partition-id", "reduce-scatter", "all-to-all", "collective
 
 
 def _differs(block: Block) -> bool:
-    """Whether a block may give devices different values although they enter it with the same."""
+    """Whether a block may give devices different values although its inputs are equal on all devices."""
     return any(op.kind in _DIFFER for op in operations_in(block))
 
 
 def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> Flow:
-    """Which values are computed from which in a program; those of a function once for each way to call it."""
+    """Return which values of a program are computed from which; those of a function once for each path of calls to
+    it."""
     places = Places(locations)
     return Flow(graph, places.phase_at, places.place_inside)

@@ -35,7 +35,7 @@ class Contexts:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """Under it, the settings and the rules hold, on this thread; of meshes see `_jax.tracing_on`."""
+        """Set the recorded settings and rules on this thread inside the context; for meshes see `_jax.tracing_on`."""
         flax = _flax()
         rules = contextlib.nullcontext() if flax is None else flax.logical_axis_rules(self.rules)
         with _jax.under_settings(self.settings), rules:
@@ -43,7 +43,7 @@ class Contexts:
 
 
 def _flax() -> Any:
-    """Where flax keeps its logical axis rules, if the person's program has imported it."""
+    """Return the module with flax's logical axis rules, if the user's program has imported it."""
     modules = (sys.modules.get(name) for name in ("flax.core.spmd", "flax.linen.spmd"))
     return next((m for m in modules if hasattr(m, "logical_axis_rules")), None)
 

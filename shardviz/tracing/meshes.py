@@ -11,7 +11,7 @@ from shardviz.notation import DeviceMesh
 
 
 def mesh(axes: Any = None, /, **sizes: int) -> AbstractMesh:
-    """A device mesh without devices.
+    """Return a device mesh without devices.
 
     Args:
         axes: a mesh in any form that `DeviceMesh.of` reads: a dict, text such as `"data=8,model=8:Explicit"`, a JAX
@@ -36,5 +36,5 @@ def mesh(axes: Any = None, /, **sizes: int) -> AbstractMesh:
 
 
 def abstract_mesh(mesh: DeviceMesh) -> AbstractMesh:
-    """The `AbstractMesh` with the same axes; the order of the devices is left behind, as an AbstractMesh has none."""
+    """Return the `AbstractMesh` with the same axes, without the device order, which an AbstractMesh cannot have."""
     return AbstractMesh(mesh.sizes, mesh.names, axis_types=tuple(AxisType[t] for t in mesh.types))

@@ -61,7 +61,7 @@ class Rules:
     exhaustive: bool
 
     def __init__(self, rules: Any = (), *, exhaustive: bool = False):
-        """Rules.
+        """Make rules.
 
         Args:
             rules: (filter, spec) pairs, a mapping of them, `Rule`s, other `Rules`, or an `nnx.StateSharding`. See
@@ -87,7 +87,7 @@ class Rules:
 
     @staticmethod
     def path_ends_with(*suffix: Hashable) -> PathEndsWith:
-        """A filter for the arrays whose path ends with these keys: names of attributes, dictionary keys, indices.
+        """Return a filter for the arrays whose path ends with these keys: attribute names, dictionary keys, indices.
 
         >>> Rules.path_ends_with("attn", "kernel")(("layers", 0, "attn", "kernel"), None)
         True
@@ -109,7 +109,8 @@ class Rules:
         return "Rules([" + ", ".join(f"({filter_text(r.filter)}, {r.spec or 'P()'})" for r in self.rules) + "])"
 
     def winner(self, leaf: Leaf) -> int | None:
-        """The place of the first rule that catches a leaf, from 0, or None. Raises SpecError for none if exhaustive."""
+        """Return the position (from 0) of the first rule that matches a leaf, or None. Raises SpecError if none matches
+        and the rules are exhaustive."""
         place = next((i for i, rule in enumerate(self.rules) if catches(rule.filter, leaf)), None)
         if place is None and self.exhaustive:
             raise SpecError(
@@ -120,7 +121,7 @@ class Rules:
         return place
 
     def spec(self, leaf: Leaf) -> Spec | None:
-        """The spec that the rules give a leaf; None where none catches it, or the one that does says None."""
+        """Return the spec that the rules give a leaf; None if no rule matches, or if the rule says None."""
         place = self.winner(leaf)
         return None if place is None else self.rules[place].spec
 
@@ -202,7 +203,7 @@ def catches(filter: Any, leaf: Leaf) -> bool:
 
 
 def check_filter(filter: Any) -> Any:
-    """The filter, lists in it made tuples. Raises ShardvizError if it is none."""
+    """Return the filter with its lists as tuples. Raises ShardvizError for an invalid filter."""
     if isinstance(filter, tuple | list):
         return tuple(map(check_filter, filter))
     if isinstance(filter, str | bool) or filter is ... or callable(filter):
@@ -218,7 +219,7 @@ def _no_filter(value: Any) -> str:
 
 
 def _means(text: str, name: str) -> bool:
-    """Whether a pattern means a tree path; see `catches`."""
+    """Whether a pattern matches a tree path; see `catches`."""
     if _fits(text, name):
         return True
     keys, wanted = _dotted(name), _dotted(text)
@@ -230,13 +231,14 @@ _BRACKETED = re.compile(r"""\[(?:'([^'\]]*)'|"([^"\]]*)"|([^\[\]'"]*))\]""")
 
 @functools.lru_cache(maxsize=1 << 15)
 def _dotted(text: str) -> str:
-    """A path or a pattern with a dot before each key, whichever way it is written: `params['w'][0]` as `params.w.0`."""
+    """Return a path or a pattern with a dot before each key, whatever its notation: `params['w'][0]` as
+    `params.w.0`."""
     plain = _BRACKETED.sub(lambda match: "." + (match[1] or match[2] or match[3] or ""), text)
     return plain.replace("/", ".").strip(".")
 
 
 def patterns_of(path: str) -> tuple[str, ...]:
-    """Patterns that catch an array, the widest first: its last key, the two last, its path.
+    """Return patterns that match an array, the widest first: its last key, its last two keys, its path.
 
     >>> patterns_of("params['layers'][0]['down']['kernel']")
     ('kernel', 'down.kernel', "params['layers'][0]['down']['kernel']")
@@ -254,7 +256,7 @@ def _fits(pattern: str, name: str) -> bool:
 
 
 def filter_text(filter: Any) -> str:
-    """A filter in words that are the same on every run: no address of a function stands in them."""
+    """Return a filter as text that is equal on every run: it contains no function's address."""
     if isinstance(filter, tuple | list):
         return "any of " + ", ".join(map(filter_text, filter))
     if _of_nnx(filter):
@@ -272,7 +274,7 @@ def filter_text(filter: Any) -> str:
 
 
 def filter_code(filter: Any) -> str | None:
-    """Python that makes the filter, where `sv` and `nnx` are imported; None where it cannot be written."""
+    """Return Python that makes the filter, with `sv` and `nnx` imported; None if it cannot be written."""
     if isinstance(filter, str | bool):
         return repr(filter)
     if filter is ...:
@@ -294,7 +296,7 @@ def _of_nnx(filter: Any) -> bool:
 
 
 def _nnx_text(filter: Any, text: Callable[[Any], Any]) -> Any:
-    """A predicate of `flax.nnx`, its parts by `text`; None where one of them is None."""
+    """Return a predicate of `flax.nnx` as text, its parts by `text`; None if a part is None."""
     kind = type(filter).__name__
     if kind in ("Any", "All"):
         parts = [text(p) for p in filter.predicates]

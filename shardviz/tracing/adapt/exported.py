@@ -32,15 +32,16 @@ _TRIVIAL = re.compile(r"^\{(replicated|manual|maximal.*|)\}$|^$")
 
 
 def held_by(fn: Any) -> Any:
-    """A `jax.export.Exported`, or the one that something holds as its attribute `exported`; None for anything else."""
+    """Return a `jax.export.Exported`, given itself or an object with it as the attribute `exported`; None for other
+    objects."""
     exported = fn if isinstance(fn, jax.export.Exported) else getattr(fn, "exported", None)
     return exported if isinstance(exported, jax.export.Exported) else None
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A `jax.export.Exported`, or what holds one as its attribute `exported`. Arguments are needed only where
-    dimensions are symbolic. Raises TraceError if they do not fit, or options are given, which an export has fixed;
-    SpecError if they are needed and not given."""
+    """Return a `jax.export.Exported`, or an object with one as its attribute `exported`, as a `Call`. Arguments are
+    needed only if dimensions are symbolic. Raises TraceError if they do not fit, or if options are given, which an
+    export has fixed; SpecError if arguments are missing."""
     exported = held_by(fn)
     if exported is None:
         return None
@@ -59,8 +60,8 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
 
 
 def call_of(exported: Any, values: Mapping[str, int] | None = None) -> Call:
-    """An export as a `Call`, its symbolic dimensions as in `values`. Raises SpecError if a symbolic dimension has no
-    value, or one that breaks a constraint; TraceError if the module is for GSPMD or has ordered effects."""
+    """Return an export as a `Call`, with `values` for its symbolic dimensions. Raises SpecError if a symbolic dimension
+    has no value, or one that breaks a constraint; TraceError if the module is for GSPMD or has ordered effects."""
     settled = symbol_values(exported.fun_name, _jax.symbols_of(exported.in_avals), values)
     shapes = [tuple(_jax.evaluated(d, settled) for d in aval.shape) for aval in exported.in_avals]
     return _exported(exported, shapes)
@@ -129,12 +130,12 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]]) -> Call:
 
 
 def mesh_of(exported: Any) -> DeviceMesh | None:
-    """The mesh of an export's named shardings; None where it has none."""
+    """Return the mesh of an export's named shardings; None if it has none."""
     return specs_of(s for shardings in _jax.export_shardings(exported) for s in shardings)[1]
 
 
 def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) -> Notes:
-    """What JAX would say to a call of the export on a plan's mesh and platform, if `settled`'s code is explored."""
+    """Return a function that gives JAX's objections to calling the export on a plan's mesh and platform."""
 
     def notes(mesh: DeviceMesh, platform: str) -> tuple[Finding, ...]:
         findings = []
@@ -157,8 +158,7 @@ def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) ->
 
 
 def _refined(name: str, module: bytes) -> Any:
-    """`_jax.refined` with its errors in words: the shape assertion that does not hold, as the program's own check says
-    it."""
+    """Return the refined module, as `_jax.refined` does; the error names the shape assertion that does not hold."""
     try:
         return _jax.refined(module)
     except ShardvizError:
@@ -170,7 +170,8 @@ def _refined(name: str, module: bytes) -> Any:
 
 
 def _traced_for(traced: Traced, own: DeviceMesh | None, axes: frozenset[str]) -> Callable[[DeviceMesh | None], Traced]:
-    """What gives the `Traced` for a mesh, if the module, which is on its own and names these axes, can stand on it."""
+    """Return a function from a mesh to the `Traced`, which raises if the module cannot run on the mesh; `own` is the
+    module's mesh, and `axes` are the axes that it names."""
 
     def traced_for(mesh: DeviceMesh | None) -> Traced:
         if mesh is None:
@@ -192,7 +193,8 @@ def _traced_for(traced: Traced, own: DeviceMesh | None, axes: frozenset[str]) ->
 
 
 def names_of(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -> list[str]:
-    """A name for each flat argument, none twice: of its location (`located`, of those `kept`), or its tree path."""
+    """Return a distinct name for each flat argument: from its location (`located`, for the `kept` arguments), or its
+    tree path."""
     positional, keyword = jax.tree.unflatten(in_tree, list(range(in_tree.num_leaves)))
     by_name = {name: named_tree(name, tree) for name, tree in keyword.items()}
     trees = jax.tree.leaves((named_tree("args", positional), by_name))
@@ -202,13 +204,13 @@ def names_of(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -
 
 
 def result_names(out_tree: Any) -> list[str]:
-    """The tree path of each flat result."""
+    """Return the tree path of each flat result."""
     return jax.tree.leaves(named_tree("result", jax.tree.unflatten(out_tree, list(range(out_tree.num_leaves)))))
 
 
 def _inside(module: Any, name: str) -> tuple[tuple[Constraint, ...], frozenset[str], bool, bool]:
-    """What a module says inside: its constraints, the mesh axes that it names, whether shapes of single devices are in
-    it, and whether a derivative is. Raises TraceError if it was lowered for GSPMD."""
+    """Return a module's constraints, the mesh axes that it names, whether it contains shapes of single devices, and
+    whether it takes a derivative. Raises TraceError if it was lowered for GSPMD."""
     constraints, texts, hlo, is_sized = list[Constraint](), list[str](), list[str](), False
     main, places = stablehlo.main_of(module), dict[Any, stablehlo.Place]()
     for op in _jax.walk(module.operation):  # each function once, where a Walker would read it for each call
@@ -241,14 +243,14 @@ def _inside(module: Any, name: str) -> tuple[tuple[Constraint, ...], frozenset[s
 
 
 def _specs(entries: Sequence[Mapping[str, Any]], avals: Sequence[Any]) -> list[Spec | None]:
-    """The shardings on the main function's arguments or results, in the ranks that JAX shows."""
+    """Return the specs of the main function's arguments or results, in the ranks that JAX shows."""
     specs = [stablehlo.spec_of(entry["sdy.sharding"]) if "sdy.sharding" in entry else None for entry in entries]
     pairs = zip(specs, avals, strict=True)
     return [spec and spec.with_dims(spec.dims[: len(aval.shape)]) for spec, aval in pairs]
 
 
 def _memory(entry: Mapping[str, Any]) -> str:
-    """The memory that an argument or result of the main function is in."""
+    """Return the memory kind of an argument or result of the main function."""
     return ir.StringAttr(entry["mhlo.memory_kind"]).value if "mhlo.memory_kind" in entry else DEVICE_MEMORY
 
 
@@ -257,8 +259,8 @@ _WRITTEN = re.compile(r"the symbolic shape constraint (.+?)\. Expected '")
 
 
 def symbol_constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple[str, ...]:
-    """The constraints on a program's symbolic dimensions: those `written`, and those that its module checks, whose
-    messages alone a file keeps.
+    """Return the constraints on a program's symbolic dimensions: the `written` ones, and those that its module checks,
+    of which a file has only the messages.
 
     >>> symbol_constraints(["Expected value >= 8 for dimension variable 'b'"], ["mod(b, 4) == 0"])
     ('mod(b, 4) == 0', 'b >= 8')
@@ -274,8 +276,8 @@ def symbol_constraints(assertions: Iterable[str], written: Iterable[str] = ()) -
 
 
 def symbol_values(name: str, symbols: Sequence[str], values: Mapping[str, int] | None) -> dict[str, int]:
-    """The values of a program's symbolic dimensions; whether they keep its constraints the module itself checks. Raises
-    SpecError naming the dimension that has no value, or one that is no whole number, or that there is none."""
+    """Return the values of a program's symbolic dimensions; the module itself checks its constraints. Raises SpecError,
+    which names the dimension, if a value is missing, not a whole number, or of an unknown dimension."""
     values = dict(values or {})
     way = f"give symbols={{{', '.join(f'{symbol!r}: 8' for symbol in symbols)}}} or the like"
     for symbol, value in values.items():

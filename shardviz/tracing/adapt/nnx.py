@@ -54,9 +54,10 @@ from shardviz.tracing.trees import (
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method. An
-    argument may be a function without parameters that makes such an object: only `nnx.eval_shape` calls it. Raises
-    TraceError if an argument is no array and not static; SpecError if `in_shardings` do not fit the arguments."""
+    """Return a function of flax.nnx objects, possibly wrapped by `nnx.jit` or `jax.jit`, or a module or its method, as
+    a `Call`. An argument may be a function without parameters that makes such an object; only `nnx.eval_shape` calls
+    it. Raises TraceError if an argument is neither an array nor static; SpecError if `in_shardings` do not fit the
+    arguments."""
     if "flax.nnx" not in sys.modules:
         return None
     asked = _unwrapped(fn, args)
@@ -112,7 +113,7 @@ def _is_nnx_jit(fn: Any) -> bool:
 
 
 def _named_first(first: str, name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its first parameter, `self`, called otherwise: that is what tree paths begin with."""
+    """Return the function with its first parameter, `self`, renamed, because tree paths begin with it."""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -125,7 +126,7 @@ def _named_first(first: str, name: str, fn: Callable[..., Any]) -> Callable[...,
 
 
 def _donated(fn: Any, options: JitOptions) -> set[int | str]:
-    """The numbers and names of the arguments whose buffers may be reused."""
+    """Return the numbers and names of the donated arguments."""
     parameters = [p.name for p in parameters_of(fn)]
     numbers = {parameters.index(n) for n in options.donate_argnames if n in parameters}
     names = {parameters[n] for n in options.donate_argnums if n < len(parameters)}
@@ -133,7 +134,7 @@ def _donated(fn: Any, options: JitOptions) -> set[int | str]:
 
 
 def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool, ...]]:
-    """The plan that the function brings, and for each array whether its new value is sharded as `in_shardings` say."""
+    """Return the function's own plan, and for each array whether `in_shardings` determine its new value's sharding."""
     own, mesh = own_specs(lifted.arrays)
     specs = list(own)
     for i, leaf in enumerate(lifted.leaves):
@@ -158,8 +159,8 @@ def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
 
 
 def _asked(name: str, under: Given, lifted: Lifted) -> tuple[list[Spec | None], tuple[bool, ...]]:
-    """For each array the spec that `in_shardings` give it, and whether they give one at all. Raises SpecError if they
-    give two to an array that stands at two places; TraceError if an array does, and `nnx.jit` is in its tree mode."""
+    """Return for each array the spec that `in_shardings` give it, and whether they give one. Raises SpecError if they
+    give two to an array at two places; TraceError if an array has two places and `nnx.jit` is in its tree mode."""
     what, places = f"{name}'s in_shardings", lifted.places
     prefix = spec_tree(under.in_shardings)
     positional, keyword = places.tree
@@ -198,8 +199,8 @@ def _leaf(path: Path, value: Any, held: Any = None) -> Leaf:
 
 
 def _arrays_of(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[Path, Leaf]]:
-    """For each object the arrays in it, those that an earlier one shares too: path in the object → array, which
-    `arrays` has by path in their common state (the object's number first)."""
+    """Return for each object its arrays by path, including those shared with an earlier object. `arrays` has the arrays
+    by path in the objects' common state, which begins with the object's number."""
     variable = load().Variable
     first: dict[int, Path] = {}  # a variable → its path in the state
     places: list[dict[Path, Path]] = []
@@ -237,7 +238,7 @@ class Lifted:
 
     @classmethod
     def of(cls, under: Given, kwargs: dict[str, Any], options: JitOptions) -> Lifted | None:
-        """The arguments lifted; None for those of a plain function that has no objects among them."""
+        """Return the lifted arguments; None for a plain function without objects among its arguments."""
         static = {*options.static_places(under.fn, len(under.args)), *options.static_argnames}
         whole: dict[int | str, Any] = {**dict(enumerate(under.args)), **kwargs}
         whole = {k: v if k in static else made(v) for k, v in whole.items()}
@@ -301,7 +302,7 @@ class Lifted:
         )
 
     def merged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any, dict[Path, Any]]:
-        """(arguments, keyword arguments, objects, arrays by path) from pure arguments, while they are traced."""
+        """Return (arguments, keyword arguments, objects, arrays by path) from pure arguments, during tracing."""
         whole: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
         slots = {k: treedef.flatten_up_to(whole[k]) for k, (treedef, _) in self.trees.items()}
         taken = [s for k, (_, kinds) in self.trees.items() for s, kind in zip(slots[k], kinds, strict=True) if kind]
@@ -317,7 +318,7 @@ class Lifted:
 def pure_function(
     under: Given, lifted: Lifted, donated: set[int | str], pinned: tuple[bool, ...]
 ) -> Callable[..., Any]:
-    """The function from arrays to arrays."""
+    """Return the function from arrays to arrays."""
 
     @functools.wraps(under.fn)
     def pure(*args: Any, **kwargs: Any) -> Any:
@@ -357,7 +358,7 @@ def _updates(
     state: Any,
     before: dict[Path, Any],
 ) -> list[tuple[ResultPlace, Any]]:
-    """The new values that come out: what changed, what is donated, and in graph mode what has a sharding."""
+    """Return the new values: changed ones, donated ones, and in graph mode those with a sharding."""
     updates = []
     for path, _, value in entries(state):
         number = lifted.numbers.get(path)
@@ -372,7 +373,7 @@ def _updates(
 
 
 def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ...], tuple[bool, ...]]:
-    """For each leaf its spec by a prefix that `nnx.jit` takes, and whether the prefix says one at all."""
+    """Return for each leaf its spec in a prefix that `nnx.jit` takes, and whether the prefix gives one."""
     prefix = jax.tree.map(lambda s: s if is_spec(s) else None, spec_tree(prefix), is_leaf=is_spec)
     expanded = expand(what, prefix, leaves)
     specs = tuple(
@@ -383,7 +384,8 @@ def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ..
 
 
 def made(argument: Any) -> Any:
-    """What a function without parameters makes, abstract; else the argument. TraceError if it raises."""
+    """Return the abstract result of a function without parameters; other arguments unchanged. Raises TraceError if the
+    function raises."""
     if not inspect.isfunction(argument) and not isinstance(argument, functools.partial):
         return argument
     try:

@@ -29,9 +29,9 @@ DEFAULT_AXIS = "i"
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A pmapped function; the size of its mapped dimension is the size of its mesh. Raises SpecError if `in_axes` does
-    not fit the arguments, or their mapped dimensions differ in size; TraceError if an argument is no array and not
-    static, if the axis's name is no text, or if `options` says again what `jax.pmap` was told."""
+    """Return a pmapped function as a `Call`; its mesh has the size of its mapped dimension. Raises SpecError if
+    `in_axes` does not fit the arguments, or their mapped dimensions differ in size; TraceError if an argument is
+    neither an array nor static, the axis name is no text, or `options` repeat an option of `jax.pmap`."""
     pmap = _jax.unwrap_pmap(fn)
     if pmap is None:
         return None
@@ -66,7 +66,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
 
 
 def mapped_spec(dim: int | None, axis: str) -> Spec:
-    """The spec of an array that pmap maps along a dimension; None is an array that every device has whole."""
+    """Return the spec of an array that pmap maps along a dimension; None is a replicated array."""
     return Spec() if dim is None else Spec(((),) * dim + ((axis,),))
 
 
@@ -89,7 +89,7 @@ class Mapped:
     size: int
 
     def note(self, mesh: DeviceMesh) -> Finding:
-        """What it is today."""
+        """Return a note on today's form of this pmap."""
         return Finding(
             "pmap",
             "note",
@@ -98,8 +98,8 @@ class Mapped:
         )
 
     def mesh(self) -> jax.sharding.AbstractMesh:
-        """The mesh to map over: that of the plan, or where there is none, one as long as the mapped dimension. Raises
-        MeshError if the plan's has no axis of this name and size."""
+        """Return the mesh to map over: the plan's, or without one a mesh as large as the mapped dimension. Raises
+        MeshError if the plan's mesh has no axis of this name and size."""
         mesh = jax.sharding.get_abstract_mesh()
         if mesh.empty:
             return abstract_mesh(DeviceMesh((self.axis,), (self.size,)))
@@ -122,7 +122,7 @@ class Mapped:
 
 
 def _shard_mapped(pmap: _jax.PmapWrapping, mapped: Mapped) -> Any:
-    """The function that a pmapped function runs, over whichever mesh it is traced on."""
+    """Return the function that a pmapped function runs, over the mesh that it is traced on."""
 
     @functools.wraps(pmap.fn)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -157,7 +157,7 @@ def _shard_mapped(pmap: _jax.PmapWrapping, mapped: Mapped) -> Any:
 
 
 def _each_dim(change: Any, dims: Any) -> Any:
-    """A tree of dimensions, None among them, with each of them changed."""
+    """Return a tree of dimensions (None counts as one) with each of them changed."""
     return jax.tree.map(change, dims, is_leaf=lambda dim: dim is None)
 
 
@@ -207,7 +207,7 @@ def _out_dims(pmap: _jax.PmapWrapping, name: str, result: Any) -> list[int | Non
 
 
 def _size(pmap: _jax.PmapWrapping, name: str, arrays: Sequence[MappedArray]) -> int:
-    """The size of the mapped dimension, the same in every argument."""
+    """Return the size of the mapped dimension, which is equal in every argument."""
     sizes = {array.name: array.shape[array.dim] for array in arrays if array.dim is not None}
     if not sizes:
         raise SpecError(f"{name}: pmap needs at least one argument with a mapped dimension; all in_axes are None")
