@@ -1,8 +1,8 @@
-"""The layers of a function put under `jax.checkpoint`, or its own checkpoints given another policy, while it is traced.
+"""`jax.checkpoint` around the layers of a function, or another policy for its own checkpoints, applied during tracing.
 
-A loop over layers is bound to the differentiation around it with its body as a jaxpr. There and then the body is
-wrapped, as the person would by writing `jax.lax.scan(jax.checkpoint(body, policy=...), ...)`; JAX's own partial
-evaluation decides what is kept. Checkpoints that the body, or the function itself, has already get the policy instead.
+A loop over layers reaches differentiation with its body as a jaxpr. There the body is wrapped, as if the user had
+written `jax.lax.scan(jax.checkpoint(body, policy=...), ...)`; JAX's own partial evaluation then decides what is saved.
+Existing checkpoints in the body, or in the function itself, get the policy instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHECKPOINTS = ("remat2", "checkpoint", "remat")
 
 
 class Checkpointing:
-    """Operations on their way to JAX, with one of `jax.checkpoint_policies` put in, by its name."""
+    """An interceptor of operations that applies one of `jax.checkpoint_policies`, by its name."""
 
     def __init__(self, policy: str):
         self.policy = getattr(jax.checkpoint_policies, policy)

@@ -1,5 +1,5 @@
-"""Collectives of a `shard_map`, and constraints in loops, written otherwise in a jaxpr: fewer bytes move, the result is
-the same up to rounding.
+"""Rewrites of a jaxpr that move fewer bytes, for collectives of a `shard_map` and constraints in loops. The results are
+equal up to rounding.
 
 | before | after |
 |---|---|
@@ -79,7 +79,7 @@ def _with(item: Any, jaxpr: Any) -> Any:
 
 
 class _Body:
-    """The equations of a jaxpr; `specs` are those of its parameters, where they are known."""
+    """The equations of a jaxpr; `specs` are its parameters' specs, if known."""
 
     def __init__(self, jaxpr: Any, wanted: Callable[[Any], bool], specs: tuple[Any, ...]):
         self.eqns, self.wanted = list(jaxpr.eqns), wanted

@@ -1,4 +1,4 @@
-"""XLA's compilers called on a module: CPU with simulated devices, TPU and GPU with none."""
+"""Calls of XLA's compilers: for CPU with simulated devices, for TPU and GPU without devices."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""What JAX's shardings hold, and what stands around a call: JAX's settings, and the places where code looks for a mesh.
+"""The contents of JAX's shardings, and the context of a call: JAX's settings, and the places where code looks for a
+mesh.
 
-What stands around a call decides what it traces to. There are two places for a mesh. `jax.set_mesh` and
-`use_abstract_mesh` fill the one that `jax.sharding.get_abstract_mesh` reads; `with mesh:` fills
-`thread_resources.env.physical_mesh`, which older libraries read. A mesh without devices can stand in both:
-`StandInMesh` is one for the second, whose devices have numbers and are of no use otherwise.
+A trace depends on the context of the call. There are two places for a mesh. `jax.set_mesh` and `use_abstract_mesh` set
+the one that `jax.sharding.get_abstract_mesh` reads; `with mesh:` sets `thread_resources.env.physical_mesh`, which older
+libraries read. A mesh without devices can be set in both: for the second, `StandInMesh` has placeholder devices with
+numbers.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def under(mesh: AbstractMesh, places: Collection[str] = (SET_MESH,)) -> Iterator
 
 @dataclass(frozen=True)
 class StandInDevice:
-    """A device that is none: of a mesh without devices, or in place of JAX's default device; and its own client, which
-    only compiles, and is of no old version, so that kernels are written for the newest."""
+    """A placeholder for a device: in a mesh without devices, or as JAX's default device. It is also its own client,
+    which can only compile, and whose version is the newest, so that kernels are written for the newest format."""
 
     id: int = 0
     platform: str = "cpu"
@@ -106,7 +107,7 @@ class StandInDevice:
 
 
 class StandInMesh(Mesh):
-    """A `jax.sharding.Mesh` with an abstract mesh's axes, and devices that are none."""
+    """A `jax.sharding.Mesh` with an abstract mesh's axes and placeholder devices."""
 
     _internal_device_list = None  # pyright: ignore[reportAssignmentType]  # as an AbstractMesh has it
     is_multi_process = False  # pyright: ignore[reportAssignmentType]

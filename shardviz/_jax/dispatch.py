@@ -1,8 +1,8 @@
-"""JAX's dispatch, intercepted: jitted programs, compiled ones, transfers and fetches go through a handler first.
+"""Interception of JAX's dispatch: jitted programs, compiled programs, transfers and fetches reach a handler first.
 
-Every way to a device ends in one of the functions that `_seams` names, in JAX 0.10.2 as in 0.12.0.1. `intercepted`
-replaces them and puts them back, after exceptions too. What the handler does not answer goes on to JAX. JAX's C++ fast
-path, which reaches no Python, is emptied on the way in; what the handler answers never fills it.
+Every path to a device ends in one of the functions in `_seams`, in JAX 0.10.2 as in 0.12.0.1. `intercepted` replaces
+them, and restores them even after exceptions. Events that the handler does not answer continue to JAX. JAX's C++ fast
+path, which calls no Python, is cleared at the start; answers of the handler never enter it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shardviz._jax.wrappers import pmapped_name
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dispatched:
-    """A jitted program on its way to the devices.
+    """A jitted program that is about to be dispatched.
 
     Attributes:
         params: the parameters of its `jit` equation.
@@ -58,20 +58,20 @@ class Dispatched:
 
     @property
     def is_eager(self) -> bool:
-        """Whether the function is JAX's own, as an eager operation's is; those of `pmap` and `shard_map` call the
+        """Whether the function is JAX's own, as for an eager operation; functions under `pmap` and `shard_map` are the
         script's."""
         source = self.closed.jaxpr.debug_info.func_src_info or ""
         return "/jax/_src/" in source and not any(name in source for name in ("/pmap.py:", "/shard_map.py:"))
 
     @property
     def leaves_layouts_open(self) -> bool:
-        """Whether XLA is asked to choose the layouts of arrays (`Layout.AUTO`)."""
+        """Whether XLA may choose the layouts of arrays (`Layout.AUTO`)."""
         return any(layout is Layout.AUTO for layout in (*self.params["in_layouts"], *self.params["out_layouts"]))
 
     @property
     def used(self) -> tuple[bool, ...]:
-        """For each argument whether it is in what JAX compiles: a result needs it, or `keep_unused` was asked for.
-        The devices of the others do not count."""
+        """For each argument whether JAX compiles it: a result needs it, or `keep_unused` is set. Devices of the others
+        are ignored."""
         if self.params["keep_unused"]:
             return (True,) * len(self.kinds)
         jaxpr = self.closed.jaxpr
@@ -94,7 +94,7 @@ _used: weakref.WeakKeyDictionary[Any, tuple[bool, ...]] = weakref.WeakKeyDiction
 
 
 class Handler(Protocol):
-    """A listener that answers JAX's events; where it returns None, JAX goes on."""
+    """A listener that may answer JAX's events; if it returns None, JAX continues."""
 
     def run(self, program: Dispatched) -> list[Any] | None:
         """Answer a program that is about to run with its flat results."""
@@ -123,12 +123,13 @@ class Handler(Protocol):
 
     @property
     def platforms(self) -> tuple[str, ...] | None:
-        """The platforms that a program which is compiled ahead is lowered for; None for that of the devices."""
+        """The platforms that an ahead-of-time compiled program is lowered for; None for the devices' own platform."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """The answers of a compiled program: its call, its shardings, its cost analysis and its memory analysis."""
+    """The answers of an ahead-of-time compiled program: its call, its shardings, its cost analysis and its memory
+    analysis."""
 
     call: Callable[[tuple[Any, ...]], list[Any]]
     in_shardings: Callable[[], Sequence[Any]]

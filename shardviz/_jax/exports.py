@@ -1,4 +1,4 @@
-"""Files of `jax.export` and what is in them."""
+"""Files of `jax.export` and their contents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_export(data: bytes, *, any_type: bool = False) -> Any:
 
 
 class _AnyType(dict[str, Any]):
-    """In the place of the registry of pytree nodes: a tuple for every name."""
+    """A replacement for the registry of pytree nodes, which returns a tuple type for every name."""
 
     def __contains__(self, name: object) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Jaxprs walked: what is inside a traced program, and where each part is from."""
+"""Walks over jaxprs: the contents of a traced program, and their source places."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""FLOPs of Pallas kernels: as their authors say, else the matrix products of the body in each step of the grid.
+"""FLOPs of Pallas kernels: the author's estimate, else the matrix products of the body in each step of the grid.
 
-A body may skip steps of the grid, as causal attention skips the blocks that its mask leaves empty. Which steps those
-are is computed where it follows from the step's place in the grid and from constants of the program, as the block masks
-that splash attention prefetches. Where it depends on data, each step counts the branch with the most FLOPs: an upper
-bound.
+A body may skip steps of the grid, as causal attention skips blocks that its mask leaves empty. The skipped steps are
+computed if they follow from the step's place in the grid and from constants of the program, such as the block masks
+that splash attention prefetches. If they depend on data, each step counts the branch with the most FLOPs, which gives
+an upper bound.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from shardviz._jax.jaxprs import MOST_EQUATIONS, ClosedJaxpr, every_equation, sc
 
 
 class KernelEstimate(NamedTuple):
-    """A kernel's name, the FLOPs of one run, whether these are an upper bound, the shapes of its operands and results;
-    its source info and those of the equations around it, from the innermost outwards."""
+    """A kernel's name, the FLOPs of one run, whether these are an upper bound, the shapes of its operands and results,
+    its source info, and those of the equations around it, innermost first."""
 
     name: str
     flops: float
@@ -73,7 +73,7 @@ def _name(params: Mapping[str, Any]) -> str:
 
 
 class _Laid(NamedTuple):
-    """An array that a `shard_map` gives by laying the same constant of every device side by side, and its spec."""
+    """An array that a `shard_map` assembles from the same constant on every device, and its spec."""
 
     value: Any
     spec: Any
@@ -131,7 +131,8 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 class _Array(NamedTuple):
-    """A whole array in a kernel's scalar memory. Other values of a body are scalars: one for each step of the grid."""
+    """A whole array in a kernel's scalar memory. Other values of a body are scalars with one number for each step of
+    the grid."""
 
     values: np.ndarray
 
@@ -163,8 +164,8 @@ def _counted(equation: Any, operands: Sequence[Any]) -> tuple[float | None, bool
 
 
 class _Body:
-    """Counts FLOPs of jaxprs inside a kernel in each step of its grid, of which `places` has the numbers along each
-    dimension."""
+    """A counter of the FLOPs of jaxprs inside a kernel, in each step of its grid; `places` has the steps' indices along
+    each dimension."""
 
     def __init__(self, places: Sequence[np.ndarray]):
         self.places = places

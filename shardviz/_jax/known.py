@@ -1,9 +1,9 @@
 """The results of a jaxpr that can be computed from small arrays alone.
 
-A step's counter, a cache's position and a key are computed from a few small arrays, whatever else the program does. The
-jaxpr is walked twice by the same rules: once for the arguments that each result follows from, and, if somebody asks for
-a result, once to compute it on one device. In both walks a value that is large, or that JAX alone does not compute, is
-None, and so is what follows from it.
+A step counter, a cache position and a PRNG key are computed from a few small arrays, whatever else the program does.
+The jaxpr is walked twice by the same rules: once for the arguments that each result depends on, and, if a result is
+requested, once to compute it on one device. In both walks a value is None if it is large, if JAX alone cannot compute
+it, or if it depends on such a value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ own, which take long where nothing is large."""
 
 
 class Known:
-    """The results of a program that follow from small values alone.
+    """The results of a program that depend on small values only.
 
     Attributes:
         needs: for each such result, by its place, the places of the arguments that it follows from.
@@ -105,7 +105,7 @@ def _is_refused(equation: Any) -> bool:
 
 
 class _Walk:
-    """A walk over a jaxpr. A value that is not known is None, and so is a result that nobody wants."""
+    """A walk over a jaxpr. Unknown values and results that are not needed are None."""
 
     def literal(self, value: Any) -> Any:
         raise NotImplementedError
@@ -186,7 +186,7 @@ _Mask = int | None
 
 
 class _Needs(_Walk):
-    """The walk in which a value is the set of the arguments that it follows from, as bits."""
+    """The walk in which a value is the set of the arguments that it depends on, as bits."""
 
     def __init__(self) -> None:
         self._inside: dict[Any, list[_Mask]] = {}
@@ -238,7 +238,7 @@ def _both(one: _Mask, other: _Mask) -> _Mask:
 
 
 class _Values(_Walk):
-    """The walk in which a value is itself, under a trace."""
+    """The walk that computes the values, under a trace."""
 
     def literal(self, value: Any) -> Any:
         return value

@@ -1,4 +1,4 @@
-"""From jaxprs to StableHLO without devices, and MLIR modules read and written."""
+"""Lowering from jaxprs to StableHLO without devices, and reading and writing of MLIR modules."""
 
 from __future__ import annotations
 

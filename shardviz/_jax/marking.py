@@ -1,11 +1,11 @@
-"""The operations of a function as its own lines make them, told while it is traced; and marks put on their results.
+"""A recorder of the operations that a function's own lines request during tracing, which can also mark their results.
 
-A function is differentiated, mapped and put into loops while it is traced, so what a line of it makes can be told from
-what JAX derives of that only while the line runs. `watched` tells each operation that the function's code asks for,
-with the lines that are at work, innermost first. Given marks, it puts a sharding constraint on the results of some of
-them, there and then, as the person would by writing `with_sharding_constraint` around the expression: so JAX's own
-rules say what becomes of it in the backward pass, inside loops and under `vmap`. A mark says "replicated", and has a
-number in its name stack by which `marked_text` finds it again; what it shall say is written over it later.
+A function is differentiated, mapped and put into loops while it is traced. The user's operations can be told from JAX's
+derived ones only while a user's line runs. `Watch` records each operation that the function's code requests, with the
+active lines, innermost first. It can also put a sharding constraint on some results at once, as if the user had written
+`with_sharding_constraint` around the expression; JAX's own rules then apply to it in the backward pass, inside loops
+and under `vmap`. Such a mark says "replicated" and has a number in its name stack, by which `marked_text` finds it; its
+real spec is written later.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from shardviz._jax.tracing import here, target_mesh, thread_value
 
 @dataclass(frozen=True)
 class Line:
-    """A place of the person's code that is at work: its lines, from 1, and columns, from 0 in UTF-8 bytes, the last one
-    excluded; a number for each call of the function (`frame`), and how often that has gone back to an earlier place, in
-    which passes of Python's own loops differ (`run`)."""
+    """An active place in the user's code: its lines (from 1) and columns (from 0, in UTF-8 bytes, the last one
+    excluded), a number for each call of the function (`frame`), and how often execution has jumped back (`run`), which
+    tells the iterations of Python loops apart."""
 
     file: str
     function: str
@@ -46,9 +46,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Made:
-    """An operation that the person's code asked for: how many went before it, its primitive or the jitted function that
-    it calls, its one result's shape (else None) and type, the person's lines at work, from the innermost outwards, the
-    mesh axes of the `shard_map`s around, and whether these leave any (`whole`)."""
+    """An operation that the user's code requested: the number of operations before it, its primitive or the jitted
+    function that it calls, its result's shape and type (None if it has several results), the active lines, innermost
+    first, the mesh axes of the enclosing `shard_map`s, and whether these leave any axis (`whole`)."""
 
     number: int
     op: str
@@ -60,9 +60,9 @@ class Made:
 
 
 class Watch:
-    """What is told while a function is traced: the operations, in order (`made`), and those whose result is not what
-    the variable then holds (`misses`). Given are whether a file is the person's, for an operation's number the numbers
-    of the marks to put on its result, and (line number in `Made.lines`, variable) that it is assigned to."""
+    """A recorder for one trace: the operations, in order (`made`), and the numbers of those whose result is not what
+    the variable then holds (`misses`). It is given a test for the user's files, the marks to put on each operation's
+    result, and for some operations the (line number in `Made.lines`, variable) of the assignment."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ def _of_a_mark() -> bool:
 
 
 class _CallFrame:
-    """A call of a function that is at work, which is held so that no other call can be taken for it."""
+    """A running call of a function. It holds the frame, so that no other call can get the frame's id."""
 
     def __init__(self, frame: FrameType, number: int):
         self.frame, self.number = frame, number

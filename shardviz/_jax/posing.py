@@ -1,8 +1,8 @@
-"""JAX's devices of the CPU, shown to a script as those of a machine that is not here.
+"""The CPU's devices, presented to a script as those of another machine.
 
-A device is an object of C++, but its class takes attributes from Python: `platform`, `device_kind`, `coords` and the
-like. `jax.default_backend` is bound by name in many modules, so its code is replaced and not the function. JAX itself
-asks its client, which stays the CPU's. Tried on JAX 0.10.2 and 0.12.0.1.
+A device is a C++ object, but its class accepts attributes from Python: `platform`, `device_kind`, `coords` and so on.
+`jax.default_backend` is imported by name in many modules, so its code object is replaced instead of the function. JAX
+itself asks its client, which remains the CPU's. Tested with JAX 0.10.2 and 0.12.0.1.
 """
 
 from __future__ import annotations

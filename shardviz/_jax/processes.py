@@ -1,8 +1,8 @@
-"""JAX in this Python process as process i of n, without the others: its devices are simulated, and so are theirs.
+"""This Python process as process i of n for JAX, without the other processes; all devices are simulated.
 
-JAX's client of the CPU reads the other processes' devices from a key-value store. Here the store is in this process,
-and n - 1 short-lived clients write their devices to it. JAX itself then decides which devices and shards are local. The
-ids are set afterwards, because those of the CPU have gaps. Tried on JAX 0.10.2 and 0.12.0.1.
+JAX's CPU client reads the other processes' devices from a key-value store. Here the store is in this process, and n - 1
+short-lived clients write their devices to it. JAX itself then decides which devices and shards are local. The ids are
+set afterwards, because the CPU's ids have gaps. Tested with JAX 0.10.2 and 0.12.0.1.
 """
 
 from __future__ import annotations

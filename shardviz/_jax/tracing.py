@@ -1,4 +1,4 @@
-"""Tracing for a mesh that has no devices: where JAX looks for devices, it gets the plan's mesh."""
+"""Tracing for a mesh without devices: JAX gets the plan's mesh where it looks for devices."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def _patch_evaluation() -> None:
 
 
 class StandIn:
-    """The plan's mesh inside a person's `shard_map`, which remembers what it stands in for.
+    """The plan's mesh inside a user's `shard_map`, with a reference to the mesh that it replaces.
 
-    `jax.shard_map` keeps the mesh and axis names that it has checked for its later calls; so what it is given must lead
-    back to the person's own.
+    `jax.shard_map` reuses its checked mesh and axis names in later calls, so the replacement must lead back to the
+    user's own mesh.
     """
 
     def __init__(self, mesh: Any, own: Any, own_axes: frozenset[Any]):

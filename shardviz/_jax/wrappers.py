@@ -1,6 +1,6 @@
-"""What `jax.jit`, `jax.pmap` and `jax.shard_map` have wrapped, taken off again; and how it goes to another process.
+"""Unwrapping of functions wrapped by `jax.jit`, `jax.pmap` and `jax.shard_map`, and their pickled form.
 
-JAX leaves half of what `jax.jit` has wrapped behind when it pickles it, what `.trace` and `.lower` need included.
+JAX's own pickle of a jitted function loses half of its parts, including those that `.trace` and `.lower` need.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _ROLES = ("static_argnums", "static_argnames", "donate_argnums", "donate_argname
 
 @dataclass(frozen=True)
 class JitWrapping:
-    """What `jax.jit` was told of a function: the function itself, its shardings as given, and which arguments are
-    static or donated (`roles`, as keyword arguments of `jax.jit`)."""
+    """The arguments of `jax.jit`: the function, its shardings as given, and which arguments are static or donated
+    (`roles`, in the form of `jax.jit`'s keyword arguments)."""
 
     fn: Callable[..., Any]
     in_shardings: Any
@@ -72,8 +72,8 @@ def _bound(method: JitWrapping, own: Any) -> JitWrapping | None:
 
 @dataclass(frozen=True)
 class PmapWrapping:
-    """What `jax.pmap` was told of a function: the axis's name, if any, pytree prefixes of dimensions and None, numbers
-    among all positional arguments, and the ids of the devices and the size that were named, if any."""
+    """The arguments of `jax.pmap`: the axis name, if any, pytree prefixes of dimensions and None, argument numbers, and
+    the ids of the devices and the size, if given."""
 
     fn: Callable[..., Any]
     axis_name: Any

@@ -1,4 +1,4 @@
-"""The functions that start from a person's own function: `trace`, `analyze`."""
+"""The functions that start from a user's function: `trace`, `analyze`."""
 
 from __future__ import annotations
 

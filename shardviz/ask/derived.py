@@ -1,5 +1,5 @@
-"""The programs that follow from a program, with what no plan says: donated arguments, a dimension of another length,
-another checkpoint policy, other constraints.
+"""Variants of a program that no plan can express: donated arguments, another length of a dimension, another checkpoint
+policy, other constraints.
 
 `Program` extends `Derivable`.
 """
@@ -51,7 +51,7 @@ def planned(program: S, plan: Plan) -> tuple[S, Plan]:
 
 
 class Derivable:
-    """What of `Program` derives other programs from it."""
+    """The part of `Program` that derives other programs from it."""
 
     name: str
     _call: Call
@@ -63,7 +63,8 @@ class Derivable:
 
     @cached_property
     def dimensions(self) -> Dimensions:
-        """The logical dimensions: which dimensions of which arguments and outputs belong together, found by Shardy.
+        """The logical dimensions: the dimensions of arguments and outputs that belong together, as Shardy propagates
+        them.
 
         `plan.with_dimension("d_ff", "model")` shards one wherever it occurs.
 

@@ -1,8 +1,8 @@
-"""A limit on the time that Python may work on an answer, on whatever thread that is.
+"""A time limit on Python code, on any thread.
 
-A walk over a program that does not end would hang a notebook, or the thread that reads compiles. Under `limited`, an
-exception is raised on the thread after that time, as Python raises Ctrl-C on the main one. It comes between two steps
-of Python: one of MLIR's passes, or of XLA's parsers, is not interrupted, so the limit holds once that returns.
+An endless walk over a program would hang a notebook, or the thread that reads compiles. `limited` raises an exception
+on the thread after a time, as Ctrl-C does on the main thread. The exception arrives between two Python instructions: an
+MLIR pass or an XLA parser is not interrupted, so the limit takes effect when it returns.
 
 >>> with limited(0.01, "counting"):  # doctest: +ELLIPSIS
 ...     while True: pass
@@ -28,7 +28,7 @@ _AGAIN = 1.0
 
 
 class _TimeIsOver(BaseException):
-    """No `Exception`, so that nothing on the way takes it for a failure of its own."""
+    """A BaseException, so that no handler of `Exception` on the way catches it."""
 
 
 @contextmanager

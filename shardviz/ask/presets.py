@@ -1,4 +1,4 @@
-"""Presets: the plans that people begin with, made for any program from its logical dimensions and its arrays' roles.
+"""Presets: named starting plans, made for any program from its logical dimensions and its arrays' roles.
 
 | preset | what is sharded | where |
 |---|---|---|
@@ -15,19 +15,19 @@
 | `2-D tensor parallel` | every matrix in both its dimensions, by the last axis and the one before | two axes |
 | `data + fsdp + tensor parallel` | the state by the middle axes, what lies between by the last | three axes |
 
-A ZeRO stage is told by what is sharded besides the batch (Rajbhandari et al., 2020, "ZeRO"); which arguments are
-optimizer state and which results gradients, `propagate/roles.py` reads off what is made of what, and which dimension is
-one of experts, `seeding.py`. Gradients that come out of the function are whole at stage 1 and sharded at stage 2. Those
-that stay inside lie as the optimizer state does, because Shardy has them follow it: both stages are then one plan. No
-plan can name them either, for no line makes them, but the derivative of one; so ZeRO-1's sentence says what to write in
-the function to keep them whole. Simulated devices sum them whole either way; v5p's compiler, where that line is not
-there, has each device sum its own part alone. The dimension that a loop steps along is never sharded,
-nor the height and width of a convolution's kernel.
+A ZeRO stage is defined by what is sharded besides the batch (Rajbhandari et al., 2020, "ZeRO"). `propagate/roles.py`
+finds which arguments are optimizer state and which results are gradients, and `seeding.py` finds the dimension of
+experts. Gradients that the function returns are replicated at stage 1 and sharded at stage 2. Gradients inside the
+function are sharded as the optimizer state, because Shardy propagates its sharding to them; both stages are then one
+plan. A plan cannot constrain these gradients, because no source line makes them. So ZeRO-1's text says what to write in
+the function to keep them replicated. Simulated devices sum them replicated in any case; without that line, v5p's
+compiler lets each device sum only its own shard. Dimensions that a loop steps along, and the height and width of a
+convolution's kernel, are never sharded.
 
-Each preset has promises (`promises.py`): what its sentence says of the arrays and of what is communicated, read off the
-report. A preset that breaks one is not offered, and says why. Two that come out as the same step are one offer. None is
-recommended here: with a target the presets are ordered by the modelled step, which is *predicted* until the partitioner
-has confirmed it.
+Each preset has promises (`promises.py`): what its text says about shardings and communication, checked against the
+report. A preset that breaks a promise is not offered, and its row says why. Presets with the same step are merged. No
+preset is recommended here: with a target they are ordered by the modelled step, which is *predicted* until the
+partitioner confirms it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from shardviz.tracing.trace import Argument
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A plan to begin with.
+    """A starting plan.
 
     Attributes:
         name: such as `fsdp + tensor parallel`.
@@ -102,14 +102,13 @@ class Preset:
 
     @property
     def words(self) -> str:
-        """What it does, and what else comes out the same."""
+        """The preset's text, and the names of presets with the same step."""
         return self.text + (f" ({' and '.join(self.also)}: the same step here)" if self.also else "")
 
 
 class Presets(dict[str, Plan], Displayed):
-    """Name → plan, the shortest modelled step first where a target was given; `rows` has what was found of each, those
-    that are not offered last, with the reason. Several names may be one row, which has them as `also`.
-    """
+    """Name → plan; with a target, the shortest modelled step first. `rows` has each preset's results; those that are
+    not offered come last, with the reason. Presets with the same step share a row, which names the others in `also`."""
 
     __repr__ = Displayed.__repr__
 

@@ -1,6 +1,6 @@
-"""The Program: a function traced, and asked about under one plan after another.
+"""The Program: a traced function, of which each plan is asked.
 
-Tracing and lowering happen once for each set of mesh axis names; a change of plan edits the lowered module.
+Tracing and lowering happen once for each set of mesh axis names; another plan only edits the lowered module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from shardviz.tracing.trace import Argument, Constraint, needs_mesh
 
 
 class Program(Derivable):
-    """A function with abstract arguments, to be explored under plans. Made by `sv.trace`.
+    """A function with abstract arguments, to explore under plans; `sv.trace` makes it.
 
     Attributes:
         name: the function's name.
@@ -94,17 +94,18 @@ class Program(Derivable):
 
     @property
     def traces(self) -> int:
-        """How often the function was traced in this process, for this program and those made of it.
+        """The number of traces of the function in this process, for this program and those derived from it.
 
-        Each trace calls the function, unless JAX has kept the same one. The first plan on a mesh with other axis names
-        makes one (on Explicit axes, or with a `shard_map` inside, also one with other sizes), the first constraint on a
-        value inside two, another value one. Presets, fixes and a search try plans, which makes some of these.
+        Each trace calls the function, unless JAX has the trace in its cache. The first plan on a mesh with other axis
+        names causes a trace (on Explicit axes, or with a `shard_map` inside, other sizes do too), the first constraint
+        on an intermediate two, another constrained intermediate one. Presets, fixes and a search try plans, and so
+        cause traces.
         """
         return self._call.tally.traces
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """Every `with_sharding_constraint` inside: the shape and spec that it asks for, and its line.
+        """Every `with_sharding_constraint` inside: its shape, its spec, and its line.
 
         Raises:
             TraceError: as `arguments`.

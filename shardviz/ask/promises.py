@@ -1,4 +1,5 @@
-"""What a preset promises, read off a report: which arrays are sharded along what, and what is communicated."""
+"""The promises of presets, as checks of a report: which arrays are sharded along which axes, and which collectives
+there are."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ NEARLY, MOST = 0.9, 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Subject(Parts):
-    """What presets are made from: a program's parts, the roles of its arrays, and a mesh."""
+    """The basis of presets: a program's parts, the roles of its arrays, and a mesh."""
 
     mesh: DeviceMesh
     roles: Roles
@@ -37,7 +38,7 @@ class Subject(Parts):
 
     @cached_property
     def parameters(self) -> list[Argument]:
-        """The state but for the optimizer's."""
+        """The state without the optimizer's."""
         return [a for a in self.state if a.name not in self.optimizer]
 
     @cached_property
@@ -46,8 +47,8 @@ class Subject(Parts):
 
     @cached_property
     def cached(self) -> list[Dimension]:
-        """The sequence of a cache: dimensions of nothing but data that comes out again, no derivative being taken; of
-        several of an array the longest, as heads that are split from a projection have a dimension of their own too."""
+        """The sequence of a cache, without a derivative: dimensions of data that are returned again. If an array has
+        several, the longest, because heads that are split from a projection form a dimension too."""
         state = {a.name for a in self.state}
         again = set(self.roles.becomes) - state if not self.roles.differentiated else set[str]()
         free = [d for d in self.dimensions if not (d.of == "batch" or d.stacked or d.experts)]

@@ -1,4 +1,4 @@
-"""What Shardy's propagation found as a `Report`, level `propagated`."""
+"""The result of Shardy's propagation as a `Report`, level `propagated`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiler's texts, milestone by milestone, turned into reports.
+"""Reports from a compiler's texts, level by level.
 
 partitioned   the partitioner's program: shardings, collectives, FLOPs, and where Shardy's level differs
 compiled      the same, with the target's memory plan, its collectives, and what it reads and writes
@@ -26,7 +26,7 @@ from shardviz.tracing.trace import Argument
 
 
 class CompileReading:
-    """Turns the compiler's texts into reports; what the first level found serves the second."""
+    """A reader of the compiler's texts, which reuses the first level's results for the second."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A report's rows, whatever its level: values with their shardings, the source lines that they refer to, versions."""
+"""A report's rows at any level: values with their shardings, the source lines that they refer to, versions."""
 
 from __future__ import annotations
 

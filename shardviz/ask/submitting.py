@@ -1,4 +1,4 @@
-"""Starting a compile: a `ReportFuture` says how far it has come, can be stopped, and ends with a report or an error."""
+"""The start of a compile: a `ReportFuture` has its progress, can be stopped, and ends with a report or an error."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ OnReport = Callable[[Report], None]
 
 
 class ReportFuture(Job[Report]):
-    """The report of a compile under way.
+    """The report of a running compile.
 
     `result(timeout)` waits for the report, or raises a `CompileError` that says what happened. `on_report`, if given to
     `Program.submit`, is called with the report of each level as it is reached.
     `stop()` stops the compile; the future then ends with `CompileStopped`. `state` and the like are those of a `Job`.
 
-    Attributes:
-        reports: what was reached so far: `partitioned`, `compiled`.
+    `stop()` stops the compile; the future then ends with `CompileStopped`. `state` and similar attributes are those of
+    a `Job`.
     """
 
     def __init__(self, on_report: OnReport | None = None):

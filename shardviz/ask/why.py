@@ -1,7 +1,7 @@
-"""Questions about one plan: why a value is sharded as it is, why a collective is there, what would change.
+"""Questions about a plan: why a value is sharded as it is, why a collective exists, what would change.
 
-All answers are tried: Shardy runs again on the same lowered program with something taken away, put in or forced. What
-was found out about a plan is kept while questions are about it.
+All answers are tested: Shardy runs again on the same lowered program with a source removed, added or forced. Results
+about a plan are cached while questions are about it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Reported = Callable[[PlanRecord, Callable[[], Any]], Report]
 
 
 class Questions:
-    """One plan of a program, to be asked about."""
+    """A plan of a program, to ask questions about."""
 
     def __init__(self, lowered: Lowered, bound: PlanRecord, report: Report, reported: Reported):
         """Prepare questions about a propagated plan. `reported` returns the report of a changed module, from its plan
@@ -273,7 +273,7 @@ class Questions:
 
     @cached_property
     def reading(self) -> PropagatedReading:
-        """The report's rows with where they are in the graph."""
+        """The reading of the plan's graph, whose rows are the report's."""
         trial = self.trial
         reading = PropagatedReading(MlirGraph(trial.run((), COLLECTIVES)), trial.lowered, trial.bound.mesh, {})
         names = [reading.values[n].name for n in reading.shown]
@@ -282,12 +282,12 @@ class Questions:
 
     @cached_property
     def rows(self) -> dict[NodeKey, Value]:
-        """Every value inside, those too that nothing shards and the report has not."""
+        """Every intermediate, including those that nothing shards and the report omits."""
         return dict(zip(keys_of(self.reading.made_at), labelled(self.reading.values), strict=True))
 
     @cached_property
     def named(self) -> Named:
-        """What each value of the plan's graph is called."""
+        """A function that names each value of the plan's graph."""
         arguments, outputs = ([v.name for v in of] for of in (self.report.arguments, self.report.outputs))
         return namer(arguments, outputs, self.rows)
 

@@ -1,18 +1,18 @@
-"""Where a mesh axis on a value comes from, found by taking it away at its sources; or where it ends on its way there.
+"""The causes of a mesh axis on a value, found by removing the axis at its sources; or the place where the axis stops.
 
-A source is where the axis is written down: a dimension of an argument's or output's spec, or of a constraint. The graph
-says which sources can matter: those that are connected with the value through dimensions that carry the axis. Which of
-them do matter is tried: without all of them the value must lose the axis. Then a smallest set is looked for without
-which the axis is lost:
+A source is a place that states the axis: a dimension of an argument's or output's spec, or of a constraint. The graph
+shows which sources can matter: those connected with the value through dimensions that carry the axis. Which of them
+matter is tested: without all of them the value must lose the axis. Then a smallest set without which the axis is lost
+is searched:
 
-* one source: it is *needed*. Where it does not bring the axis alone, it does so *only together* with others;
-* several sources: each brings the axis though the others are gone; the value is sharded because of *one of several*.
+* one source: it is *needed*. If it does not bring the axis alone, it does so *only together* with others;
+* several sources: each brings the axis without the others; the value is sharded because of *one of several*.
 
-The chain from the first cause is a shortest path over dimensions that carry the axis, in the plan as it is and, where
-that was tried, also without the other causes: a value on it has the axis from this cause and from nothing else.
+The chain from the first cause is a shortest path over dimensions that carry the axis, in the plan as it is and, if
+tested, also without the other causes. A value on it then has the axis from this cause only.
 
-For an axis that the value does not have, the graph is followed over dimensions without the axis until one has it. There
-the axis ends, and what stands between says why.
+For an axis that the value lacks, the graph is searched over dimensions without the axis until one has it. The axis
+stops there, and the operation in between says why.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def causes_of(trial: Perturbed, key: NodeKey, dim: int, axis: str) -> tuple[Sour
 
 
 class Tracing:
-    """An axis that is followed from a dimension of a value to its sources."""
+    """The search for the sources of an axis on a dimension of a value."""
 
     def __init__(self, trial: Perturbed, key: NodeKey, target: NodeDim, axis: str):
         self.trial, self.key, self.target, self.axis = trial, key, target, axis

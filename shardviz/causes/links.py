@@ -1,11 +1,12 @@
-"""How the dimensions of a program's values are connected: which dimension of one value runs along which of another.
+"""The connections between dimensions of a program's values: which dimension of one value corresponds to which of
+another.
 
-A propagated module is read once, calls entered where they stand. Every value is a node with a key that does not depend
-on the plan: each operation carries a number that Shardy's passes leave where it is. Every operation hands axes between
-dimensions of its operands and results that its rule gives the same factor: `([i, k], [k, j])->([i, j])` hands `i` from
-the left operand to the result. Calls, loops and branches hand on every dimension as it is.
+A propagated module is read once, with calls entered where they occur. Every value is a node with a key that does not
+depend on the plan: each operation has a number that Shardy's passes preserve. An operation connects the dimensions of
+its operands and results that have the same factor in its rule: `([i, k], [k, j])->([i, j])` connects `i` of the left
+operand with the result. Calls, loops and branches connect equal dimensions.
 
-`reach` goes from a value's dimension along those that carry an axis: what it meets first is nearest.
+`reach` starts from a value's dimension and follows those that carry an axis, nearest first.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ RULES = "func.func(sdy-populate-op-sharding-rules)"
 
 
 class NodeKey(NamedTuple):
-    """A value's identity, which is the same under every plan: the numbers of the calls that lead to it, and of the
-    operation that makes it, or that it is inside of (-1 for a function).
+    """A value's identity under every plan: the numbers of the calls that lead to it, and of the operation that makes it
+    or contains it (-1 for a function).
 
-    Its kind is `result`, as the operation computes it; `value`, the same as propagation has it, which the compiler may
-    have to move there; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ...: of a block of what was
-    entered. `place` is which of them, `copy` which copy that the compiler made of a constant's operation."""
+    Its kind is `result`, as the operation computes it; `value`, the same after propagation, which the compiler may have
+    to reshard; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ... for the arguments of an entered
+    block. `place` is its position, and `copy` the number of the copy that the compiler made of a constant's operation.
+    """
 
     calls: tuple[int, ...]
     tag: int
@@ -55,7 +57,7 @@ class NodeKey(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """A value of the program, known by its key under every plan.
+    """A value of the program, with the same key under every plan.
 
     Attributes:
         shape: `()` for values that are not arrays.
@@ -82,7 +84,7 @@ class Node:
 
     @property
     def origin(self) -> Node:
-        """The value before the compiler moved it."""
+        """The value before the compiler resharded it."""
         moved = self.maker is not None and self.maker.kind == "reshard"
         return self.maker.ins[0].origin if moved and self.maker else self
 
@@ -122,7 +124,7 @@ class NodeDim(NamedTuple):
 
 
 class DimLink(NamedTuple):
-    """A dimension that is connected with another: over which step, along which factor (None at a boundary)."""
+    """A connected dimension: the step that connects it, and the factor (None at a boundary)."""
 
     step: LinkStep
     factor: int | None
@@ -137,11 +139,12 @@ _ASKS = frozenset(("constraint", "output", "reshard", "same"))
 
 @dataclass(eq=False)
 class LinkStep:
-    """An operation, or a boundary, that connects dimensions: at a boundary `ins` are all that is tied together.
+    """An operation or a boundary that connects dimensions; at a boundary `ins` are all connected values.
 
-    Its kind is `rule`; or `call`, `return`, `loop`, `branch`, `manual`, `output`, `same`, `constraint`, `reshard` (the
-    compiler's own): it hands on every dimension as it is. `array` is which operand or result of a manual
-    computation."""
+    Its kind is `rule`, for an operation; or, for boundaries, which connect equal dimensions: `call`, `return`, `loop`,
+    `branch`, `manual`, `output`, `same`, `constraint`, `reshard` (the compiler's own). `array` is the number of the
+    operand or result of a manual computation.
+    """
 
     op: Any
     kind: str
@@ -152,7 +155,7 @@ class LinkStep:
 
     @cached_property
     def rule(self) -> FactorRule | None:
-        """The operation's rule; None where it has none, and at a boundary."""
+        """The operation's rule; None if it has none, and at a boundary."""
         if self.kind != "rule":
             return None
         attributes, name = self.op.attributes, self.op.name
@@ -163,7 +166,7 @@ class LinkStep:
 
     @cached_property
     def arrays(self) -> list[tuple[Node, Factors]]:
-        """The operands and then the results, with the factors of each dimension; none where there is no rule."""
+        """The operands and then the results, with the factors of each dimension; empty without a rule."""
         return [] if self.rule is None else list(zip((*self.ins, *self.outs), self.rule.arrays, strict=True))
 
     @property
@@ -176,7 +179,7 @@ class LinkStep:
 
     @property
     def name(self) -> str:
-        """What JAX calls the operation."""
+        """JAX's name of the operation."""
         if self.op.name in _CONSTRAINTS:
             return "sharding_constraint"
         return self.place.op.split("[")[0] or self.op.name.split(".", 1)[1]
@@ -197,9 +200,9 @@ Factors = tuple[tuple[int, ...], ...]
 
 
 class FactorRule(NamedTuple):
-    """An operation's sharding rule in plain data: the factors of each operand and then of each result; those that are
-    summed over or reduced, that it needs uncut, along which it hands no axis on; and as einsum, `([i, k], [k, j])->([i,
-    j])`."""
+    """An operation's sharding rule as plain data: the factors of each operand and then of each result; the factors that
+    are summed over or reduced, that must not be sharded, and that do not propagate an axis; and the rule as einsum,
+    `([i, k], [k, j])->([i, j])`."""
 
     arrays: tuple[Factors, ...]
     reduced: frozenset[int]
@@ -238,7 +241,7 @@ def einsum(*sides: Iterable[Factors]) -> str:
 
 
 class Links(Walker):
-    """A propagated module as a graph of nodes by key; specs, rules and places are read where they are asked for."""
+    """A propagated module as a graph of nodes by key; specs, rules and places are read on demand."""
 
     def __init__(self, module: ir.Operation, locations: dict[Any, Any]):
         super().__init__(MlirGraph(module), locations)

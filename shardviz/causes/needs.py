@@ -1,12 +1,12 @@
-"""Where shardings compete, and why a collective is there: what it moves, and which operation needs that.
+"""Competing shardings, and the reason for a collective: what it moves, and which operation needs that.
 
 Before Shardy decides how an operation computes, each of its arrays has a sharding. These may differ along a factor of
-the operation's rule. Then Shardy chooses one of them and reshards the arrays with another. `quarrels` finds these
-places; what the other choice would cost is found by forcing it and propagating again.
+the operation's rule. Then Shardy chooses one of them and reshards the arrays that differ. `quarrels` finds these
+places. The cost of the other choice is found by forcing it and propagating again.
 
-A collective of Shardy's stands between the operation that makes a value and the one that reads it, alone or beside
-others. The graph (`shardviz.causes.links`) has all three: the value that is resharded, the reshard, and the operation
-that reads the result, whose rule says which dimensions it takes together.
+A collective of Shardy's is between the operation that makes a value and the one that reads it, possibly with other
+collectives. The graph (`shardviz.causes.links`) has all three: the resharded value, the reshard, and the operation that
+reads the result, whose rule says which dimensions it uses together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardviz.records.why import Need
 
 
 class Quarrel(NamedTuple):
-    """An operation's arrays disagree along one factor of its rule."""
+    """An operation whose arrays disagree along one factor of its rule."""
 
     step: LinkStep  # the operation
     factor: int
@@ -161,9 +161,9 @@ def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reason:
-    """Why a collective is there, and where that comes from: the dimensions that its mesh axes shard in what it moves or
-    sums, the disagreement that it settles and the operation that needs it (None where there is none), and `rivals`, the
-    dimensions of the operation's other arrays that the same axes shard."""
+    """The reason for a collective: the dimensions of the moved or summed value that its mesh axes shard, the
+    disagreement that it settles, the operation that needs it (None if there is none), and `rivals`, the dimensions of
+    the operation's other arrays that the same axes shard."""
 
     need: Need
     axes: tuple[tuple[str, NodeDim], ...] = ()

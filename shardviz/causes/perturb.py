@@ -1,8 +1,8 @@
-"""A lowered program under a plan, propagated again and again with an axis taken away or forced.
+"""A lowered program under a plan, propagated repeatedly with an axis removed or forced.
 
-Every operation of the module carries a number that Shardy's passes leave alone, so that a value can be found again in
-every run. A source is a place where an axis is written down: an argument's or output's spec, or a constraint. Only the
-axis is taken away there: `{"model", "data"}` without `model` is `{"data"}`, as closed or open as it was.
+Every operation of the module has a number that Shardy's passes preserve, so that each run's values can be matched. A
+source is a place that states an axis: an argument's or output's spec, or a constraint. Only the axis is removed there:
+`{"model", "data"}` without `model` is `{"data"}`, as closed or open as before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MANUAL = 2**16  # the arrays of a manual computation that a source's place can 
 
 
 class Forced(NamedTuple):
-    """A constraint put on an array to see its cost: the operation's number, which of its results (or operands)."""
+    """A constraint on an array to test its cost: the operation's number, and which of its results (or operands)."""
 
     tag: int
     place: int
@@ -40,10 +40,11 @@ class Forced(NamedTuple):
 
 @dataclass(eq=False)
 class Perturbed:
-    """A program under a plan, which answers what Shardy would do if a source were not there, or another one were.
+    """A program under a plan, which can be propagated without a source or with another one.
 
-    Use it with the program's lock held and its context entered: `with trial.lowered.entered():`. It counts how often
-    Shardy was run, and before each run calls `pause`, if anybody waits."""
+    Use it with the program's lock held and its context entered: `with trial.lowered.entered():`. It counts Shardy's
+    runs, and calls `pause` before each run if it is set.
+    """
 
     lowered: Lowered
     bound: PlanRecord
@@ -60,7 +61,7 @@ class Perturbed:
 
     @cached_property
     def base(self) -> Links:
-        """The plan as it is, propagated."""
+        """The graph of the unchanged plan, propagated."""
         return self.links(())
 
     # Sources.
@@ -76,7 +77,7 @@ class Perturbed:
 
     @cached_property
     def shardings(self) -> list[Source]:
-        """Every sharding that is written down, of no dimension and axis yet."""
+        """Every stated sharding, before a dimension and an axis are chosen."""
         nowhere = {"dimension": -1, "axis": ""}
         ends = [
             Source(

@@ -1,13 +1,13 @@
-"""Every collective of a partitioned module: what it moves, along which mesh axes, how often, and from which line.
+"""Every collective of a partitioned module: what it moves, over which mesh axes, how often, and its source line.
 
     %all-gather.4 = bf16[256,128] all-gather(%squeeze.49), replica_groups=[4,2]<=[2,4]T(1,0), ...   in a scan's body
 
 becomes `Collective(kind="all-gather", axes=("data",), dtype="bfloat16", operand_bytes=32768, count=80,
 operand="params['w1']", source=model.py:30, phase="forward", ...)`.
 
-Bytes are one device's. An asynchronous pair or chain is one collective (`asynchronous`). A collective is
-the user's where the module had it before partitioning, as `psum` in a `shard_map` is. The groups of devices are read by
-`shardviz.notation.groups`.
+Bytes are per device. An asynchronous pair or chain is one collective (`asynchronous`). A collective is the user's if
+the module had it before partitioning, such as `psum` in a `shard_map`. `shardviz.notation.groups` reads the groups of
+devices.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def collectives(
 
 
 class _Context:
-    """What is asked of each collective of a module."""
+    """The facts that all collectives of a module share."""
 
     def __init__(
         self,

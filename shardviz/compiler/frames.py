@@ -1,7 +1,7 @@
 """The tables of source locations at the top of an HLO module.
 
-An instruction names a stack frame; a frame names a location and its parent frame; a location a file, a function and a
-line. Four tables, numbered from 1, hold them:
+An instruction refers to a stack frame; a frame to a location and its parent frame; a location to a file, a function and
+a line. Four tables, numbered from 1, contain them:
 
 >>> table = FrameTable.parse('''FileNames
 ... 1 "/home/me/model.py"

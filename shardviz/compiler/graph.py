@@ -1,11 +1,11 @@
-"""An HLO module as an operation graph (`shardviz.graph`): tuples are taken apart, so that a value is one array.
+"""An HLO module as an operation graph (`shardviz.graph`), without tuples: every value is one array.
 
-`get-tuple-element` and `tuple` are no operations of the graph, nor are parameters: their arrays are their operands' and
-the block's arguments. Of an asynchronous start only what its done will give is a result.
+`get-tuple-element`, `tuple` and parameters are not operations of the graph: their arrays are their operands' and the
+block's arguments. The results of an asynchronous start are those of its done.
 
-A collective that goes on while the chip computes stands in several instructions. Most compilers begin it with one and
-end it with another, `all-gather-start` and `all-gather-done`. A TPU's may instead write it into every fusion that it
-runs beside, as a chain; its links share `channel_id` and `chain_id`:
+An asynchronous collective consists of several instructions. Most compilers start it with one and end it with another,
+`all-gather-start` and `all-gather-done`. A TPU's compiler may instead write it into every fusion that runs at the same
+time, as a chain; its links share `channel_id` and `chain_id`:
 
     fusion.1   all-gather, chain_id="0", custom-call AsyncCollectiveStart   ← begins: this is the collective
     fusion.2   all-gather, chain_id="0", and a matrix product               ← goes on
@@ -60,7 +60,7 @@ _GRAPHS: WeakKeyDictionary[Module, HloGraph] = WeakKeyDictionary()
 
 
 class HloValue(GraphValue):
-    """An array of HLO; `array` is its `HloShape`, with its layout, and `native` the `Instruction` that gives it."""
+    """An array of HLO; `array` is its `HloShape`, with its layout, and `native` the `Instruction` that makes it."""
 
     __slots__ = ("array",)
 
@@ -92,7 +92,7 @@ class HloOperation(Operation):
 
     @property
     def is_chained(self) -> bool:
-        """Whether it is a collective that is a link of a chain."""
+        """Whether it is a link of a chain."""
         return self.kind in _COLLECTIVES and _CHAINED in self.native.attributes_text
 
     @property
@@ -130,7 +130,7 @@ class HloOperation(Operation):
 
     @property
     def channel(self) -> str:
-        """The number of its channel; empty for none."""
+        """The channel's number; empty without one."""
         match = _CHANNEL.search(self.native.attributes_text)
         return match[1] if match else ""
 
@@ -144,7 +144,7 @@ class HloOperation(Operation):
 
     @property
     def is_exact(self) -> bool:
-        """By `operand_precision`, of a library's call in its `backend_config`."""
+        """Whether the library call in its `backend_config` has an exact `operand_precision`."""
         return "highest" in self._attribute("operand_precision") or _HIGHEST in self.config
 
     @property
@@ -162,7 +162,8 @@ class HloOperation(Operation):
 
     @property
     def convolution(self) -> Convolution:
-        """By `dim_labels` (such as `b01f_01io->b01f`) and `window` (`size=3x3 stride=2x2 pad=0_1x0_1`)."""
+        """The convolution's dimensions, from `dim_labels` (such as `b01f_01io->b01f`) and `window` (`size=3x3
+        stride=2x2 pad=0_1x0_1`)."""
         labels = _LABELS.fullmatch(text := self.native.attributes["dim_labels"])
         shapes = [value.shape for value in (self.array(0), self.array(1), self.result)]
         if labels is None or any(len(s) != len(part) for s, part in zip(shapes, labels.groups(), strict=True)):

@@ -1,13 +1,13 @@
-"""The collectives of the optimised program, matched with those that the partitioner made.
+"""The collectives of the optimised program, matched with those of the partitioned one.
 
-A target's compiler combines collectives, splits them, makes them asynchronous, changes their element type (CPU adds up
-bfloat16 in float32), or turns an all-reduce into a reduce-scatter where each device keeps only a part:
+A target's compiler combines collectives, splits them, makes them asynchronous, changes their element type (CPU sums
+bfloat16 in float32), or turns an all-reduce into a reduce-scatter if each device keeps only a slice:
 
     partitioned   all-reduce.3 bf16[512,1024]               optimised   fusion.62 = reduce-scatter bf16[128,1024]
     partitioned   all-reduce.17, all-reduce.18              optimised   all-reduce.40 of both
 
-Instructions get new names on the way. They are matched by the channel (`channel_id`), then by source line and name
-stack, then by axes and sizes. What none of these finds stays unmatched, and is marked `added`.
+Instructions get new names. They are matched by the channel (`channel_id`), then by source line and name stack, then by
+axes and sizes. The rest stays unmatched and is marked `added`.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ def _record(run: OptimizedCollective, by_name: _ByName, several: Mapping[str, in
 
 
 class PartitionedCollective:
-    """A collective of the partitioner, with what may identify it in the optimised program: the elements of the whole
-    array on one device (`whole`: what a gather gives, what a reduction takes); the channel's number, which is its
-    `alone`, or as inside a `shard_map` others'; name stack, line and axes; and the sizes of the arrays that its operand
-    is a concatenation of in the program already (`laid`)."""
+    """A partitioned collective, with what may identify it in the optimised program: the elements of the full array on
+    one device (`whole`: a gather's result, a reduction's operand); the channel's number, and whether it is the only one
+    with that number (`alone`; inside a `shard_map` several may share one); name stack, line and axes; and, if its
+    operand is a concatenation already, the sizes of the arrays in it (`laid`)."""
 
     def __init__(self, collective: Collective, op: HloOperation, module: Module):
         self.collective, self.name, self.family = collective, collective.name, family(collective.kind)
@@ -126,13 +126,13 @@ class PartitionedCollective:
 
 
 class OptimizedCollective:
-    """A collective of the optimised module, with the partitioner's that it carries out (`stands_for`, filled while
+    """A collective of the optimised module, with the partitioned ones that it performs (`stands_for`, filled while
     matching).
 
-    For each array that goes in, `parts` has the family and the elements of the whole array: several, where several
-    collectives are combined. A sum of shards that were padded with zeros is a gather. `laid` has the sizes of the
-    arrays that its one operand is a concatenation of. It is `apart` if one instruction begins it and another ends
-    it."""
+    `parts` has the family and the elements of the full array for each operand; several if collectives are combined. A
+    sum of shards that are padded with zeros is a gather. `laid` has the sizes of the arrays that its only operand is a
+    concatenation of. It is `apart` if one instruction starts it and another ends it.
+    """
 
     def __init__(self, collective: Collective, op: HloOperation, module: Module):
         self.stands_for: list[str] = []

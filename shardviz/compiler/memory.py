@@ -1,6 +1,6 @@
-"""A compiler's memory plan, and what is alive when it is fullest, from the text of its buffer assignment.
+"""A compiler's memory plan, and the values alive at its peak, from the text of its buffer assignment.
 
-XLA writes down where each value lies (`*-buffer-assignment.txt`) and when it is alive (`*-live-range.txt`):
+XLA writes where each value is stored (`*-buffer-assignment.txt`) and when it is alive (`*-live-range.txt`):
 
 >>> buffers = Buffers('''BufferAssignment:
 ... allocation 0: size 8, page 0, parameter 0, shape |f32[2]| at ShapeIndex {}, maybe-live-out:
@@ -61,7 +61,7 @@ _RANGE = re.compile(r"^\s+([\w.\-]+)\{([\d,]*)\}:(\d+)-(\d+)$", re.MULTILINE)
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
     """A block of memory: its bytes, the memory space (`color`: 0 main memory, 1 a TPU's VMEM, 2 its SMEM, 5 the
-    host's), what it is for, which may be several things, and where its text is."""
+    host's), its purposes, and its position in the text."""
 
     size: int
     color: int
@@ -74,13 +74,13 @@ class Allocation:
 
     @property
     def stands(self) -> bool:
-        """Whether it is main memory that is held from the step's begin to its end."""
+        """Whether it is main memory that is held from the beginning to the end of the step."""
         return self.color == 0 and (self.is_argument or self.is_output or self.is_constant)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedValue:
-    """A value's name, the part of its tuple, and where it lies."""
+    """A value's name, its index in a tuple, and where it is stored."""
 
     name: str
     part: str
@@ -92,14 +92,14 @@ class PlacedValue:
 
 class Buffers:
     """A buffer assignment with its live ranges, from the texts of `*-buffer-assignment.txt` and `*-live-range.txt`
-    (empty for none); colors mean other memories for other targets' compilers."""
+    (empty if missing). The meaning of colors depends on the target's compiler."""
 
     def __init__(self, assignment: str, live_range: str = "", target: str = "cpu"):
         self.text, self.live_range, self.target = assignment, live_range, target
 
     @cached_property
     def allocations(self) -> tuple[Allocation, ...]:
-        """Every allocation, those of the chip's own memories and a thread's included."""
+        """Every allocation, including those in on-chip memory and of threads."""
         matches = list(_ALLOCATION.finditer(self.text))
         ends = itertools.chain((m.start() for m in matches[1:]), (len(self.text),))
         gpu = self.target.startswith("gpu")
@@ -107,7 +107,7 @@ class Buffers:
 
     @cached_property
     def placed(self) -> dict[tuple[str, str], PlacedValue]:
-        """Every value of main memory, by its name and the part of its tuple."""
+        """Every value of main memory, by its name and its index in a tuple."""
         placed = {}
         for number, a in enumerate(self.allocations):
             if a.stands or (a.is_temporary and a.color == 0):
@@ -120,7 +120,7 @@ class Buffers:
 
     @cached_property
     def ranges(self) -> tuple[tuple[PlacedValue, int, int], ...]:
-        """For each value of main memory that is no table its first and last moment."""
+        """The first and last moment of each value of main memory, without tuple tables."""
         body = self.live_range.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
         rows = ((self.placed.get((m[1], m[2])), int(m[3]), int(m[4])) for m in _RANGE.finditer(body))
         return tuple((value, first, last) for value, first, last in rows if value is not None and not value.is_table)
@@ -144,18 +144,18 @@ class Buffers:
 
     @cached_property
     def temporaries(self) -> int:
-        """The most bytes of temporaries that are alive at once in main memory."""
+        """The most bytes of temporaries alive at once in main memory."""
         return max((alive for _, alive in self._alive), default=0)
 
     @cached_property
     def moment(self) -> int:
-        """The first moment of that; -1 where there is none."""
+        """The first moment with the most bytes of temporaries; -1 if there is none."""
         most = self.temporaries
         return next((moment for moment, alive in self._alive if alive and alive == most), -1)
 
     @property
     def moments(self) -> tuple[tuple[str, int], ...]:
-        """Moment by moment the instruction, and the bytes of temporaries alive; empty where it is not said."""
+        """The instruction of each moment, and the bytes of temporaries alive; empty if unknown."""
         names = _MOMENT.findall(self.live_range.partition("BufferLiveRange:")[0])
         alive = [0] * len(names)
         for (begin, size), (end, _) in itertools.pairwise((*self._alive, (len(names), 0))):

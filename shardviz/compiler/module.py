@@ -1,4 +1,4 @@
-"""HLO text read into a module: computations of instructions, each with its shape, operands and attributes.
+"""HLO text parsed into a module: computations of instructions, each with its shape, operands and attributes.
 
 >>> module = parse('''HloModule jit_f, num_partitions=8
 ...
@@ -70,7 +70,7 @@ class Named(dict[str, T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """One instruction: its name, without the `%`, its opcode, such as `all-gather-start`, and the parts of its line."""
+    """An instruction: its name, without the `%`, its opcode, such as `all-gather-start`, and the parts of its line."""
 
     name: str
     opcode: str
@@ -81,12 +81,12 @@ class Instruction:
 
     @cached_property
     def shape(self) -> ShapeTree:
-        """Its result's shape; a tuple of shapes for a tuple."""
+        """The result's shape; a tuple of shapes for a tuple."""
         return parse_shape(self.shape_text)
 
     @property
     def shapes(self) -> tuple[HloShape, ...]:
-        """Its result's arrays, tuples flattened."""
+        """The shapes of the result's arrays, with tuples flattened."""
         return leaves(self.shape)
 
     @cached_property
@@ -109,7 +109,8 @@ class Instruction:
 
     @cached_property
     def operand_parts(self) -> tuple[tuple[int, ...], ...]:
-        """For each operand, which element of its tuple is meant, as by newer texts' `%loop#2`; empty for all."""
+        """For each operand, the index in its tuple, which newer texts write as `%loop#2`; empty for the whole
+        operand."""
         return tuple(part for _, part in self._operands)
 
     @cached_property
@@ -130,32 +131,32 @@ class Instruction:
 
     @cached_property
     def metadata(self) -> dict[str, str]:
-        """`op_name`, `stack_frame_id`, `source_file`, ...: what is known of where it stems from."""
+        """`op_name`, `stack_frame_id`, `source_file`, ...: what is known about its origin."""
         text = self.attributes.get("metadata", "")
         return {key: unescape(quoted) if quoted else plain for key, quoted, plain in _METADATA.findall(text)}
 
     @cached_property
     def op_name(self) -> str:
-        """JAX's name stack and operation (for an entry parameter, the argument's tree path); empty where not known."""
+        """JAX's name stack and operation (for an entry parameter, the argument's tree path); empty if unknown."""
         if match := _OP_NAME.search(self.attributes_text):
             return match[1]
         return self.metadata.get("op_name", "") if "op_name" in self.attributes_text else ""
 
     @property
     def stack_frame_id(self) -> int:
-        """Its row in the module's table of stack frames; 0 for none."""
+        """The row in the module's table of stack frames; 0 if there is none."""
         if "stack_frame_id" not in self.attributes_text:
             return 0
         return number(self.metadata.get("stack_frame_id", "0"), self)
 
     @property
     def sharding(self) -> str:
-        """The text of its sharding; empty for none."""
+        """The text of its sharding; empty without one."""
         return self.attributes.get("sharding", "")
 
     @property
     def parameter_number(self) -> int | None:
-        """Which parameter it is; None if it is none."""
+        """The number of the parameter; None for other instructions."""
         return number(self.operands_text, self) if self.opcode == "parameter" else None
 
     @cached_property
@@ -197,7 +198,7 @@ class Computation:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """A module of HLO: computations by name, in the text's order, its first line, its tables of source lines."""
+    """A module of HLO: computations by name, in text order, its first line, and its tables of source lines."""
 
     name: str
     entry: Computation

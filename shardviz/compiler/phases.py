@@ -1,7 +1,7 @@
-"""What JAX's name stack says of each HLO instruction: where it stems from, and in which pass of a train step it stands.
+"""The origin of each HLO instruction and its pass of a train step, from JAX's name stack.
 
-The rule of the passes is that of `records.phases` and `graph.flow`. Where the name stack is not the instruction's own
-(inside a `shard_map`, or for what the compiler adds), `full_name` and `named_instruction` find it.
+The passes are those of `records.phases` and `graph.flow`. If the name stack is not the instruction's own (inside a
+`shard_map`, or for instructions that the compiler added), `full_name` and `named_instruction` find it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FAR = 8
 
 
 class Phases:
-    """The name stacks of one module, whose fusions are taken as wholes, and the passes that they say."""
+    """The name stacks of a module, in which a fusion counts as one instruction, and the passes that they show."""
 
     def __init__(self, module: Module):
         self.module, self.graph = module, graph_of(module)

@@ -1,7 +1,7 @@
 """The schedule of an HLO module: what its instructions do, in the order in which they run.
 
-The optimised program of a TPU or a GPU says `is_scheduled=true`: its instructions stand in the order in which they
-begin. What goes on beside the others is begun by one instruction and ended by another:
+The optimised program of a TPU or a GPU has `is_scheduled=true`: its instructions are in the order in which they start.
+An asynchronous operation is started by one instruction and ended by another:
 
 | in the text | begun | ended |
 |---|---|---|
@@ -10,7 +10,7 @@ begin. What goes on beside the others is begun by one instruction and ended by a
 | fusions with one `channel_id` | at `AsyncCollectiveStart` | after `AsyncCollectiveDone` |
 | a collective, or a fusion of one, without such a mark | there | there: the chip waits |
 
-The order of a program that is not scheduled (the partitioner's) is `foresee.listed`'s, and so are its fusions.
+A program that is not scheduled (the partitioned one) gets the order and the fusions of `foresee.listed`.
 
 >>> from shardviz.compiler.module import parse
 >>> module = parse('''HloModule m, is_scheduled=true

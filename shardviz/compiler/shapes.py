@@ -1,4 +1,4 @@
-"""Shapes in HLO text, `f32[4,8]{1,0}`, and the trees of them that tuples have.
+"""Shapes in HLO text, `f32[4,8]{1,0}`, and trees of them for tuples.
 
 >>> parse_shape("(bf16[4,8]{1,0:T(8,128)(2,1)}, /*index=1*/pred[])")
 (HloShape(dtype='bfloat16', dims=(4, 8)), HloShape(dtype='bool', dims=()))
@@ -41,8 +41,8 @@ _PREFIX = {"s": "int", "u": "uint", "f": "float"}
 
 @dataclass(frozen=True)
 class HloShape:
-    """An array's element type, in NumPy's word, and dimensions (a bounded one's bound); and how it is stored, as the
-    text has it: `1,0:T(8,128)S(1)`."""
+    """An array's element type (NumPy's name), its dimensions (a bounded one's bound), and its layout as in the text:
+    `1,0:T(8,128)S(1)`."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -50,7 +50,7 @@ class HloShape:
 
     @property
     def nbytes(self) -> float:
-        """Bytes; half a byte for each element of a 4-bit type."""
+        """Bytes; an element of a 4-bit type counts half a byte."""
         if self.dtype in ("token", "opaque"):
             return 0.0
         try:
@@ -60,13 +60,13 @@ class HloShape:
 
     @property
     def is_in_main_memory(self) -> bool:
-        """Whether it is in main memory: not in a chip's own (`S(1)`: a TPU's VMEM), nor in the host's (`S(5)`)."""
+        """Whether it is in main memory: neither in on-chip memory (`S(1)`: a TPU's VMEM) nor in the host's (`S(5)`)."""
         space = _SPACE.search(self.layout)
         return space is None or space[1] == "0"
 
     @property
     def stored_bytes(self) -> float:
-        """Bytes with the padding of its tiles: the minor dimensions rounded up to whole tiles."""
+        """Bytes with the padding of its tiles: minor dimensions are rounded up to full tiles."""
         order = _ORDER.match(self.layout)
         if order is None or not order[1] or not order[2]:
             return self.nbytes

@@ -1,11 +1,11 @@
-"""Every value's sharding as the compiler decided it: read from the module just before it is partitioned.
+"""Every value's sharding as the compiler decided it, from the module just before partitioning.
 
 There each instruction carries its sharding over its global shape:
 
     %dot.1 = bf16[8,64,256] dot(...), sharding={mesh['data'=2,'model'=4], [{'data'}, {}, {'model'}]}
 
-so `values` gives `Value("dot.1", (8, 64, 256), "bfloat16", P('data', None, 'model'), shard_shape=(4, 64, 64), ...)`.
-After partitioning, the text no longer holds the outputs' shardings.
+so `values` returns `Value("dot.1", (8, 64, 256), "bfloat16", P('data', None, 'model'), shard_shape=(4, 64, 64), ...)`.
+After partitioning, the text no longer contains the outputs' shardings.
 """
 
 from __future__ import annotations

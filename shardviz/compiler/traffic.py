@@ -1,4 +1,4 @@
-"""Bytes that each instruction reads from and writes to main memory, by the conventions of XLA's `HloCostAnalysis`.
+"""The bytes that each instruction reads from and writes to main memory, by the conventions of XLA's `HloCostAnalysis`.
 
 Every operand is read once and every result written once, by each instruction:
 
@@ -13,9 +13,9 @@ Every operand is read once and every result written once, by each instruction:
 | asynchronous: begun and ended by two instructions | once, where it begins |
 | bitcast, tuple, parameter, loop, call, ... | none: they move nothing, or what they call is counted |
 
-Values in a chip's own memories (`S(1)`: a TPU's VMEM) and in the host's (`S(5)`) are not in main memory: a copy between
-the two counts its one end. A tiled layout (`T(8,128)`) is counted with its padding. A custom call, which is opaque,
-counts its operands and results.
+Values in on-chip memory (`S(1)`: a TPU's VMEM) and in the host's (`S(5)`) are not in main memory; a copy between two
+memories counts only its end in main memory. A tiled layout (`T(8,128)`) counts its padding. A custom call counts its
+operands and results, because its body is unknown.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def moved_bytes(op: HloOperation) -> float:
 
 
 class _FusionTraffic:
-    """What a fusion reads and writes at its boundary."""
+    """The bytes that a fusion reads and writes at its boundary."""
 
     def __init__(self, op: HloOperation):
         (self.fused,) = op.blocks

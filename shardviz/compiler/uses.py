@@ -1,7 +1,7 @@
-"""Between which operations a partitioned program's collective stands, and whether it need be there.
+"""The operations around a partitioned program's collective, and whether it is necessary.
 
-The words are those of the propagated level (`records.collectives.Collective.facts`): what HLO itself says is read here,
-and what only Shardy's level knows is taken from the collective there that this one is.
+The facts are those of the propagated level (`records.collectives.Collective.facts`). Facts that HLO shows are read
+here; facts that only Shardy's level knows are taken from the matching collective there.
 """
 
 from __future__ import annotations

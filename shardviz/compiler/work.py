@@ -1,12 +1,12 @@
-"""What one device computes, reads and writes in a step: summed over a module's instructions, loops multiplied in.
+"""The FLOPs and bytes of one device in a step: summed over a module's instructions, with loops multiplied.
 
-FLOPs are those of the partitioned program, the same for every target; bytes are those of the program as the target runs
-it, whose products may be calls of a library that say no FLOPs. Both are summed by place in the person's program:
+FLOPs are those of the partitioned program, equal for every target. Bytes are those of the target's program, in which
+products may be library calls without known FLOPs. Both are summed by place in the user's program:
 
     dot in a scan's body, 80 trips, jit(step)/transpose(jvp(block))/while/body/dot_general, model.py:31
     → Work(phase="backward", source=model.py:31, module="block", dtype="bfloat16", dot_flops=80 x 2 x ...)
 
-A conditional counts the branch that costs most. A loop whose trip count is not known counts once.
+A conditional counts its most expensive branch. A loop with an unknown trip count counts once.
 
 >>> from shardviz.compiler.module import parse
 >>> module = parse('''HloModule m
@@ -38,8 +38,8 @@ from shardviz.records.work import joined
 
 @dataclass(frozen=True)
 class ByteCount:
-    """Bytes that a module's instructions read from and write to main memory, on one device: loops multiplied in, each
-    loop's body `once`, and by phase, line, module and element type, the most first."""
+    """The bytes that a module's instructions read from and write to main memory on one device: with loops multiplied,
+    with each loop's body `once`, and by phase, line, module and element type, most first."""
 
     bytes: float
     once: float
@@ -97,7 +97,7 @@ def with_bytes(cost: Cost, moved: ByteCount) -> Cost:
 
 
 class _Counted:
-    """What the operations of a module cost in one run (None: they do not count), and how often each runs."""
+    """The cost of each operation of a module in one run (None: not counted), and its number of runs."""
 
     def __init__(self, module: Module, cost: Callable[[HloOperation], float | None], *, fused: bool = True):
         self.graph, self.fused, self._cost_of = graph_of(module), fused, cost
@@ -111,12 +111,12 @@ class _Counted:
 
     @property
     def rows(self) -> Iterator[tuple[HloOperation, int]]:
-        """What counts, with how often it runs, every conditional in the branch that costs most."""
+        """The counted operations with their numbers of runs, where each conditional takes its most expensive branch."""
         for block, times in heaviest_runs(self.graph, self._cost, self.trips, fused=self.fused).items():
             yield from ((op, times) for op in self._costs[block] if times)
 
     @property
     def once(self) -> float:
-        """What all costs, each loop's body run once."""
+        """The total cost with each loop's body run once."""
         runs = heaviest_runs(self.graph, self._cost, {}, fused=self.fused)
         return float(sum(times * self._cost(block) for block, times in runs.items()))

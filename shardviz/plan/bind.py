@@ -1,7 +1,7 @@
-"""A plan bound to a program: a full-rank spec for every argument and output, found to fit.
+"""The binding of a plan to a program: a checked full-rank spec for every argument and output.
 
-An argument's spec is what the plan's `in_specs` say, or what the function brings along, or replicated; and over that
-what the plan's overrides say, from the weakest to the strongest: rules, then edits of single arrays.
+An argument's spec is from the plan's `in_specs`, else the function's own, else replicated. The plan's overrides replace
+it, from the weakest to the strongest: rules, then edits of single arrays.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _not_on_device(kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 class Undivided(NamedTuple):
-    """A dimension that does not divide by what shards it, and its array's whole spec."""
+    """A dimension that its axes do not divide, with its array's spec."""
 
     member: Member
     size: int
@@ -255,7 +255,7 @@ def _check_constraints(traced: Traced, mesh: DeviceMesh, divide: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleRow:
-    """What one rule does."""
+    """The effect of one rule."""
 
     rule: str  # its filter in words
     spec: Spec
@@ -267,13 +267,14 @@ class RuleRow:
 
     @property
     def caught(self) -> int:
-        """How many leaves its filter catches."""
+        """The number of leaves that the filter matches."""
         return len(self.wins) + len(self.loses)
 
 
 @dataclass(frozen=True, repr=False)
 class RulesTable(Displayed):
-    """For each rule what it catches, what it wins, and what no rule catches. Shows itself as text and HTML."""
+    """For each rule the arguments that it matches and wins, and the arguments that no rule matches. It displays as text
+    and HTML."""
 
     rows: tuple[RuleRow, ...]  # one a rule, in their order
     uncaught: tuple[tuple[str, Spec | None], ...]  # (tree path, spec that they have anyway) of what no rule catches

@@ -1,11 +1,11 @@
-"""The Python that runs a plan with JAX alone: its mesh, its shardings, `jax.jit`, and the lines to write inside.
+"""Python code that runs a plan with JAX alone: its mesh, its shardings, `jax.jit`, and the lines to write inside.
 
-Trees of dicts, lists and tuples are written out, alike layers once. Of other containers (a TrainState, a FrozenDict,
-modules) every array's spec is said by rules: patterns of its path, of which the first that fits counts.
+Trees of dicts, lists and tuples are written out, equal layers once. In other containers (a TrainState, a FrozenDict,
+modules) rules give every array its spec: patterns of its path, of which the first match counts.
 
-The plan's constraints are lines in the person's own source, said in words. A variable is constrained in a line of its
-own behind the statement that assigns it; an expression where it stands. So are the constraints of that source that the
-plan's variant leaves out, or has otherwise.
+The plan's constraints are lines to add to the user's source, so they are described in comments. A variable is
+constrained in a new line after the statement that assigns it; an expression in place. So are the user's own constraints
+that the plan's variant drops or changes.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ def _mesh(mesh: DeviceMesh) -> list[str]:
 
 @dataclass(frozen=True)
 class _Function:
-    """What is jitted, all its arguments by position, as `in_shardings` want it: lines of code that make it where the
-    person's takes some by name, its parameters, the trees of those that are arrays, and options of `jax.jit`."""
+    """The function to jit, with positional arguments only, as `in_shardings` requires: code that makes it if the user's
+    function takes keyword arguments, its parameters, the trees of those that are arrays, and options of `jax.jit`."""
 
     name: str
     code: list[str]

@@ -1,7 +1,7 @@
-"""The traces and lowerings of one call, made as plans ask for them and kept.
+"""The traces and lowerings of one call, made when plans need them, and cached.
 
-A function is traced once for each set of mesh axis names (and sizes, where it holds shapes of single devices; and
-argument specs, where its mesh has Explicit axes), and lowered once for each of these and each kind of target.
+A function is traced once for each set of mesh axis names (and sizes, if the trace contains shapes of single devices;
+and argument specs, if its mesh has Explicit axes), and lowered once for each trace and kind of target.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_PLACED = 16
 
 @dataclass(eq=False)
 class _Kept:
-    """A trace, the mesh that it was made on, its lowerings, and its operations once a plan constrains one."""
+    """A trace, its mesh, its lowerings, and its operations once a plan constrains one."""
 
     traced: Traced
     mesh: DeviceMesh | None
@@ -59,9 +59,9 @@ class _Kept:
 
 
 class Lowerings:
-    """A call, traced and lowered as plans ask for it: with the mesh of the last trace, or the first one that is known
-    of; why it is not traced yet (`waits`), if it is not for want of a plan's mesh alone; and whether the run has no
-    mesh around (`bare`): nobody gave one, and the call brings its own in shardings."""
+    """The traces and lowerings of a call: the mesh of the last trace, or the first known one; the error if the call
+    cannot be traced yet (`waits`), unless it only lacks a plan's mesh; and whether the call has no mesh around it
+    (`bare`): no mesh is given, and the call's own is in shardings."""
 
     def __init__(self, call: Call, mesh: DeviceMesh | None, like: Lowerings | None = None):
         """Trace the call if that needs no plan. `like` has the traces and lowerings of the same function, called with
@@ -95,12 +95,12 @@ class Lowerings:
 
     @property
     def first(self) -> Traced | None:
-        """The first trace that is kept; None where there is none yet."""
+        """The first cached trace; None if there is none yet."""
         return next((kept.traced for kept in self._kept.values()), None)
 
     @property
     def latest(self) -> Traced:
-        """The trace that was made last. Raises TraceError if there is none yet."""
+        """The last trace. Raises TraceError if there is none yet."""
         if not self._kept:
             raise TraceError(
                 f"{self.call.name} is traced when a plan says over which mesh: call program.bind(plan), or give mesh= "
@@ -110,8 +110,8 @@ class Lowerings:
 
     @property
     def shapes(self) -> Traced:
-        """A trace for the names, trees and global shapes in it: any that is kept, else one on a mesh of a single device
-        with every axis that the function names. Raises TraceError as `latest`, if that does not do."""
+        """A trace for names, trees and global shapes: any cached one, else one on a mesh of a single device with every
+        axis that the function names. Raises TraceError as `latest`, if that trace fails."""
         if self._kept:
             return self.latest
         names: tuple[str, ...] = ("_",)  # so that there is a mesh at all
@@ -140,7 +140,7 @@ class Lowerings:
 
     @property
     def lowered(self) -> Lowered:
-        """The latest trace, lowered for any platform; of no plan. Raises TraceError as `latest` and `lower`."""
+        """The last trace, lowered for any platform, without a plan. Raises TraceError as `latest` and `lower`."""
         with self._lock, self.call.contexts.around():
             _ = self.latest
             kept = next(reversed(self._kept.values()))

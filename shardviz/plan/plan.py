@@ -1,4 +1,4 @@
-"""The plan: what a person edits. A mesh, and a spec for every input and output. Immutable; an edit makes a new one.
+"""The plan, which a user edits: a mesh, and a spec for every input and output. Immutable; an edit makes a new one.
 
 >>> from jax.sharding import PartitionSpec as P
 >>> plan = Plan({"data": 8, "model": 8}, in_specs=({"w": P("data", "model")}, P("data")))
@@ -32,12 +32,13 @@ DIMENSION = "dimension"
 
 
 class Override(NamedTuple):
-    """What a plan says of one array, or of all that a filter catches: of an `argument`, an `output`, or of all arrays
-    that have the logical `dimension` of this name; by `Exactly` one tree path (an edit), or any filter (a rule).
+    """What a plan says about one array, or about all that a filter matches: an `argument`, an `output`, or all arrays
+    with the logical `dimension` of this name; by `Exactly` one tree path (an edit), or any filter (a rule).
 
-    The `part` is their whole `spec`, the `memory` that they lie in, a dimension by its number, or `unsharded`,
-    which cancels earlier overrides of their dimensions. The value is the spec (None: replicated, or the compiler's
-    choice for an output), the memory kind, or the axes that shard the dimension."""
+    The `part` is their whole `spec`, their `memory`, a dimension by its number, or `unsharded`, which cancels earlier
+    overrides of their dimensions. The value is the spec (None: replicated, or the compiler's choice for an output), the
+    memory kind, or the axes that shard the dimension.
+    """
 
     role: str
     filter: Any
@@ -46,17 +47,17 @@ class Override(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is said of one array, or of a logical dimension by its name."""
+        """Whether it is about one array, or about a logical dimension by its name."""
         return isinstance(self.filter, Exactly)
 
     @property
     def path(self) -> str:
-        """The tree path, or the dimension's name, that it is said of alone; empty for a rule's filter."""
+        """The tree path, or the dimension's name; empty for a rule's filter."""
         return self.filter.path if self.is_exact else ""
 
     @property
     def is_dim_edit(self) -> bool:
-        """Whether it says how one dimension is sharded."""
+        """Whether it is about a single dimension."""
         return isinstance(self.part, int)
 
 
@@ -88,12 +89,12 @@ class Plan:
         variant: what the program has otherwise than the person's own; see `with_variant`.
         options: compiler options by name; see `with_options`.
 
-    Where an array lies (`device`, `pinned_host` or `unpinned_host`) is said as JAX says it,
+    An array's memory (`device`, `pinned_host` or `unpinned_host`) is given as in JAX,
 
         NamedSharding(mesh, P("data"), memory_kind="pinned_host")
 
-    in place of a spec, or by tree path: `plan.with_memory("momentum['w']", "pinned_host")`. Nothing said is the
-    device's own memory, and for an output that of what the function returns.
+    in place of a spec, or by tree path: `plan.with_memory("momentum['w']", "pinned_host")`. The default is the device's
+    own memory, and for an output that of the function's result.
 
     Examples:
         >>> import shardviz as sv
@@ -163,17 +164,18 @@ class Plan:
 
     @cached_property
     def edits(self) -> tuple[tuple[str, Spec], ...]:
-        """Specs of single arguments by tree path, the newest last."""
+        """Specs of single arguments by tree path, newest last."""
         return by_path(self, "argument", SPEC)
 
     @cached_property
     def out_edits(self) -> tuple[tuple[str, Spec | None], ...]:
-        """Specs of single outputs by tree path, the newest last; None is the compiler's choice."""
+        """Specs of single outputs by tree path, newest last; None is the compiler's choice."""
         return by_path(self, "output", SPEC)
 
     @cached_property
     def dim_edits(self) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
-        """The axes that shard one dimension of an array, whatever shards its others; see `with_dimension`."""
+        """The axes that shard one dimension of an array, independently of its other dimensions; see
+        `with_dimension`."""
         rows = [each for each in reversed(self._exact) if each.is_dim_edit]
         return tuple((Member(each.role, each.path, int(each.part)), each.value) for each in rows)
 
@@ -184,7 +186,7 @@ class Plan:
 
     @cached_property
     def _exact(self) -> tuple[Override, ...]:
-        """The overrides of single arrays, and of logical dimensions by name; they stand before the rules."""
+        """The overrides of single arrays, and of logical dimensions by name, which precede the rules."""
         return tuple(each for each in self.overrides if each.is_exact)
 
     @property

@@ -1,4 +1,4 @@
-"""The Python that rebuilds a plan: `sv.Plan(...)` with every spec spelled out, or said by a rule."""
+"""Python code that rebuilds a plan: `sv.Plan(...)` with every spec written out, or given by a rule."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The same function called or written a little otherwise: with arguments donated, with a dimension of another length,
-with its layers under `jax.checkpoint`, with other sharding constraints, or with other collectives in a `shard_map`.
+"""Variants of a function's call or code: with arguments donated, with a dimension of another length, with its layers
+under `jax.checkpoint`, with other sharding constraints, or with other collectives in a `shard_map`.
 
-No plan says these, as they stand in the person's call or code. Each is another `Call`, which is traced anew.
+No plan can express these, because they are in the user's call or code. Each is another `Call`, which is traced anew.
 """
 
 from __future__ import annotations

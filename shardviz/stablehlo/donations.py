@@ -1,7 +1,7 @@
-"""Which result takes the memory of which donated argument, as `jax.jit` decides it under a plan's shardings.
+"""Which result takes the memory of which donated argument, as `jax.jit` decides under a plan's shardings.
 
-JAX decides it when it lowers, by the shapes on one device (`_set_up_aliases` in its `mlir.py`). A program here is
-lowered once, with every argument replicated, so each plan decides it again.
+JAX decides it when it lowers, by the shapes on one device (`_set_up_aliases` in its `mlir.py`). Here a program is
+lowered once, with every argument replicated, so it is decided again for each plan.
 
 >>> whole, half = (Shard((8,), "f32"), Shard((4,), "f32"))
 >>> donations({0: whole, 1: half}, [half, whole])
@@ -29,7 +29,7 @@ _ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
 
 @dataclass(frozen=True)
 class Shard:
-    """An argument or a result on one device; whole where its sharding is the compiler's choice (`chosen`)."""
+    """An argument or a result on one device; the full array if its sharding is the compiler's choice (`chosen`)."""
 
     shape: tuple[int, ...]
     dtype: str

@@ -58,7 +58,8 @@ _KINDS = {
 
 
 class MlirOperation(Operation):
-    """An operation of MLIR, with MLIR's name, `stablehlo.dot_general`, and where it was found to stand last."""
+    """An MLIR operation, with its MLIR name, such as `stablehlo.dot_general`, and the place where it was last
+    visited."""
 
     __slots__ = ("_contraction", "around", "name", "place")
 
@@ -74,7 +75,7 @@ class MlirOperation(Operation):
 
     @property
     def constant(self) -> Any:
-        """The one number of a constant, or its text."""
+        """The single number of a constant, or its text."""
         try:
             value = self.attributes["value"]
         except TypeError:  # a complex number, which MLIR's bindings do not know
@@ -102,7 +103,7 @@ class MlirOperation(Operation):
 
     @property
     def collective(self) -> str:
-        """The kind of a collective that the program says itself, in a `shard_map`; empty for any other operation."""
+        """The kind of a collective that the program contains itself, in a `shard_map`; empty for other operations."""
         kind = self.target.replace("_", "-") if self.name == "stablehlo.custom_call" else self.kind
         return kind if kind in KINDS and not self.name.startswith("sdy.") else ""
 
@@ -133,7 +134,7 @@ class MlirOperation(Operation):
 
     @property
     def compares(self) -> bool:
-        """Whether a scatter puts one element into each row: a comparison of the rows' indices with 0, 1, 2, ..."""
+        """Whether a scatter puts one element into each row: it compares the rows' indices with 0, 1, 2, ..."""
         updates, result = self.operands[-1], self.results[0]
         one = math.prod(updates.shape) == math.prod(result.shape[:-1])
         rows = ", ".join(map(str, range(len(result.shape) - 1)))
@@ -189,7 +190,7 @@ def contraction_of(product: ir.Operation) -> Contraction:
 
 
 class MlirGraph(Graph):
-    """The graph of a StableHLO module, in which MLIR's operations live; with its functions by symbol."""
+    """The graph of a StableHLO module, with its functions by symbol. It keeps the MLIR operations alive."""
 
     def __init__(self, module: ir.Operation):
         """Read a module, whose context must be entered."""

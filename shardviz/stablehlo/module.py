@@ -1,12 +1,11 @@
-"""A lowered module in plain data: its mesh, its main function, its shardings, and where its operations come from.
+"""A lowered module as plain data: its mesh, its main function, its shardings, and its operations' source places.
 
 JAX writes its name stack and the Python frames into each MLIR location:
-`loc("jit(f)/jvp()/while/body/mul"(callsite("block"("model.py":20:8 to :30) at "f"("train.py":7:4 to :9))))`: the name
-stack is the outermost name, the frames follow from the innermost outwards.
+`loc("jit(f)/jvp()/while/body/mul"(callsite("block"("model.py":20:8 to :30) at "f"("train.py":7:4 to :9))))`: the
+outermost name is the name stack, the frames follow, innermost first.
 
-JAX leaves out arguments that nothing uses, adds one for the platform where a program is for several, and leaves
-dimensions open where they are symbolic. `complete` makes each argument of the flat program an argument of the module
-again, of fixed shape, in order.
+JAX drops unused arguments, adds one for the platform if a program is for several, and leaves symbolic dimensions open.
+`complete` makes each argument of the flat program an argument of the module again, of fixed shape, in order.
 """
 
 from __future__ import annotations
@@ -122,14 +121,14 @@ _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d+):(\d*)(?: to
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operation comes from: JAX's name stack, its own name included, and the person's innermost line."""
+    """The origin of an operation: JAX's name stack, including its own name, and the user's innermost line."""
 
     name_stack: str
     frame: Frame | None
 
     @property
     def op(self) -> str:
-        """The operation's own name, the last of the name stack."""
+        """The operation's own name, the last one in the name stack."""
         return self.name_stack.rsplit("/", 1)[-1]
 
 

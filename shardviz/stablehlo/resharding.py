@@ -1,7 +1,7 @@
-"""The collectives that take an array from one sharding to another, as Shardy chooses them.
+"""The collectives that change an array from one sharding to another, as Shardy chooses them.
 
-Shardy's pass `sdy-reshard-to-collectives` is asked: the pass that JAX's programs go through, so that the steps here are
-those which a program has at the level `propagated`. XLA's partitioner may choose others.
+They come from Shardy's pass `sdy-reshard-to-collectives`, which JAX's programs go through, so the steps are those of
+the level `propagated`. XLA's partitioner may choose others.
 
 >>> for step in moves((16, 8), ("x", None), (("y", "x"), None), {"x": 2, "y": 2}).steps:
 ...     print(step)

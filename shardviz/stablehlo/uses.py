@@ -1,8 +1,7 @@
-"""A value of a propagated program: what made it, what reads it.
+"""The operations around a value of a propagated program: its maker and its readers.
 
-Shardy's last pass puts reshards (`sdy.all_gather`, `sdy.all_to_all`, ...) between the operation that makes a value and
-the one that reads it. `surroundings` looks past them, to say of a collective between which operations it stands, and
-whether it need be there.
+Shardy's last pass inserts reshards (`sdy.all_gather`, `sdy.all_to_all`, ...) between a value's maker and its reader.
+`surroundings` looks past them, to find the operations around a collective, and whether it is necessary.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A StableHLO graph read in program order: every call, loop, branch and manual computation entered where it stands.
+"""A walk over a StableHLO graph in program order, which enters every call, loop, branch and manual computation in
+place.
 
-A `Walker` knows what stands around the operation that it visits: how often it runs in a step, the mesh axes that are
-manual there, the calls that led to it.
+A `Walker` knows the context of the operation that it visits: how often it runs in a step, the manual mesh axes, the
+calls that led to it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shardviz.stablehlo.module import Place, place_of, within
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What stands around an operation."""
+    """The context of an operation."""
 
     count: int | None = 1  # how often it runs in a step; None where a loop around it has no known trip count
     times: int = 1  # the same, with loops of unknown trip count taken once
@@ -36,7 +37,7 @@ class Around:
 
 
 class Places:
-    """The places of a program's operations, those of the calls around them in front."""
+    """The source places of a program's operations, each including those of the calls around it."""
 
     def __init__(self, locations: dict[Any, Any]):
         """Prepare to read locations. `locations` caches each source location, alone and inside each place; the
@@ -70,7 +71,7 @@ _NAMED = frozenset(("func.call", "sdy.manual_computation"))
 
 
 class Walker:
-    """One reading of a graph, with what stands around the operation visited; counts loops of unknown trip count."""
+    """A walk over a graph with the context of the visited operation; it counts loops of unknown trip count."""
 
     def __init__(self, graph: MlirGraph, locations: dict[Any, Any]):
         self.graph = graph

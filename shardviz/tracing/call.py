@@ -1,4 +1,4 @@
-"""A callable with its arguments made abstract, and the mesh and specs that it brings along."""
+"""A callable with abstract arguments, and its own mesh and specs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shardviz.tracing.signature import parameters_of, short
 
 @dataclass(frozen=True)
 class JitOptions:
-    """What `jax.jit` takes about a function's arguments, each a tuple."""
+    """Options of `jax.jit` about a function's arguments, each as a tuple."""
 
     static_argnums: tuple[int, ...] = ()
     static_argnames: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ def _plural(value: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Brings:
-    """The plan that a callable and its arguments come with; it holds where a person's plan says nothing."""
+    """The plan of a callable and its arguments, used where the user's plan says nothing."""
 
     mesh: DeviceMesh | None = None
     in_specs: tuple[Spec | None, ...] = ()  # for each array, in flat order, if anything is known of any
@@ -68,7 +68,7 @@ class Brings:
 
 @dataclass(frozen=True)
 class ArrayPlaces:
-    """Where the arrays among the arguments stand, of which modules of flax.nnx may share one: the (positional, keyword)
+    """The places of arrays among the arguments, of which modules of flax.nnx may share one: the (positional, keyword)
     arguments with a `Leaf` at every place, and in flat order the number of the array there."""
 
     tree: tuple[tuple[Any, ...], dict[str, Any]]
@@ -104,14 +104,14 @@ Notes = Callable[[DeviceMesh, str], tuple[Finding, ...]]
 
 @dataclass(eq=False)
 class Tally:
-    """How often a function was traced."""
+    """The number of traces of a function."""
 
     traces: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A callable with its arguments made abstract, ready to be traced."""
+    """A callable with abstract arguments, ready to be traced."""
 
     fn: Any  # something with a `.trace(*args, **kwargs)` such as `jax.jit` gives
     args: tuple[Any, ...]  # `jax.ShapeDtypeStruct`s in pytrees, and static values

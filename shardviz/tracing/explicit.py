@@ -1,11 +1,11 @@
 """Meshes with Explicit axes: the part of a plan that is in a program's types.
 
 With Explicit axes a value's sharding is in its type, so the trace itself depends on the mesh's sizes and on how the
-arguments are sharded along those axes. Where an operation's result could be sharded in several ways, JAX refuses the
+arguments are sharded along those axes. If an operation's result could be sharded in several ways, JAX refuses the
 operation and asks for `out_sharding=`.
 
-JAX writes a `sdy.sharding_constraint` behind every operation whose type has a sharding. Shardy's passes take it away,
-so `mark_types` notes it on the operation first.
+JAX writes a `sdy.sharding_constraint` after every operation whose type has a sharding. Shardy's passes remove it, so
+`mark_types` first notes it on the operation.
 """
 
 from __future__ import annotations

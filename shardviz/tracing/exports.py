@@ -1,4 +1,4 @@
-"""What a file of `jax.export` says of sharding, as plain data: arguments, results, symbolic dimensions, platforms."""
+"""The sharding facts in a file of `jax.export`, as plain data: arguments, results, symbolic dimensions, platforms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExportedArray:
 
 @dataclass(frozen=True)
 class ExportRecord:
-    """What `jax.export` wrote down of a function, as far as its sharding is concerned."""
+    """The facts about sharding that `jax.export` recorded of a function."""
 
     name: str
     arguments: tuple[ExportedArray, ...]

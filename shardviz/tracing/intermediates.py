@@ -1,8 +1,8 @@
-"""Which value inside a function is meant: by its variable, its expression or its line, whatever becomes of the rest.
+"""The identification of intermediates by variable, expression or line, which survives other edits of the source.
 
-A report numbers intermediates (`dot_general.3`), and another plan may number them otherwise. A person's own words stay:
-`h`, or `h @ p["w1"]`, in a line. So that is how a plan names what it constrains. With the line goes its text, by which
-it is found again when lines were added above it.
+A report numbers intermediates (`dot_general.3`), and another plan may number them differently. The user's own words are
+stable: `h`, or `h @ p["w1"]`, at a line. A plan names the intermediates that it constrains in this way. It also records
+the line's text, by which the line is found again after lines were added above it.
 
 >>> Intermediate.of("h", line="model.py:64")
 Intermediate(name='h', line='model.py:64', text='', function='')
@@ -31,7 +31,7 @@ from shardviz.records.source import is_own
 
 @dataclass(frozen=True)
 class Intermediate:
-    """A value inside a function, as a person names it."""
+    """A value inside a function, named by the user."""
 
     name: str = ""  # the variable that it is assigned to, or its expression; empty for what its line makes
     line: str = ""  # `model.py:64`; empty where the name is enough
@@ -122,7 +122,7 @@ def parsed(text: str, mode: str = "exec") -> Any:
 
 @dataclass(frozen=True)
 class Constrain:
-    """A value inside a function, and how it is to be sharded there."""
+    """A value inside a function, and its constraint."""
 
     value: Intermediate
     spec: Spec  # the dimensions that it leaves out are not sharded
@@ -144,7 +144,7 @@ class Constrain:
 
 @dataclass(frozen=True)
 class Extent:
-    """A part of a source file: from a line (from 1) and a column (from 0, in bytes of UTF-8) to others."""
+    """An extent of a source file: from a line (from 1) and a column (from 0, in UTF-8 bytes) to an end."""
 
     first: int
     start: int
@@ -164,7 +164,8 @@ class Extent:
 
 @dataclass(frozen=True)
 class Target:
-    """What an `Intermediate` is in the source: the variable, or empty, and where its expression and statement stand."""
+    """An `Intermediate` found in the source: its variable (possibly empty), and the extents of its expression and
+    statement."""
 
     file: str
     function: str

@@ -1,8 +1,8 @@
 """A trace with marks at the values that a plan constrains.
 
-The function is traced twice more. The first trace records which source lines ask for which operation, so that a name in
+The function is traced twice more. The first trace records which source lines request which operation, so that a name in
 the source becomes the number of an operation; it serves every plan. The second marks the results of these operations,
-as if the person had written `with_sharding_constraint` there; it serves every plan that constrains the same values. The
+as if the user had written `with_sharding_constraint` there; it serves every plan that constrains the same values. The
 specs are written into the lowered module for each plan (`lower.edited`), so that dragging a spec needs no new trace.
 """
 

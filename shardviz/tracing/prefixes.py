@@ -1,4 +1,4 @@
-"""A pytree prefix: what is said of a tree's branches, spread over its leaves; of specs, each in one form.
+"""Pytree prefixes: entries for a tree's branches, spread over its leaves; and specs in one canonical form.
 
 >>> spread((None, {"a": 1}), ("x", {"a": ["y", "z"]}))
 [None, 1, 1]
@@ -20,7 +20,7 @@ from shardviz.tracing.trees import spec_tree
 
 @dataclass(frozen=True)
 class _Box:
-    """Keeps an entry of a prefix together: None is an entry there, and an empty branch of a pytree elsewhere."""
+    """A wrapper of a prefix's entry. None is an entry there, but an empty branch in other pytrees."""
 
     held: Any
 

@@ -1,4 +1,4 @@
-"""Rules: specs by filter. One rule gives every array that its filter catches a spec; the first rule that catches wins.
+"""Rules: specs by filter. A rule gives a spec to every array that its filter matches; the first rule that matches wins.
 
 >>> from jax.sharding import PartitionSpec as P
 >>> rules = Rules([("*bias", P("model")), ("*kernel", P("data", "model")), ("*norm*", None)])
@@ -32,7 +32,7 @@ from shardviz.notation import Spec
 
 @dataclass(frozen=True)
 class Rule:
-    """A filter and the spec of what it catches; None is replicated."""
+    """A filter and the spec of the arrays that it matches; None is replicated."""
 
     filter: Any
     spec: Spec | None
@@ -43,7 +43,7 @@ class Rule:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Rules:
-    """Rules in their order.
+    """An ordered list of rules.
 
     Attributes:
         rules: the rules; the first one that catches an array says how it is sharded.
@@ -142,8 +142,8 @@ def _rule(pair: Any) -> Rule:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """An array among a program's arguments, as a filter sees it: its tree path, such as `model.layers[0].kernel`, the
-    keys below its argument or module, `("layers", 0, "kernel")`, the abstract array, or the variable of `flax.nnx` that
+    """An array among a program's arguments, as filters see it: its tree path, such as `model.layers[0].kernel`, the
+    keys below its argument or module, `("layers", 0, "kernel")`, the abstract array, or the `flax.nnx` variable that
     holds it, and its global shape."""
 
     name: str
@@ -161,7 +161,7 @@ class Exactly:
 
 @dataclass(frozen=True)
 class PathEndsWith:
-    """The filter that `Rules.path_ends_with` makes."""
+    """The filter of `Rules.path_ends_with`."""
 
     suffix: tuple[Hashable, ...]
 

@@ -1,4 +1,4 @@
-"""The names of a call's arguments: their tree paths, as `jax.jit` has them: `params['w']`, `rest[0]`."""
+"""The names of a call's arguments: their tree paths in `jax.jit`'s notation: `params['w']`, `rest[0]`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A function traced once: its arguments with names, its results, its constraints, and its jaxpr.
+"""A traced function: its arguments with names, its results, its constraints, and its jaxpr.
 
-The trace holds global shapes only, so that any plan over a mesh with the same axis names can use it; but for programs
-with a `shard_map`, which hold single devices' shapes, and meshes with Explicit axes, whose shardings are in the types.
+The trace has global shapes only, so every plan over a mesh with the same axis names can use it. Exceptions are programs
+with a `shard_map`, which contain shapes of single devices, and meshes with Explicit axes, whose shardings are in the
+types.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from shardviz.tracing.trees import Outcome, Update, names_of
 
 @dataclass(frozen=True)
 class Argument:
-    """One array of the function's arguments or results."""
+    """An array of the function's arguments or results."""
 
     name: str  # its tree path, such as `params['layers']['wq']`
     shape: tuple[int, ...]  # global
@@ -54,7 +55,7 @@ class Callback:
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """A value inside the function that a plan constrains."""
+    """A constrained value inside the function."""
 
     wanted: Intermediate  # what it is called in a plan
     target: Target  # where it stands in the source
@@ -67,7 +68,7 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """What tracing found."""
+    """The result of tracing."""
 
     name: str
     arguments: tuple[Argument, ...]  # every array, in the order of the flat program
@@ -107,7 +108,7 @@ class Traced:
 
     @cached_property
     def self_partitioned(self) -> tuple[tuple[str, Frame | None], ...]:
-        """The operations that say themselves how they are partitioned (`custom_partitioning`), with their lines."""
+        """The operations that define their own partitioning (`custom_partitioning`), with their lines."""
         names = _jax.self_partitioned()
         return tuple(self.operations(lambda name: name in names))
 

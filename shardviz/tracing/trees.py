@@ -1,4 +1,5 @@
-"""Pytrees that stand for objects: arrays under their attributes' names, and a result beside what changed in them.
+"""Pytrees that stand for objects: arrays under their attributes' names, and a result with the function's in-place
+changes.
 
 >>> tree = Attributes.nested({("layers", 0, "kernel"): 1, ("layers", 1, "kernel"): 2, ("out",): 3})
 >>> [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
@@ -30,7 +31,7 @@ Path = tuple[Hashable, ...]
 
 @jax.tree_util.register_pytree_with_keys_class
 class Attributes:
-    """A node of an object's arrays, whose tree paths are spelled as a person types them: `.layers[0].kernel`."""
+    """A node of an object's arrays, whose tree paths look like attribute access: `.layers[0].kernel`."""
 
     def __init__(self, keys: Iterable[Hashable], children: Iterable[Any]):
         self.keys, self.children = tuple(keys), tuple(children)
@@ -69,8 +70,8 @@ def plain_path(path: Iterable[Any]) -> Path:
 
 @dataclass(frozen=True)
 class ResultPlace:
-    """Where a new value belongs: the number of the argument that it is the value of, or of one in the same object,
-    whose path is `near`, for a new array at `path`; and whether it is sharded as the argument is."""
+    """The place of a new value: the number of the argument that it replaces, or of one in the same object, whose path
+    is `near`, for a new array at `path`; and whether it is sharded as the argument is."""
 
     number: int | None
     near: Path = ()
@@ -92,8 +93,8 @@ def path_text(path: Path) -> str:
 
 @jax.tree_util.register_pytree_with_keys_class
 class Outcome:
-    """What a function gives that changes its arguments: its result, the new values and where each of them belongs, and
-    for each array of the result the spec that the function brings for it, or None."""
+    """The outcome of a function that changes its arguments: its result, the new values with their places, and for each
+    array of the result the function's own spec, or None."""
 
     def __init__(
         self, result: Any, values: Iterable[Any], places: tuple[ResultPlace, ...], specs: tuple[Spec | None, ...]
@@ -129,7 +130,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Update:
-    """An output that is the new value of an argument (None: of a new array), and whether it is sharded so."""
+    """An output that is the new value of an argument (None: of a new array), and whether it is sharded as the
+    argument."""
 
     output: str
     argument: str | None

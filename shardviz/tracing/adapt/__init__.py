@@ -1,6 +1,6 @@
-"""Whatever can be called as a `Call` that can be traced: an adapter for each kind of callable.
+"""Any callable as a `Call` that can be traced, with an adapter for each kind.
 
-`adapt` asks them in turn. A kind's own package (flax, say) is imported only where the callable already comes from it.
+`adapt` tries the adapters in order. A kind's own package (flax, say) is imported only if the callable comes from it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What `jax.export` made, StableHLO already: arguments, constraints, mesh and shardings are read from its module.
+"""Exports of `jax.export`, which are StableHLO: arguments, constraints, mesh and shardings are read from the module.
 
-There is no Python function behind it and no jaxpr, so nothing is traced or called: a plan edits the module's main
-function, as it does for a function that was lowered here. What is written inside (constraints, `shard_map`s) stays as
-it is. An export may be for several platforms and for any batch size. Where a file is not to be trusted, whoever loads
-it has it read in a process of its own first.
+An export has no Python function and no jaxpr, so nothing is traced or called: a plan edits the module's main function,
+as for a function that was lowered here. Constraints and `shard_map`s inside are unchanged. An export may be for several
+platforms and for any batch size. Files that are not trusted are first read in a separate process.
 """
 
 from __future__ import annotations

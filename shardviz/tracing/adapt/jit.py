@@ -1,9 +1,9 @@
-"""Plain functions, and those that `jax.jit` has wrapped: its `in_shardings` and `out_shardings` become the plan.
+"""Plain functions, and functions wrapped by `jax.jit`, whose `in_shardings` and `out_shardings` become the plan.
 
-So do the partitions that boxes of flax.linen ask for, `nn.Partitioned` and `nn.LogicallyPartitioned`. What
-`equinox.filter_jit` has wrapped is here too: arrays are traced, everything else in the arguments is static, and what is
-no array in the result (an activation function of a model that comes out, say) is left out of it. Neither flax nor
-equinox is imported unless the person's program has imported it.
+The partitions of flax.linen's boxes, `nn.Partitioned` and `nn.LogicallyPartitioned`, become the plan too. Functions
+wrapped by `equinox.filter_jit` are adapted here as well: arrays are traced, everything else in the arguments is static,
+and results that are not arrays (such as a model's activation function) are dropped. Neither flax nor equinox is
+imported unless the user's program has imported it.
 """
 
 from __future__ import annotations

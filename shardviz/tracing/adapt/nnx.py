@@ -1,10 +1,10 @@
-"""Functions of flax.nnx modules, optimizers, states: made pure, with every array under its attribute's name.
+"""Functions of flax.nnx modules, optimizers and states, made pure, with every array under its attribute's name.
 
-A module is split into its arrays, `model.layers[0].kernel`, and the rest; the function gets it merged again. What it
-changes in place (parameters by the optimizer, batch statistics, counters of random keys) comes out as further outputs,
-`updated.model.layers[0].kernel`. Arrays that two modules share are one argument, of the first.
+A module is split into its arrays, `model.layers[0].kernel`, and the rest, and merged again for the function. In-place
+changes (parameters by the optimizer, batch statistics, counters of random keys) become further outputs,
+`updated.model.layers[0].kernel`. Arrays that two modules share are one argument, of the first module.
 
-flax is an extra: nothing here imports it unless the person's program has.
+flax is optional: it is not imported unless the user's program has imported it.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _asked(name: str, under: Given, lifted: Lifted) -> tuple[list[Spec | None], 
 
 @dataclass(frozen=True)
 class Given:
-    """What was given, its wrapping taken off."""
+    """The given function and arguments, without their wrapper."""
 
     fn: Any  # the function itself
     args: tuple[Any, ...]  # positional ones, those bound beforehand included
@@ -190,7 +190,7 @@ class Given:
 
     @property
     def updates(self) -> bool:
-        """Whether what the function changes in place comes out: `jax.jit` alone drops it."""
+        """Whether in-place changes are returned: `jax.jit` alone drops them."""
         return self.by_nnx or self.how is None
 
 

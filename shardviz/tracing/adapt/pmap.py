@@ -1,7 +1,7 @@
-"""Functions that `jax.pmap` has wrapped, as the `jit` of a `shard_map` that they are by now.
+"""Functions wrapped by `jax.pmap`, as the equivalent `jit` of a `shard_map`.
 
-`jax.pmap` asks for its devices as soon as it is called. Here the same `shard_map` is made over the plan's mesh instead:
-one axis, as long as the mapped dimension, of which each device has one slice with that dimension squeezed away.
+`jax.pmap` requests its devices when it is called. Here the same `shard_map` is made over the plan's mesh instead: one
+axis, as long as the mapped dimension, of which each device has one slice without that dimension.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def mapped_spec(dim: int | None, axis: str) -> Spec:
 
 @dataclass(frozen=True)
 class MappedArray:
-    """An array among a pmapped function's arguments, and the dimension that is mapped; None for one that is not."""
+    """An array among a pmapped function's arguments, and its mapped dimension; None for an array that is not mapped."""
 
     name: str
     shape: tuple[int, ...]
@@ -81,7 +81,8 @@ class MappedArray:
 
 @dataclass(frozen=True)
 class Mapped:
-    """What a pmap maps: the function's and the axis's names, its arrays, and the size of their mapped dimensions."""
+    """The arguments of a pmap: the function's name, the axis name, the arrays, and the size of their mapped
+    dimensions."""
 
     name: str
     axis: str
