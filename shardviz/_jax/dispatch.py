@@ -34,8 +34,8 @@ class Dispatched:
 
     Attributes:
         params: the parameters of its `jit` equation.
-        kinds: of each flat argument what JAX keeps of it: `aval`, `sharding`, `committed`.
-        args: the flat arguments; empty for a program that is compiled before it is called.
+        kinds: JAX's record of each flat argument: `aval`, `sharding`, `committed`.
+        args: the flat arguments; empty for a program that is compiled ahead of time.
         constants: the first of the arguments, which the function closes over.
         in_tree, out_tree: the trees of its other arguments and of its result.
     """

@@ -41,7 +41,7 @@ class Known:
     """The results of a program that depend on small values only.
 
     Attributes:
-        needs: for each such result, by its place, the places of the arguments that it follows from.
+        needs: for each such result, by position, the positions of the arguments that it depends on.
     """
 
     def __init__(self, closed: Any):

@@ -31,7 +31,7 @@ def process() -> tuple[int, int]:
 def start_process(index: int, count: int, ids: Sequence[int]) -> None:
     """Start JAX's backend as a process of several, for as long as this Python process runs.
 
-    Each process has equally many of the devices `ids`, which are in the order of `jax.devices()`."""
+    The devices `ids`, in the order of `jax.devices()`, are divided equally among the processes."""
     from jax._src import compiler, distributed
     from jax._src.lib import _jax, xla_client  # pyright: ignore[reportPrivateImportUsage]
 

@@ -26,24 +26,23 @@ def trace(
 ) -> Program:
     """Trace a function. Nothing runs and nothing is allocated.
 
-    To trace calls the function's Python, here once, and again where a later question needs another trace: the first
-    plan on a mesh with other axis names, the first constraint on a value inside. `Program.traces` counts. What it does
-    besides computing (prints, counters, files) happens each time.
+    Tracing calls the function once here, and again when a later question needs another trace: the first plan on a mesh
+    with other axis names, or the first constraint on an intermediate. `Program.traces` counts them. The function's side
+    effects (prints, counters, files) happen each time.
 
     Args:
-        fn: a function, a method or anything else that can be called; one that `jax.jit`, `jax.pmap`, the old `pjit`,
-            `nnx.jit` or `equinox.filter_jit` has wrapped; what `jax.export` made of one, which has its arguments
-            already.
-        args, kwargs: what it is called with: arrays, `jax.ShapeDtypeStruct`s or numbers in pytrees; flax.nnx objects,
-            or functions without parameters that make them.
+        fn: a function, a method or another callable, possibly wrapped by `jax.jit`, `jax.pmap`, the old `pjit`,
+            `nnx.jit` or `equinox.filter_jit`; or an export of `jax.export`, which already has its arguments.
+        args, kwargs: its arguments: arrays, `jax.ShapeDtypeStruct`s or numbers in pytrees; flax.nnx objects, or
+            functions without parameters that make them.
         static_argnums, static_argnames, donate_argnums, donate_argnames: as for `jax.jit`.
 
     Returns:
-        The `Program`. A function that cannot be traced without a mesh (for constraints that are bare PartitionSpecs,
-        a `shard_map` without one, a `pmap` inside) is traced when its first plan says which.
+        The `Program`. A function that cannot be traced without a mesh (because of bare PartitionSpecs in constraints, a
+        `shard_map` without a mesh, or a `pmap` inside) is traced with its first plan's mesh.
 
     Raises:
-        TraceError: if an argument is no array, or the function raises; its own exception is the cause.
+        TraceError: if an argument is not an array, or the function raises; its exception is the cause.
 
     Examples:
         >>> import jax, shardviz as sv
@@ -75,11 +74,11 @@ def analyze(
 
     Args:
         fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`.
-        mesh: the device mesh, in any form that `sv.mesh` takes; None for the one that the function brings, or else
-            the target's, see `Program.plan`.
+        mesh: the device mesh, in any form that `sv.mesh` takes; None for the function's own, or else the target's, see
+            `Program.plan`.
         in_specs, out_specs: specs for the arguments and the result, as for `Plan`.
         target: compile for this machine too (`"cpu"`), which adds the memory plan.
-        flops: FLOPs of kernels and library calls that say none, by name, as for `Program.with_flops`.
+        flops: FLOPs of kernels and library calls that do not state them, by name, as for `Program.with_flops`.
 
     Returns:
         The report, at level `partitioned`, or `compiled` if a target was given.

@@ -115,8 +115,8 @@ def of_variant(program: S, variant: Variant) -> S:
     """Return a program with a plan's variant, traced anew; the last few are cached. Methods that take a plan call this
     themselves.
 
-    Raises ShardvizError if its own wrapper would have to say what is donated, its shapes cannot be changed here, there
-    is no such policy or constraint, or it was traced before it came here; TraceError if the function does not take such
+    Raises ShardvizError if the function's own wrapper determines donation, its shapes cannot be changed here, the
+    policy or constraint does not exist, or the program is an export; TraceError if the function does not take such
     arrays.
     """
     if variant == program._variant:

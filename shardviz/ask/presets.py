@@ -74,15 +74,15 @@ class Preset:
 
     Attributes:
         name: such as `fsdp + tensor parallel`.
-        text: what it does, in a sentence.
-        cut: how many dimensions of arguments are sharded along what.
+        text: its description, a sentence.
+        cut: the number of argument dimensions sharded along each axis.
         plan: the plan.
-        report: what Shardy, or the partitioner, makes of it; None where it is not offered.
-        cost: what its step costs on the target, by that report; None without one.
-        predicted: what it costs by Shardy's report, where `report` is the partitioner's.
-        also: other presets that come out as the same step here.
-        trouble: why it is not offered; empty where it is.
-        promises: what its sentence says, each read off a report: why it does not hold, or nothing.
+        report: the report of Shardy or of the partitioner; None if the preset is not offered.
+        cost: the cost of its step on the target, by the report; None without a target.
+        predicted: the cost by Shardy's report, if `report` is the partitioner's.
+        also: other presets with the same step.
+        trouble: why it is not offered; empty if it is.
+        promises: checks of its description; each returns why a report breaks it, or nothing.
     """
 
     name: str

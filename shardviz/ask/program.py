@@ -88,7 +88,7 @@ class Program(Derivable):
         """Every array among the arguments: tree path, shape, dtype, whether it is donated.
 
         Raises:
-            TraceError: if the function needs a mesh to be traced and has met no plan yet.
+            TraceError: if the function needs a mesh to be traced and has had no plan yet.
         """
         return self._lowerings.latest.arguments
 
@@ -121,12 +121,12 @@ class Program(Derivable):
         """Return the program with the FLOPs of kernels and library calls that do not state them.
 
         Args:
-            flops: name → FLOPs of one run on one device. The name is the one that the warning `unknown-flops` has: a
-                Pallas kernel's (its `name`, or the function around it), or a call's target, such as
-                `lapack_ssyevd_ffi`. A number that is told goes before any that is known otherwise.
+            flops: name → FLOPs of one run on one device. The names are those of the warning `unknown-flops`: a Pallas
+                kernel's (its `name`, or the function around it), or a call's target, such as `lapack_ssyevd_ffi`. These
+                numbers override all others.
 
         Raises:
-            ShardvizError: for a number that is not 0 or more.
+            ShardvizError: for a number below 0.
         """
         for name, count in flops.items():
             if not isinstance(count, int | float) or not count >= 0:
@@ -147,11 +147,11 @@ class Program(Derivable):
                 its arguments' shardings, of the call site (`jax.set_mesh`, `with mesh:`), or of the first
                 `shard_map` or sharding constraint inside it.
             in_specs, out_specs: as for `Plan`; None for the function's own, see `Plan`.
-            target: a machine whose `default_mesh` is taken where no mesh is given and the function brings none.
+            target: a machine whose `default_mesh` is used if no mesh is given and the function has none.
 
         Raises:
             MeshError: if there is no mesh.
-            TargetError: if there is no such machine, or the target is a chip alone and no mesh says how many.
+            TargetError: for an unknown machine, and for a chip without a number when there is no mesh.
         """
         if mesh is None:
             first = self._lowerings.first
@@ -177,7 +177,8 @@ class Program(Derivable):
         checked.
 
         Raises:
-            SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
+            SpecError: if a spec breaks one of pjit's rules; the message names the argument and the numbers, and
+                suggests a fix.
             TraceError: if the function cannot be traced on the plan's mesh.
         """
         program, plan = planned(self, plan)
@@ -199,15 +200,15 @@ class Program(Derivable):
         parallel, ...
 
         Args:
-            mesh: a mesh in any form that `sv.mesh` takes; None for the one that the program was traced on. The first
-                axes are for data, the last for what lies between the layers' products.
-            target: a machine that each is timed on, so that the one with the shortest step comes first.
-            level: `partitioned` to have the partitioner confirm the first before it is first, which takes a compile or
-                more; without that the order is predicted.
+            mesh: a mesh in any form that `sv.mesh` takes; None for the mesh of the trace. The first axes shard data,
+                the last one the dimensions between the layers' products.
+            target: a machine to time each preset on; the one with the shortest step comes first.
+            level: `partitioned` if the partitioner must confirm the first preset, which takes at least one compile;
+                otherwise the order is predicted.
 
         Returns:
-            Name → plan, each propagated; shown as a table with what each shards and costs. One whose sentence its plan
-            does not keep is not offered; its row says why.
+            Name → plan, each propagated; displayed as a table with each preset's shardings and cost. A preset that
+            breaks its description is not offered; its row says why.
 
         Raises:
             MeshError: if there is no mesh, or the target has another number of devices.
@@ -227,16 +228,16 @@ class Program(Derivable):
 
         Args:
             plan: mesh and specs.
-            target: the machine for which JAX lowers the program; few operations have another lowering for another
+            target: the machine that JAX lowers the program for; few operations are lowered differently for another
                 platform.
-            timeout: seconds that it may take. One of Shardy's passes, which are C++, is not interrupted.
+            timeout: time limit in seconds. A running pass of Shardy, which is C++, is not interrupted.
 
-        The first time, Shardy is tried on the program in a process of its own, so that it cannot take the kernel along.
+        The first time, Shardy runs on the program in a separate process, so that a crash does not end the kernel.
 
         Raises:
             SpecError, TraceError: as `bind`; TraceError too for an operation that JAX cannot lower.
             TargetError, MeshError: if there is no such machine, or it has another number of devices than the mesh.
-            CompileError: if Shardy does not survive the program; CompileTimeout if it takes longer than `timeout`.
+            CompileError: if Shardy crashes on the program; CompileTimeout if it takes longer than `timeout`.
         """
         if target == "cpu":
             return self._propagate(plan, timeout=timeout)
@@ -274,14 +275,14 @@ class Program(Derivable):
         Args:
             plan: mesh and specs.
             of: a value (its name, tree path, variable, or a line such as `model.py:20`; or a `Value` of the plan's
-                propagated report), or a `Collective` of that report, or of another level's, for which that on the same
-                line, of the same kind and axes answers.
+                propagated report), or a `Collective` of that report. A collective of another level is replaced by the
+                one on the same line, of the same kind and over the same axes.
             axis: the mesh axis to explain, which may be missing from the value; None for all axes of the mesh.
-            target: a machine that what is compared is timed on.
-            pause: called before each run of Shardy with how many there were; what it raises ends the question.
+            target: a machine to time the compared plans on.
+            pause: called before each run of Shardy with the number of runs so far; an exception ends the question.
 
         Returns:
-            A `Why`, or a `CollectiveWhy`: causes, chain, contest; they show themselves as text and HTML.
+            A `Why`, or a `CollectiveWhy`: causes, chain, contest; displayed as text and HTML.
 
         Raises:
             ShardvizError: if there is no such value, axis or collective in the plan's propagated report.
@@ -309,14 +310,14 @@ class Program(Derivable):
 
         Args:
             plan: mesh and specs; at most 2048 simulated devices.
-            target: the machine whose compiler partitions it; see `compile`. Where nothing here can compile for it,
-                simulated devices stand in, and a diagnostic says so.
+            target: the machine whose compiler partitions it; see `compile`. If this installation cannot compile for it,
+                simulated devices replace it, and a diagnostic says so.
             options: compiler options besides the plan's own, as `Plan.with_options` takes them.
-            timeout: seconds that the compile may take.
+            timeout: time limit of the compile in seconds.
 
         Raises:
             SpecError, TraceError: as `bind`.
-            CompileError: if the compile crashed, took too long or too much, or was refused.
+            CompileError: if the compile crashed, exceeded its time or memory limit, or was refused.
         """
         return self._answer(plan, "partitioned", target=target, options=options, timeout=timeout)
 
@@ -324,13 +325,13 @@ class Program(Derivable):
     def compile(self, plan: Plan, target: str = "cpu", *, options: Any = (), timeout: float | None = None) -> Report:
         """Return the target's optimised program and memory plan: level `compiled`.
 
-        Machine code, most of a compile, is not waited for. That a program does not fit into the target's memory is an
-        answer: `report.memory.fits` is False then, and a diagnostic says by how much.
+        The report does not wait for machine code, which is most of a compile. A program that does not fit into the
+        target's memory still gets a report: `report.memory.fits` is False, and a diagnostic has the excess.
 
         Args:
             plan: mesh and specs; the mesh has as many devices as the target.
-            target: `cpu`, or a machine that need not be there: `tpu v5p:4x4x4`, `tpu v5e:4x4*2` (two slices),
-                `gpu h100:2x8` (hosts x GPUs), `v5p` (as many as the mesh has devices), `v5p-64` (a cloud's name); or
+            target: `cpu`, or a machine that need not exist here: `tpu v5p:4x4x4`, `tpu v5e:4x4*2` (two slices), `gpu
+                h100:2x8` (hosts x GPUs), `v5p` (as many chips as the mesh has devices), `v5p-64` (a cloud's name); or
                 `attached`, the devices that JAX sees in this process.
             options: compiler options besides the plan's own, as `Plan.with_options` takes them:
                 `{"xla_tpu_scoped_vmem_limit_kib": 98304}`, or `"host-offload"`, a set of `sv.gallery.option_sets`.
@@ -340,8 +341,8 @@ class Program(Derivable):
             SpecError, TraceError: as `bind`.
             TargetError: if there is no such chip or topology.
             MeshError: if the mesh and the target differ in their number of devices.
-            CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
-                the target, and with the compiler's own words where it does not take an option.
+            CompileError: as `partition`; CompileRefused if this installation cannot compile for the target, with the
+                command that fixes it, and if the compiler refuses an option, with its own words.
         """
         return self._answer(plan, "compiled", target=target, options=options, timeout=timeout)
 
@@ -361,12 +362,12 @@ class Program(Derivable):
 
         Args:
             plan: mesh and specs.
-            level: `partitioned` or `compiled`: when nothing more is wanted.
-            target: the machine to compile for; see `compile`. Where nothing here can, level `partitioned` is made on
-                simulated devices.
+            level: the last requested level, `partitioned` or `compiled`.
+            target: the machine to compile for; see `compile`. If this installation cannot compile for it, level
+                `partitioned` uses simulated devices.
             options: as `compile`.
-            timeout: seconds that it may take.
-            memory_limit: bytes that its process may use.
+            timeout: time limit in seconds.
+            memory_limit: memory limit of its process in bytes.
             on_report: called with the report of each level that is reached, on another thread.
 
         Returns:
@@ -427,11 +428,11 @@ class Program(Derivable):
         """Return Python code that runs the plan with JAX alone: the mesh, the shardings, `jax.jit`, and what to write
         inside.
 
-        State that the compiler would give back sharded otherwise is told to come back as it went in, so that the next
-        step does not compile once more.
+        State that the compiler would return with another sharding is constrained to its input sharding, so that the
+        next step does not compile again.
 
         Raises:
-            SpecError: if a spec shards along a part of a mesh axis, which no PartitionSpec says.
+            SpecError: if a spec shards along a part of a mesh axis, which no PartitionSpec expresses.
         """
         bound, kept = self.bind(plan), dict[str, Spec | None]()
         with contextlib.suppress(ShardvizError):  # Shardy may not survive the program

@@ -22,11 +22,11 @@ class ReportFuture(Job[Report]):
     """The report of a running compile.
 
     `result(timeout)` waits for the report, or raises a `CompileError` that says what happened. `on_report`, if given to
-    `Program.submit`, is called with the report of each level as it is reached.
-    `stop()` stops the compile; the future then ends with `CompileStopped`. `state` and the like are those of a `Job`.
+    `Program.submit`, is called with the report of each level as it is reached. `stop()` stops the compile; the future
+    then ends with `CompileStopped`. `state` and similar attributes are those of a `Job`.
 
-    `stop()` stops the compile; the future then ends with `CompileStopped`. `state` and similar attributes are those of
-    a `Job`.
+    Attributes:
+        reports: the reports so far, by level: `partitioned`, `compiled`.
     """
 
     def __init__(self, on_report: OnReport | None = None):

@@ -62,7 +62,7 @@ class Node:
     Attributes:
         shape: `()` for values that are not arrays.
         read_spec: reads its spec.
-        maker: the operation that makes it; None for an argument and for what is entered.
+        maker: the operation that makes it; None for an argument, of the program or of a block.
         steps: the operations that it is part of.
     """
 

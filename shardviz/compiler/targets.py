@@ -67,7 +67,7 @@ def targets() -> Targets:
     """Return the kinds of machine that programs can be compiled for, in the order cpu, tpu, gpu.
 
     Returns:
-        One `TargetStatus` each, telling what is installed and what is missing. No JAX backend is started.
+        A `TargetStatus` for each, with what is installed and what is missing. No JAX backend is started.
 
     Examples:
         >>> import shardviz as sv
@@ -176,9 +176,9 @@ def _wanted(package: str, *, extra: str) -> str | None:
 class Gpu(NamedTuple):
     """A GPU's properties for the compiler, beyond those that all NVIDIA GPUs of these generations share.
 
-    NVIDIA's name, the major version of the CUDA compute capability, streaming multiprocessors and their boost clock,
-    bytes of HBM, its bytes a second, bytes of L2 cache; a multiprocessor's FP32 lanes and bytes of shared memory, of
-    which a block can ask for the second; NVLinks; bytes a second to the host.
+    NVIDIA's name, the major version of the CUDA compute capability, the number and boost clock of streaming
+    multiprocessors, bytes of HBM, its bytes per second, bytes of L2 cache; a multiprocessor's FP32 lanes, its bytes of
+    shared memory and how many of them a block can use; the number of NVLinks; bytes per second to the host.
     """
 
     name: str

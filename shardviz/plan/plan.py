@@ -78,15 +78,15 @@ class Plan:
 
     Attributes:
         mesh: the device mesh.
-        in_specs: specs for the positional arguments, a pytree prefix of the tuple of them: None inside it is
-            replicated, a spec for a branch holds for all its leaves. None for the whole means what the function brings:
-            its `in_shardings` or its arguments' own shardings; replicated where it brings none.
+        in_specs: specs of the positional arguments, as a pytree prefix of their tuple. None inside it is replicated,
+            and a spec for a branch applies to all its leaves. None in place of the tuple means the function's own
+            specs: its `in_shardings` or its arguments' shardings; replicated if it has none.
         out_specs: the same for the result; None inside is the compiler's choice.
-        overrides: what goes before these, the strongest first: a person's edits, the newest on top, then the rules, of
-            which the first that catches an array counts.
-        exhaustive: whether an argument that no rule catches is an error; see `Rules`.
-        constraints: values inside the function, and how they are to be sharded there; see `constrain`.
-        variant: what the program has otherwise than the person's own; see `with_variant`.
+        overrides: what replaces these specs, the strongest first: edits, newest first, then rules, of which the first
+            match counts.
+        exhaustive: whether an argument that matches no rule is an error; see `Rules`.
+        constraints: constraints on intermediates; see `constrain`.
+        variant: changes of the user's program; see `with_variant`.
         options: compiler options by name; see `with_options`.
 
     An array's memory (`device`, `pinned_host` or `unpinned_host`) is given as in JAX,
@@ -133,17 +133,17 @@ class Plan:
             mesh: a mesh in any form that `sv.mesh` takes.
             in_specs: a pytree prefix of the function's positional arguments, as for `jax.jit`'s `in_shardings`.
             out_specs: a pytree prefix of the function's result.
-            edits, out_edits: specs by tree path, which go before the prefixes.
+            edits, out_edits: specs by tree path, which override the prefixes.
             rules: specs of arguments by filter, as `sv.Rules` takes them.
             dim_edits: axes by (role, tree path, dimension), as `with_dimension` makes them.
-            constraints: specs by what `constrain` takes for a value inside the function.
-            variant: that of another plan; `with_variant` says one.
+            constraints: specs by intermediate, as `constrain` takes it.
+            variant: another plan's variant; `with_variant` makes one.
             options: compiler options, as `with_options` takes them.
 
         Raises:
             MeshError: if `mesh` is no mesh.
             SpecError: if a leaf is no PartitionSpec.
-            ShardvizError: for compiler options that cannot be.
+            ShardvizError: for invalid compiler options.
         """
         ruled = Rules(rules)
         self.__dict__.update(
@@ -217,14 +217,13 @@ class Plan:
 
         Args:
             name: the tree path of an argument; or specs by tree path.
-            spec: a PartitionSpec, a NamedSharding, a tuple such as `("data", None)`, or None: replicated, and of an
+            spec: a PartitionSpec, a NamedSharding, a tuple such as `("data", None)`, or None: replicated, or for an
                 output the compiler's choice.
-            output: whether it is an output, or they are.
+            output: whether the names are of outputs.
 
         Raises:
-            SpecError: if it is no spec.
-            ShardvizError: for a name without a spec. That there is no such array is said where the plan meets a
-                program.
+            SpecError: for an invalid spec.
+            ShardvizError: for a name without a spec. Unknown arrays are reported when the plan is bound to a program.
         """
         return self._over(_overrides(_role(output), SPEC, _each("with_spec", name, spec, "P('data')")))
 
@@ -248,10 +247,10 @@ class Plan:
         Args:
             name: the tree path of an argument; or memories by tree path.
             kind: `device`, `pinned_host` or `unpinned_host`.
-            output: whether it is an output, or they are.
+            output: whether the names are of outputs.
 
         Raises:
-            SpecError: if JAX knows no such memory.
+            SpecError: for a memory that JAX does not know.
             ShardvizError: for a name without a memory.
         """
         return self._over(_overrides(_role(output), MEMORY, _each("with_memory", name, kind, "'pinned_host'")))
@@ -275,20 +274,21 @@ class Plan:
     def with_dimension(self, dimension: Dimension | str, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
         """Return the plan with a logical dimension sharded along these axes, and no others, in every array that has it.
 
-        What shards the arrays' other dimensions stays, but for these axes themselves: an axis shards an array once. Of
-        the outputs only those that the plan gives a spec are sharded; the others are the compiler's choice.
+        Other dimensions of the arrays stay sharded as they are, except that they lose these axes, because an axis
+        shards an array only once. Outputs are sharded only if the plan gives them a spec; the others are the compiler's
+        choice.
 
         Args:
-            dimension: one of `program.dimensions`, or its name, `d_ff`, or a member's, `w1:1`, which are looked up
-                where the plan meets a program.
-            axes: a mesh axis, several, or None for none.
-            prefer: tree path → which dimension is sharded, of an array that has the logical dimension several times
-                (`dimension.conflicts`); the first if not said.
+            dimension: one of `program.dimensions`, its name, such as `d_ff`, or a member's, such as `w1:1`; names are
+                looked up when the plan is bound to a program.
+            axes: one mesh axis, several, or None.
+            prefer: tree path → the dimension to shard of an array that has the logical dimension several times
+                (`dimension.conflicts`); the first if not given.
 
         Raises:
             SpecError: if the mesh has no such axis.
-            ShardvizError: if it is no dimension, a preferred dimension is none of the logical one, or it is given with
-                a name alone. That a program has no dimension of that name is said where the plan meets it.
+            ShardvizError: for an invalid dimension, for a preferred dimension that is not a member, and for `prefer`
+                with a name. Unknown names are reported when the plan is bound to a program.
         """
         if not isinstance(dimension, Dimension | str):
             raise ShardvizError(
@@ -313,21 +313,22 @@ class Plan:
     def constrain(self, what: Any, spec: Any = None, *, line: str = "", text: str = "", function: str = "") -> Plan:
         """Return the plan with a sharding constraint on an intermediate; the function itself is unchanged.
 
-        Every report of the plan is that of the function with `jax.lax.with_sharding_constraint` around that value, in
-        the backward pass, in loops and in what `jax.checkpoint` recomputes too. `program.code(plan)` has the line to
-        write. Another constraint on the same value takes the place of the first.
+        Every report of the plan is of the function with `jax.lax.with_sharding_constraint` around that value, also in
+        the backward pass, in loops and where `jax.checkpoint` recomputes it. `program.code(plan)` has the line to
+        write. Another constraint on the same value replaces the first.
 
         Args:
-            what: the variable that it is assigned to (`"h"`), its expression as it stands in the source
-                (`'h @ p["w1"]'`), one of a report's `intermediates`, or None for what the line makes.
-            spec: how it is to be sharded there; `P.UNCONSTRAINED` leaves a dimension to the compiler, None replicates.
-            line: where, as `model.py:64` (`cell:3` in a notebook); needed where the name stands in several places.
-            text, function: the line's text, and the function that it is in: by these it is found again where lines were
-                added above it.
+            what: the variable that it is assigned to (`"h"`), its expression in the source (`'h @ p["w1"]'`), one of a
+                report's `intermediates`, or None for the result of the line.
+            spec: its sharding there; `P.UNCONSTRAINED` leaves a dimension to the compiler, None replicates.
+            line: its line, such as `model.py:64` (`cell:3` in a notebook); required if the name occurs in several
+                places.
+            text, function: the line's text and function, by which the line is found again after lines were added above
+                it.
 
         Raises:
-            SpecError: if `what` says no place, or `spec` is no spec. That there is no such value, or that the spec does
-                not fit it, is said where the plan meets a program: `program.bind(plan)` and all that asks for it.
+            SpecError: if `what` names no place, or `spec` is invalid. Unknown values, and specs that do not fit, are
+                reported when the plan is bound to a program.
         """
         value = Intermediate.of(what, line, text, function)
         new = Constrain.of(value, spec)
@@ -338,7 +339,7 @@ class Plan:
         """Return the plan without a constraint that `constrain` made; without arguments, without all of them.
 
         Raises:
-            SpecError: if it has no such constraint; the message lists those that it has.
+            SpecError: if the plan has no such constraint; the message lists its constraints.
         """
         if what is None and not line:
             return self._replace(constraints=())
@@ -362,30 +363,30 @@ class Plan:
     ) -> Plan:
         """Return the plan for a variant of the user's program, changed in ways that no spec can express.
 
-        Whoever is asked about such a plan answers for that program, which is traced anew. What an earlier
-        `with_variant` said holds too.
+        Every question about such a plan is answered for the changed program, which is traced anew. Changes of an
+        earlier `with_variant` are kept.
 
             plan.with_variant(donated="state", checkpoint="dots_saveable")
             plan.with_variant(lengths={"emb:0": (50257, 50304)})
             plan.with_variant(constraints={("model.py:64", P("data", None)): None})
 
         Args:
-            donated: arguments of the function that are donated besides, as `donate_argnames` of `jax.jit` has them.
-            lengths: an argument's dimension, `emb:0`, → its length and the new one. The logical dimension has it in all
-                arguments; what is some times as long stays so many times as long.
-            checkpoint: the policy of `jax.checkpoint_policies` around the body of each differentiated loop, and of the
-                checkpoints that are there.
-            constraints: a `with_sharding_constraint` of the function's own, as its line and its spec, → the spec that
-                it has instead; None leaves it out.
-            collectives: lines of collectives in a `shard_map` that are written otherwise, where the result is the same
-                and fewer bytes move: `psum_scatter` for a `psum` and a slice, `psum` for an `all_gather` and a sum, an
-                `all_gather` after a cast to a narrower type, or before a loop; and lines of constraints in a loop on
-                what stays the same, which go before it.
+            donated: further arguments of the function to donate, as in `donate_argnames` of `jax.jit`.
+            lengths: an argument's dimension, such as `emb:0` → its length and the new length. The logical dimension
+                gets the new length in all arguments; multiples of the old length become multiples of the new one.
+            checkpoint: the policy of `jax.checkpoint_policies` for the body of each differentiated loop, and for
+                existing checkpoints.
+            constraints: the line and the spec of one of the function's own `with_sharding_constraint`s → its new spec;
+                None drops it.
+            collectives: lines of collectives in a `shard_map` to rewrite so that the result is equal and fewer bytes
+                move: `psum_scatter` for a `psum` and a slice, `psum` for an `all_gather` and a sum, an `all_gather`
+                after a cast to a narrower type, or before a loop; and lines of constraints on loop invariants to move
+                before the loop.
 
         Raises:
-            ShardvizError: if one of these is of another form. That the program cannot be so is said where the plan
-                meets it.
-            SpecError: if a constraint's spec is none.
+            ShardvizError: for an invalid argument. Changes that a program does not allow are reported when the plan is
+                bound to it.
+            SpecError: for an invalid spec of a constraint.
         """
         return self._replace(
             variant=self.variant.also(Variant.of(donated, lengths, checkpoint, constraints, collectives))
@@ -394,29 +395,29 @@ class Plan:
     def with_options(self, options: Any, *, only: bool = False) -> Plan:
         """Return the plan with more compiler options: XLA's flags, in the form of `jax.jit`'s `compiler_options`.
 
-        Every compile of the plan is given them; level `propagated`, which no compiler makes, does without.
+        Every compile of the plan uses them; level `propagated` does not, because it involves no compiler.
 
             plan.with_options({"xla_tpu_enable_async_collective_fusion": False})
             plan.with_options("host-offload xla_tpu_scoped_vmem_limit_kib=98304")
 
         Args:
-            options: a mapping of names to bools, numbers or texts; or text: names of `sv.gallery.option_sets`, and
-                flags as XLA_FLAGS and LIBTPU_INIT_ARGS have them; or several of these. Of two values of one name the
-                last holds.
-            only: whether these take the place of those that the plan has; `with_options({}, only=True)` takes all away.
+            options: a mapping of names to bools, numbers or texts; or text with names of `sv.gallery.option_sets`, and
+                flags as in XLA_FLAGS and LIBTPU_INIT_ARGS; or several of these. If a name occurs twice, the last value
+                is used.
+            only: whether these replace the plan's options; `with_options({}, only=True)` removes all.
 
         Raises:
-            ShardvizError: for what can be no option. What the compiler does not know or take, it says itself when the
-                plan is compiled: `CompileRefused`.
+            ShardvizError: for an invalid option. Options that the compiler refuses are reported when the plan is
+                compiled: `CompileRefused`.
         """
         return self._replace(options=options_of(options) if only else {**self.options, **options_of(options)})
 
     def with_rules(self, rules: Any) -> Plan:
         """Return the plan with other rules: specs of arguments by filter; the first rule that matches an argument wins.
 
-        Rules go before `in_specs`; an edit of an argument goes before rules. One rule shards several arguments alike:
+        Rules override `in_specs`; an edit of an argument overrides rules. One rule shards several arguments equally:
         `plan.with_rules([(sv.Rules.path_ends_with("kernel"), P("data", "model"))])`. A spec with more entries than a
-        caught array has dimensions is an error when the plan is bound, as it is for JAX and flax.
+        matched array has dimensions is an error when the plan is bound, as in JAX and flax.
 
         Raises:
             ShardvizError, SpecError: as `sv.Rules`.
@@ -432,7 +433,7 @@ class Plan:
         """Return the plan with a mesh axis renamed, in the mesh and in every spec.
 
         Raises:
-            MeshError: if there is no axis `old`, or there is one called `new`.
+            MeshError: if there is no axis `old`, or there already is an axis `new`.
         """
         self._require(old)
         names = tuple(new if name == old else name for name in self.mesh.names)

@@ -49,10 +49,10 @@ def moves(shape: Sequence[int], before: Any, after: Any, mesh: Any = None) -> Mo
     Args:
         shape: the array's global shape.
         before, after: the two shardings, in any form that `layout` reads.
-        mesh: the mesh, where the shardings do not bring their own.
+        mesh: the mesh, if the shardings have none of their own.
 
     Raises:
-        SpecError: if a sharding does not fit, or the change cannot be made: from a sum to partial sums, or between
+        SpecError: if a sharding does not fit, or the change is impossible: from a sum to partial sums, or between
             different manual axes.
         MeshError: if the two are on different devices.
 

@@ -46,8 +46,8 @@ class Rules:
     """An ordered list of rules.
 
     Attributes:
-        rules: the rules; the first one that catches an array says how it is sharded.
-        exhaustive: whether an array that no rule catches is an error, as it is for `nnx.StateSharding`.
+        rules: the rules; the first one that matches an array determines its sharding.
+        exhaustive: whether an array that matches no rule is an error, as for `nnx.StateSharding`.
 
     Examples:
         >>> import shardviz as sv
@@ -70,8 +70,8 @@ class Rules:
             exhaustive: see above.
 
         Raises:
-            ShardvizError: if a filter is none.
-            SpecError: if a spec is none.
+            ShardvizError: for an invalid filter.
+            SpecError: for an invalid spec.
         """
         if is_state_sharding(rules):
             # In flax a text is a variable's tag, here it is a pattern: its own predicate keeps the meaning.
@@ -175,9 +175,9 @@ class PathEndsWith:
 def catches(filter: Any, leaf: Leaf) -> bool:
     """Whether a filter means a leaf.
 
-    A text is a pattern: `*` stands for any characters, `?` for one, all else for itself. It is a pattern of the whole
-    tree path, as JAX writes it or with a dot before each key; or of one key of the path, or of several in a row. Raises
-    ShardvizError if it is no filter, or raises.
+    A text is a pattern: `*` stands for any characters, `?` for one, everything else for itself. It matches the full
+    tree path, in JAX's notation or with a dot before each key, or one key of the path, or several successive keys.
+    Raises ShardvizError for an invalid filter, and for a filter that raises.
 
     >>> down = Leaf("params['mlp'][0]['down']['kernel']", (), None, (8, 8))
     >>> [catches(p, down) for p in ("*kernel", "['down']", "down", "mlp.*.down", "mlp/0/down", "dow", "*kern")]
