@@ -42,7 +42,7 @@ _SCALARS: Mapping[str, Callable[..., Any]] = {
     "convert_element_type": lambda x: x,
     **dict.fromkeys(_PASSES, lambda x: x),
 }
-"""Operations that compute where a slice begins → the same on numbers."""
+"""Operation that may compute a slice's start → the same operation on numbers."""
 
 
 def better_collectives(closed: Any, wanted: Callable[[Any], bool]) -> tuple[Any, list[str]]:
@@ -284,7 +284,7 @@ _WRITE: Mapping[str, tuple[tuple[Callable[[_Body, Any], dict[int, list[Any]] | N
     ),
     "scan": ((_Body.hoisted, "gather before the loop"),),
 }
-"""Operation → the ways to write it otherwise, and what to write."""
+"""Operation → the possible rewrites, each with the text to write."""
 
 
 def _names(axes: Any) -> tuple[Any, ...]:

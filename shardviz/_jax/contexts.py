@@ -23,7 +23,7 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 SET_MESH = "jax.set_mesh"
 WITH_MESH = "with mesh:"
 PLACES = frozenset({SET_MESH, WITH_MESH})
-"""The places where code looks for a mesh, by what fills them."""
+"""The places where code looks for a mesh, by the function that sets them."""
 
 
 def _standing() -> tuple[Any, Any, Any]:

@@ -40,12 +40,12 @@ def kernel_estimates(closed: Any) -> Iterator[KernelEstimate]:
 
 
 _Known = dict[Any, Any]
-"""Variable → its value, of those whose values are constants of the program."""
+"""Variable → its value, for variables that are constants of the program."""
 
 _SAME = frozenset(
     ("sharding_constraint", "reshard", "copy", "device_put", "stop_gradient", "name", "pvary", "optimization_barrier")
 )
-"""Operations that give their operands as they are."""
+"""Operations that return their operands unchanged."""
 
 
 def _estimates(jaxpr: Any, known: _Known, around: tuple[Any, ...] = ()) -> Iterator[KernelEstimate]:
@@ -272,4 +272,4 @@ _SCALARS: Mapping[str, _Compute] = {
     "convert_element_type": lambda params, x: np.asarray(x).astype(params["new_dtype"]),
     "stop_gradient": _plainly(lambda x: x),
 }  # fmt: skip
-"""What computes a scalar in a kernel, from an operation's parameters and its operands."""
+"""Operation → a function that computes a scalar in a kernel from its parameters and operands."""

@@ -180,10 +180,10 @@ class _CallFrame:
 
 
 _numbers = itertools.count(1)
-"""JAX keeps traces by its settings, of which one, how often a compiled program is profiled, decides nothing below 1."""
+"""JAX keys its trace cache by its settings. We change the number of profiling runs, which has no effect below 1."""
 _lock = threading.Lock()
 _watching: list[Any] = []
-"""What `Primitive.bind` was, once for each `passing` that is at work on any thread."""
+"""The original `Primitive.bind`, once for each active `passing` on any thread."""
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from threading import Event
 from shardviz.errors import CompileTimeout
 
 LONGEST = 300.0
-"""Seconds that an answer may take where nobody says: 20 times what the largest program that we tried takes."""
+"""The default time limit in seconds: 20 times the time of the largest program that we tried."""
 _AGAIN = 1.0
 
 

@@ -318,7 +318,7 @@ _ALL: Sequence[tuple[str, Callable[[Subject, Plan], Any]]] = (
     ("2-D tensor parallel", _two),
     ("data + fsdp + tensor parallel", _three),
 )
-"""Name → how it is made. Of several of one name the one is kept that moves the fewest bytes on this program."""
+"""Name → its maker. If several have one name, the one that moves the fewest bytes in this program is used."""
 
 
 def _along(subject: Subject, axes: Sequence[str]) -> str:

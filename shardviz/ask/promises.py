@@ -19,7 +19,7 @@ from shardviz.records import Collective, Value
 from shardviz.tracing.trace import Argument
 
 NEARLY, MOST = 0.9, 0.5
-"""The share of the bytes that has to be sharded where a sentence says that they are; and of matrix products."""
+"""The share of the bytes that must be sharded if a description says that they are, and of matrix products."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Subject(Parts):
 
 P = ParamSpec("P")
 Promise = Callable[[Report], str]
-"""What a preset's sentence says of a report: why that does not hold, or nothing."""
+"""A check of a report: returns why the report breaks a preset's description, or nothing."""
 
 
 def _promise(broken: Callable[Concatenate[Report, P], str]) -> Callable[P, Promise]:

@@ -431,10 +431,10 @@ def key_before(at: At) -> NodeKey:
 
 
 Named = Callable[[Node], str]
-"""What a value is called."""
+"""Returns a value's name."""
 
 _PARTS = frozenset(f"stablehlo.{op}" for op in ("dynamic_slice", "slice", "reshape", "transpose", "convert"))
-"""What makes a part of an argument, or it in another form."""
+"""Operations whose result is a part of an argument, or the argument in another form."""
 
 
 def namer(arguments: Sequence[str], outputs: Sequence[str], rows: Mapping[NodeKey, Row]) -> Named:

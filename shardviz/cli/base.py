@@ -136,7 +136,7 @@ def _commit(revision: str) -> str:
 
 
 def _environment(root: Path, tree: Path) -> dict[str, str]:
-    """The environment in which what lies in the repository is imported from the worktree."""
+    """Return an environment in which the repository's modules are imported from the worktree."""
     ours = [Path(place).resolve() for place in sys.path if place]
     moved = [str(tree / place.relative_to(root)) for place in ours if place.is_relative_to(root)]
     others = [str(place) for place in ours if not place.is_relative_to(root)]

@@ -77,6 +77,6 @@ class Bounds:
 
 
 def bounds() -> Bounds | None:
-    """Return the bounds of the current call; None for a command that a person typed."""
+    """Return the bounds of the current call; None for a command that the user typed."""
     context = click.get_current_context(silent=True)
     return getattr(context.obj, "bounds", None) if context else None

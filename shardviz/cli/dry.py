@@ -1,4 +1,5 @@
-"""`shardviz run -- python train.py`: a script as it is, run dry in this process, and what it compiled.
+"""`shardviz run -- python train.py`: a dry run of an unchanged script in this process, and the programs that it
+compiles.
 
 The script's own output goes to standard error. An exception of it is shown as Python shows it; what was recorded until
 then is printed and written all the same, and the exit code is the script's.
@@ -295,7 +296,7 @@ def script_of(words: Sequence[str]) -> tuple[str, str, list[str]]:
 
 @contextlib.contextmanager
 def _as_script(kind: str, name: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Under it, `sys.argv` and `sys.path` are the script's."""
+    """Set the script's `sys.argv` and `sys.path` inside the context."""
     argv, path, folder = sys.argv, list(sys.path), os.getcwd()
     sys.argv = [name, *arguments]
     sys.path.insert(0, os.getcwd() if kind == "module" else str(Path(name).resolve().parent))

@@ -146,7 +146,7 @@ _FLAGS = {
 }
 OPTIONS = tuple(flag.option(field) for field, flag in _FLAGS.items() if not flag.check)
 BUDGETS = tuple(flag.option(field) for field, flag in _FLAGS.items() if flag.check)
-"""The requirements that `check` takes besides."""
+"""The additional requirements of `check`."""
 
 
 def step_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -413,7 +413,7 @@ def _spec(option: str, text: str, mesh: Any) -> Any:
 
 
 def _option(option: str, read: Callable[[], Any]) -> Any:
-    """What an option means; where that cannot be read, the message names it."""
+    """Return an option's value; if it cannot be read, the error names the option."""
     try:
         return read()
     except ShardvizError as error:

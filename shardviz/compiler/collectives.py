@@ -29,7 +29,7 @@ from shardviz.notation.spec import Axis
 from shardviz.records import Collective, Frame
 
 _CARRIERS = frozenset(("parameter", "while", "tuple", "call", "conditional", "opt-barrier"))
-"""Operations whose name says less of a value than that of what hands it on."""
+"""Operations whose name says less about a value than the operation that passes it on."""
 _TRANSPARENT = frozenset(
     (
         *("convert", "copy", "bitcast", "reshape", "transpose", "slice", "dynamic-slice", "pad"),
@@ -193,7 +193,7 @@ _USER_OPS = frozenset(
         *("psum_scatter", "all_to_all", "ragged_all_to_all", "ppermute", "pbroadcast"),
     )
 )
-"""JAX's collectives: their names end the name stack of what a person wrote."""
+"""JAX's collectives, whose names end the name stack of collectives in the user's code."""
 
 
 def _user(computation: Computation, instruction: Instruction) -> Instruction | None:

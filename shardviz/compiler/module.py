@@ -52,7 +52,7 @@ _CALLED = (
     *("called_computations", "async_wrapped_computation"),
 )
 CALLERS = frozenset(("while", "call", "fusion", "conditional", "async-start", "fusion-start", "custom-call"))
-"""Opcodes that run a computation as a whole."""
+"""Opcodes that run a full computation."""
 NAME = re.compile(r"%?([\w.\-]+)")
 _LITERAL_OPCODES = frozenset(("constant", "parameter", "iota", "partition-id", "replica-id"))
 

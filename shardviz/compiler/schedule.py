@@ -56,7 +56,7 @@ _RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
 _TRANSFER = re.compile(r'_xla_megascale_transfer_type="([^"]*)"')
 _HOST = "S(5)"
 _STAYS = frozenset(("bitcast", "custom-call", "opt-barrier"))
-"""What moves nothing, though it stands between memories."""
+"""Operations that move nothing, although their operands and results are in different memories."""
 
 
 def is_scheduled(module: Module) -> bool:

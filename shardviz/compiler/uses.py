@@ -95,7 +95,7 @@ def _windowed(op: HloOperation) -> bool:
 
 
 _WINDOWED = "windowed_dot_general"
-"""What XLA calls the loops of a product that moves one operand or its sum around, a piece each time."""
+"""XLA's name for the loop of a windowed product, which passes on an operand or a sum piece by piece."""
 
 
 def _users(op: HloOperation) -> list[Any]:
@@ -194,7 +194,7 @@ def _with_twin(c: Collective, twin: Collective) -> Collective:
 
 _SAME = "kind", "axes", "phase", "dtype", "shape", "count"
 _ALIKE = attrgetter(*_SAME, "source"), attrgetter(*_SAME, "operand")
-"""What two collectives have in common that are one, the surest first."""
+"""The properties that matching collectives share, the most reliable first."""
 
 
 def _where(c: Collective, arguments: Collection[str]) -> object:

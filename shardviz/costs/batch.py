@@ -23,7 +23,7 @@ _PIXELS = 3  # dimensions of an image: height, width, channels
 
 @dataclass(frozen=True)
 class Batch:
-    """What a step takes in: how many `tokens` or `samples` on all devices together, and the sum and the argument that
+    """The batch of a step: the number of `tokens` or `samples` on all devices, and the product and the argument that
     they are from."""
 
     count: float

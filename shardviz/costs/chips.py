@@ -201,8 +201,8 @@ class Chip:
 
     @property
     def sent_bytes(self) -> float:
-        """Of these, what is for arrays that collectives take or give: by the buffer assignments of its compiler all on
-        v5e, none on v5p; of other chips it was not asked."""
+        """The part of them for operands and results of collectives. By its compiler's buffer assignments this is all on
+        v5e and none on v5p; other chips were not examined."""
         return self.own_bytes if self.name == "v5e" else 0.0
 
     @classmethod

@@ -60,7 +60,7 @@ class CollectiveTime:
 
     @property
     def bound(self) -> str:
-        """What bounds it: `ICI link`, `chip`, `DCN`, `NVLink`, `network`, `latency`, or `nothing` for one device."""
+        """The bottleneck: `ICI link`, `chip`, `DCN`, `NVLink`, `network`, `latency`, or `nothing` for one device."""
         return max(self.stages, key=lambda stage: stage.seconds).largest.bound if self.seconds else "nothing"
 
     @cached_property
@@ -88,7 +88,7 @@ class CollectiveTime:
     def bytes_per_s(self) -> float | None:
         """The rate at which they move, so that `moved / bytes_per_s` is `seconds`; None where no bytes bound the time.
 
-        Of one stage it is the W of its formula; of several what the stages come to, one after the other.
+        For one stage this is the W of its formula; for several, the rate over all of them in sequence.
         """
         return self.moved / self.seconds if all(stage.largest.moved for stage in self.stages) and self.seconds else None
 

@@ -157,7 +157,7 @@ class StepCost(Memo, Displayed):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the walk does not know, and its assumptions."""
+        """What the timeline does not know, and its assumptions."""
         return () if self.timed is None else self.timed.notes
 
     @property
@@ -175,7 +175,7 @@ class StepCost(Memo, Displayed):
 
     @property
     def seconds(self) -> float | None:
-        """The step's seconds, `step.seconds`; None where the FLOPs are not known."""
+        """The step's seconds, `step.seconds`; None if the FLOPs are unknown."""
         return self.step.seconds if self.complete else None
 
     @property
@@ -190,7 +190,7 @@ class StepCost(Memo, Displayed):
 
     @property
     def upper(self) -> float | None:
-        """The step's seconds if no communication overlaps with work on the chip; None where the FLOPs are not known."""
+        """The step's seconds without overlap of communication and work on the chip; None if the FLOPs are unknown."""
         return self.step.upper if self.complete else None
 
     @property
@@ -225,7 +225,7 @@ class StepCost(Memo, Displayed):
 
     @property
     def partitioned_seconds(self) -> float | None:
-        """With `as_run`, what the partitioner's own collectives would take; None where not known."""
+        """With `as_run`, the seconds of the partitioner's own collectives; None if unknown."""
         if not self.as_run:
             return None
         return total_of(with_seconds(c, self.placement, self.machine) for c in self.report.collectives).whole_seconds
@@ -584,7 +584,7 @@ def _new_outputs(report: ReportRecord) -> float:
 
 
 def _fit(needed: float, machine: Machine) -> Fit | None:
-    """Whether so many bytes fit; None where the chip's memory is not known."""
+    """Whether so many bytes fit; None if the chip's memory is unknown."""
     try:
         return fits(needed, machine)
     except TargetError:

@@ -50,19 +50,19 @@ _MOST_LINES = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that takes place on a lane, once or in several trips of a loop.
+    """An event on a lane, once or in several trips of a loop.
 
     Attributes:
-        name: the instruction; of a wait what is waited for.
-        lane: where.
+        name: the instruction; for a wait, the awaited instruction.
+        lane: the lane.
         begin: seconds from the step's begin, the first time.
-        seconds: how long, each time.
-        trips: how often it is so.
+        seconds: its duration each time.
+        trips: the number of times.
         what: `products`, `other work`, a kind of collective, `copy`, `loop`.
-        bound: what its time is bound by: `FLOPs`, `HBM`, `launch`, `ICI link`, ...
-        source, phase: as of `Scheduled`.
-        axes: of a collective.
-        more: of trips that are like the one before: how many.
+        bound: its bottleneck: `FLOPs`, `HBM`, `launch`, `ICI link`, ...
+        source, phase: as in `Scheduled`.
+        axes: the mesh axes of a collective.
+        more: for folded trips of a loop, which equal the previous trip: their number.
     """
 
     name: str
@@ -108,8 +108,8 @@ class Exposed:
 
 @dataclass(frozen=True)
 class Critical:
-    """By how many seconds a step would be shorter if something took no time at all, all else as it is: `products`,
-    `HBM`, `links`, `slices`, `host` or a `line`, by name which of them."""
+    """The seconds by which a step would be shorter if one thing took no time, with all else unchanged: `products`,
+    `HBM`, `links`, `slices`, `host` or a `line`; `name` says which of them."""
 
     kind: str
     name: str
@@ -277,7 +277,7 @@ timeline = timeline_of  # its name in `shardviz`
 
 
 Change = Callable[[Task], dict[str, float]]
-"""What of a task is otherwise: its new times by their names; empty for nothing."""
+"""Returns a task's changed times by name; empty if none changes."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ class TimedProgram:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not known, and what was taken in its place."""
+        """What is not known, and the assumption in its place."""
         return (*self.timing.notes, *_notes(self.report, self.schedule, self.entries))
 
 

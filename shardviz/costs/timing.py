@@ -68,8 +68,8 @@ def _in_coordinate_order(machine: Machine, group: np.ndarray) -> bool:
 
 
 class Timing:
-    """Puts times on a schedule's entries; `notes` are what is not known, `axis_of` the mesh axis of each lane, `runs`
-    each collective that was timed as the chip runs it."""
+    """A timer of schedule entries. `notes` are its assumptions, `axis_of` is the mesh axis of each lane, and `runs` has
+    each collective timed as the chip runs it."""
 
     def __init__(self, place: Placement, collectives: Mapping[str, Collective], *, listed: bool = False):
         """Prepare the times of a program. `collectives` are those that its schedule names. `listed` is whether the

@@ -325,7 +325,7 @@ class Decoder:
         return {f"splash_mha_{name}": count * product for name, count in counts.items()}
 
     def step_flops(self) -> tuple[float, float]:
-        """FLOPs of a step's products, kernels included, and those that the model needs.
+        """Return the FLOPs of a step's products, kernels included, and those that the model needs.
 
         With `t` tokens and heads of `k` features, one forward pass of a layer has:
 
@@ -404,7 +404,7 @@ def decoder_of(
     layers: int | None = None,
     unroll: bool = False,
 ) -> Example:
-    """A published decoder's train step.
+    """Return a published decoder's train step.
 
     Args:
         model: one of `MODELS`, or a `Shape` of your own.

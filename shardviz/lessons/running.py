@@ -92,7 +92,8 @@ def _checked(data: bytes, puzzle: Mapping[str, Any]) -> dict[str, Any]:
     learners, by_reference = _learners(data), defined(puzzle["answer"])
 
     def sharded(f: Any) -> Any:
-        """The function on all devices; results get a leading dimension for the devices, so that each is compared."""
+        """Return the function on all devices; results get a leading dimension for the devices, so that each is
+        compared."""
 
         def each(*shards):
             return jax.tree.map(lambda y: jax.numpy.asarray(y)[None], f(*shards))

@@ -26,7 +26,7 @@ from shardviz.tracing.trace import Traced, needs_mesh, signature, trace
 _Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool, tuple[Spec, ...]]
 _MOST_TRACES = 32
 _BARE = ("function", "jit", "equinox", "shard_map", "nnx", "state")
-"""The kinds of callables that run without a mesh around them where none is given."""
+"""The kinds of callables that run without a mesh in their context if none is given."""
 
 
 _MOST_PLACED = 16

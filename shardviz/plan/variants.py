@@ -103,7 +103,7 @@ POLICIES = (
     *("nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable", "everything_saveable"),
     *("checkpoint_dots", "checkpoint_dots_with_no_batch_dims"),
 )
-"""Those of `jax.checkpoint_policies` that take no settings."""
+"""The policies of `jax.checkpoint_policies` without parameters."""
 
 
 def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:

@@ -65,7 +65,7 @@ class Constrained:
         return f"P({', '.join(entries)})"
 
     def __str__(self) -> str:
-        """`h at model.py:64 to P('data', None, 'model')`."""
+        """Return `h at model.py:64 to P('data', None, 'model')`."""
         return f"{self.name} at {self.source.short} to {self.spec_text}"
 
 

@@ -21,7 +21,7 @@ from shardviz.records import KINDS
 from shardviz.stablehlo.module import call_target, dtype_of, functions_of, spec_of
 
 RETURNS = frozenset(("stablehlo.return", "func.return", "sdy.return"))
-"""What ends a block."""
+"""Operations that end a block."""
 
 ENTERED = frozenset(
     (
@@ -29,7 +29,7 @@ ENTERED = frozenset(
         *("sdy.manual_computation", "sdy.named_computation"),
     )
 )
-"""What runs blocks as wholes."""
+"""Operations that run full blocks."""
 
 COLLECTIVES = {
     "sdy.all_gather": "gathering_axes",
@@ -41,10 +41,11 @@ COLLECTIVES = {
 """Shardy's collectives, and the attribute with the axes of each."""
 
 PROPAGATED = "shardviz.propagated"
-"""How propagation has an operation's results sharded. The operation may compute them otherwise; then they are moved."""
+"""The attribute with the shardings that propagation gives an operation's results. If the operation computes them with
+others, they are resharded."""
 
 CONSTRAINED = "shardviz.constrained"
-"""The location of a sharding constraint that asks of an operation's result the sharding that propagation gives it."""
+"""The attribute with the location of a constraint that requires the propagated sharding of an operation's result."""
 
 _MET = re.compile(r"rhs_(?:contracting|batching|group)_dimensions\s*=\s*\[([^\]]*)\]")
 _KINDS = {

@@ -169,7 +169,7 @@ def location(text: str) -> ir.Location:
 
 
 MESH = "mesh"
-"""What a lowered module calls its mesh."""
+"""The name of a lowered module's mesh."""
 
 CONSTRAINT, SHARDING = "sdy.sharding_constraint", "sdy.sharding"
 
@@ -282,7 +282,7 @@ def argument_names(module: Any, count: int) -> list[str | None]:
 
 
 ENDS = {"argument": "arg_attrs", "output": "res_attrs"}
-"""What the attributes of a function's arguments and results are called."""
+"""Role → the name of the attributes of a function's arguments or results."""
 
 
 def shardings_of(op: ir.Operation, name: str) -> list[Any]:

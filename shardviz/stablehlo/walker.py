@@ -67,7 +67,7 @@ class Places:
 
 
 _NAMED = frozenset(("func.call", "sdy.manual_computation"))
-"""What JAX gives a name stack of its own inside, as it does nested functions."""
+"""Operations whose inner operations have their own name stack, as nested functions do."""
 
 
 class Walker:
@@ -128,7 +128,7 @@ class Walker:
 
 
 _DIFFER = frozenset(("partition-id", "reduce-scatter", "all-to-all", "collective-permute", "custom-call"))
-"""Operations that may give each device something of its own where all had the same."""
+"""Operations that may give devices different values although their inputs are equal."""
 
 
 def _differs(block: Block) -> bool:

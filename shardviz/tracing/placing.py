@@ -21,7 +21,7 @@ from shardviz.tracing.intermediates import Intermediate, Target, located, runs
 from shardviz.tracing.trace import Placed, Traced, staged
 
 On = tuple[Call, DeviceMesh, tuple[Spec, ...], frozenset[str]]
-"""What is traced and for what: the call, the mesh, the types and the places, as `trace.staged` takes them."""
+"""The arguments of `trace.staged`: the call, the mesh, the types and the places."""
 
 
 def operations(traced: Traced, on: On) -> tuple[_jax.Made, ...]:

@@ -402,4 +402,4 @@ _ADVICE = (
         "\nName the argument that it depends on in static_argnums or static_argnames, or leave its value an array",
     ),
 )
-"""What to do about Python that wants to know an array's value, which a trace does not have."""
+"""Error class → the fix for Python code that needs an array's value, which a trace does not have."""

@@ -139,7 +139,7 @@ class Update:
 
 
 UPDATED = "updated."
-"""What stands before an argument's tree path in the name of its new value, so that the two can be told apart."""
+"""The prefix that distinguishes the name of a new value from its argument's tree path."""
 
 
 def load() -> Any:

@@ -212,7 +212,7 @@ def scores_document(scores: Scores) -> doc.Document:
 
 @doc.document.register
 def locked_document(locked: Locked) -> doc.Document:
-    """Return the note that stands in the place of a result."""
+    """Return the note shown in place of a result."""
     what = f"answer the question “{locked.title}” first" if locked.title else "put your number in the place of None"
     return doc.Document(blocks=doc.notes(f"Locked: {what}, then run this cell again."))
 

@@ -118,7 +118,7 @@ class EqualArrays(Generic[T]):
 
 
 def group(arrays: Iterable[tuple[str, Hashable, T]]) -> tuple[EqualArrays[T], ...]:
-    """EqualArrays arrays, given as (tree path, what must be equal, array), whose paths differ only by numbers.
+    """Group arrays, given as (tree path, key of equality, array), whose paths differ only in numbers.
 
     >>> [each.counted for each in group((f"['layers'][{n}]['w']", "float32 [8, 8]", n) for n in range(3))]
     ["['layers'][*]['w'] ×3"]

@@ -28,7 +28,7 @@ def _own(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOpt
 
 
 ADAPTERS: tuple[Adapter, ...] = (_own, exported.adapt, jit.adapt_equinox, nnx.adapt, pmap.adapt, jit.adapt)
-"""Each gives a `Call`, or None where the callable is not of its kind; the last one takes every function."""
+"""Each returns a `Call`, or None for a callable of another kind; the last one takes every function."""
 
 _STAGES = (jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled)
 

@@ -25,7 +25,7 @@ from shardviz.tracing.prefixes import spread
 from shardviz.tracing.signature import tree_of_names
 
 DEFAULT_AXIS = "i"
-"""What the mapped axis is called where `jax.pmap` was given no name."""
+"""The name of the mapped axis if `jax.pmap` is given none."""
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
