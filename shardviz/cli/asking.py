@@ -109,7 +109,7 @@ def _pin(text: str, step: LoadedStep) -> tuple[str, Any]:
 
 
 def sweep(
-    function: str, over: tuple[str, ...], mesh: str | None, target: str | None, level: str, tokens: float | None
+    function: str, *, over: tuple[str, ...], mesh: str | None, target: str | None, level: str, tokens: float | None
 ) -> Answer:
     importable(project())
     make = resolve("MAKE", function, call=False)

@@ -278,7 +278,8 @@ def alive_at_peak(
     wanted = {value.name for _, values in heaviest for value in values}
     instructions = {i.name: i for _, i in module if i.name in wanted}
     entry = {i.name: number for number, i in module.entry.parameters.items()}
-    return tuple(_alive(allocation, values, instructions, entry, module, arguments) for allocation, values in heaviest)
+    more = {"module": module, "arguments": arguments}
+    return tuple(_alive(allocation, values, instructions, entry, **more) for allocation, values in heaviest)
 
 
 def _alive(
@@ -286,6 +287,7 @@ def _alive(
     values: Sequence[PlacedValue],
     instructions: dict[str, Instruction],
     entry: dict[str, int],
+    *,
     module: Module,
     arguments: Sequence[str],
 ) -> Alive:

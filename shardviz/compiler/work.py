@@ -67,7 +67,7 @@ def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFac
         opaque = (call.name,) if call and call.flops is None else ()
         phase, source, where = phases.place_of(op)
         source = source or (phases.source_around(op) if call else None)
-        tally.add(phase, source, where, dtype, times * dot, times * other, opaque=opaque)
+        tally.add(phase, source, where, dtype, times * dot, other_flops=times * other, opaque=opaque)
     rows = tally.rows
     return Cost(
         dot_flops=sum(row.dot_flops for row in rows),

@@ -253,7 +253,7 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
             "and no collective, or an older shardviz wrote the report; compile for the target, or ask the program again"
         )
     timing, walk = timed.timing, Walk(timed.tasks)
-    events = tuple(sorted((_event(*event) for event in walk.events), key=lambda event: event.begin))
+    events = tuple(sorted(map(_event, walk.events), key=lambda event: event.begin))
     exposed = _exposed(events)
     return Timeline(
         program=report.program,
@@ -418,10 +418,11 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
 def _launches(events: Iterable[Event], timing: Timing) -> Iterator[str]:
     if timing.chip.kind == "gpu" and timing.chip.launch_seconds is None:
         launched = sum(event.trips for event in events if event.lane == COMPUTE)
-        yield f"what it takes to launch {launched:,} kernels is not counted: nobody states it for this chip"
+        yield f"the time to launch {launched:,} kernels is not counted: it is not published for this chip"
 
 
-def _event(task: Task, lane: str, begin: float, seconds: float, trips: int, more: int) -> Event:
+def _event(event: Sequence[Any]) -> Event:
+    task, lane, begin, seconds, trips, more = event
     entry = {} if task.entry is None else {"source": task.entry.source, "phase": task.entry.phase}
     words = {"what": task.what, "bound": task.bound, "axes": task.axes}
     return Event(name=task.name, lane=lane, begin=begin, seconds=seconds, trips=trips, more=more, **words, **entry)

@@ -104,7 +104,7 @@ def _one(scan: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: boo
         return Sharding.on_one(mesh.places_of((device,))[0], mesh, len(dims) or rank)
     if text_mesh is None:
         raise MeshError(f"{_WHAT} {excerpt(scan.text)}: it names its mesh without the axes; give mesh='data=8,model=4'")
-    return named.build(text_mesh, devices, dims, lists, mesh, rank)
+    return named.build(text_mesh, devices, dims, lists, mesh=mesh, rank=rank)
 
 
 def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
@@ -120,7 +120,7 @@ def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
         if mesh is None:
             raise MeshError(f"{array}: it is on one device; give the mesh of this device")
         return Sharding.on_one(mesh.places_of(devices)[0], mesh, len(dims) or rank)
-    return named.build(DeviceMesh.of(axes), devices, dims, lists, mesh, rank)
+    return named.build(DeviceMesh.of(axes), devices, dims, lists, mesh=mesh, rank=rank)
 
 
 def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:

@@ -283,7 +283,7 @@ def show(
     names, leaves, specs = _flatten(array_or_shape, spec)
     if not any(map(_is_array, leaves)):
         read_one(array_or_shape, spec, mesh)  # says what it is not
-    tree = _tree(names, leaves, specs, mesh, dtype, leaf)
+    tree = _tree(names, leaves, specs, mesh, dtype, leaf=leaf)
     if after is None:
         return tree
     if any(map(_is_array, _leaves(after))):
@@ -294,7 +294,7 @@ def show(
 
 
 def _tree(
-    names: Sequence[str], leaves: Sequence[Any], specs: Sequence[Any], mesh: Any, dtype: Any, leaf: str | None = None
+    names: Sequence[str], leaves: Sequence[Any], specs: Sequence[Any], mesh: Any, dtype: Any, *, leaf: str | None = None
 ) -> ShownTree:
     """Return the leaves whose sharding is known, as `show` does; `leaf` is the only one to draw."""
     every: list[Shown] = []

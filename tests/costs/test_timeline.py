@@ -368,7 +368,7 @@ def test_on_gpus_links_are_nvlink_and_the_network(scanned):
     assert {lane.name for lane in made.lanes} == {"compute", "NVLink", "network"}
     assert not any("launch" in note for note in made.notes)
     work = sum(event.trips for event in other.events if event.lane == COMPUTE)
-    assert other.notes[-1] == f"what it takes to launch {work:,} kernels is not counted: nobody states it for this chip"
+    assert other.notes[-1] == f"the time to launch {work:,} kernels is not counted: it is not published for this chip"
     assert other.notes[-1] in other.text(200)
 
 
