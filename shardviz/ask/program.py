@@ -160,7 +160,7 @@ class Program(Derivable):
             if mesh is not None and waits is not None and needs_mesh(waits):
                 self._lowerings.traced(Plan(mesh, in_specs, out_specs))  # which says what else is wrong
                 raise TraceError(
-                    f"{waits}\nThe mesh of its shardings does not stand around this call: call it under "
+                    f"{waits}\nThe mesh of its shardings is not set around this call: call it under "
                     "`with jax.set_mesh(mesh):`, or give mesh="
                 ) from waits
         if mesh is None and target is not None:

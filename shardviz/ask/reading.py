@@ -48,7 +48,7 @@ class CompileReading:
     def report(self, milestone: str, texts: dict[str, str], job: processes.Job) -> Report:
         """Return the report of a level, from the compiler's texts."""
         read = self._partitioned if milestone == "partitioned" else self._compiled
-        with limited(LONGEST, f"reading what the compiler made of {self.call.name}"), collection_paused():
+        with limited(LONGEST, f"reading the compiler's result for {self.call.name}"), collection_paused():
             self.reached[milestone] = timed(read(texts, job))
         return self.reached[milestone]
 

@@ -196,7 +196,7 @@ class Questions:
         if not cuts:
             raise ShardvizError(
                 f"why({of.name!r}): Shardy's propagation, which answers this, has no {of.kind} over these axes "
-                "on this line: XLA's partitioner has made it of something else. Ask why of one of "
+                "on this line: XLA's partitioner has made it from other collectives. Ask why of one of "
                 "program.propagate(plan).collectives"
             )
         own = of.name_stack.rsplit("/", 1)[-1]

@@ -245,9 +245,9 @@ class Tracing:
 _BOUNDARIES = {
     "call": ("call", "the function takes it as its argument"),
     "return": ("call", "the function gives it back"),
-    "loop": ("loop", "the loop carries it, or takes it, as it is"),
+    "loop": ("loop", "the loop does not change its sharding"),
     "branch": ("branch", "each branch gives it back"),
-    "manual": ("shard_map", "the shard_map leaves this axis as it is"),
+    "manual": ("shard_map", "the shard_map does not change this axis"),
     "output": ("output", "the program gives it back"),
     "reshard": ("reshard", "the compiler reshards it and keeps this axis"),
     "constraint": ("sharding_constraint", "the constraint says this axis"),
@@ -334,7 +334,7 @@ def _reason(cut: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Nam
     if here:
         have = " and ".join(map(axis_name, here))
         return f"{have} shards dimension {cut.dim} of {name} already, and the two do not go together"
-    return "an operand that is sharded otherwise had more to say"
+    return "Shardy preferred the sharding of another operand"
 
 
 def _wanted(node: Node, named: Named) -> str:

@@ -189,7 +189,7 @@ def reason(links: Links, moved: NodeKey, collective: Collective, named: Named) -
         return Reason.of("said", words, collective.operand or "an array", op=kind)
     node = links.nodes.get(moved)
     if node is None:
-        return Reason.of("other", "it communicates what the compiler made itself.", "a value", **ends)
+        return Reason.of("other", "it communicates a value that the compiler made itself.", "a value", **ends)
     axes = tuple(map(axis_name, collective.axes or ()))
     step = node.maker
     several = step is not None and step.op.name == "stablehlo.reduce" and len(step.outs) > 1
@@ -238,7 +238,7 @@ def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: N
     quarrel, rivals = None, ()
     if step is None:
         kind, op, after = "other", "", collective.after
-        words = f"{value} is used sharded otherwise than it is made."
+        words = f"{value} is read with another sharding than it is made with."
     elif step.kind == "constraint":
         kind, op = "constraint", "sharding_constraint"
         words = f"the constraint asks for {after.canonical()}, and {value} is made as {shown}."
@@ -254,7 +254,7 @@ def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: N
         own = [q for q in quarrels(step) if q.node is node and not q.result]
         quarrel = next((q for q in own if set(map(axis_name, q.wanted)) & set(axes)), own[0] if own else None)
         if quarrel is None or step.rule is None:
-            kind, words = "other", f"{op} takes {value} as {after.canonical()}, and it is made as {shown}."
+            kind, words = "other", f"{op} takes {value} as {after.canonical()}, but it is made as {shown}."
         elif quarrel.factor in step.rule.whole:
             wanted = axes_text(quarrel.wanted)
             kind, words = "unsharded", f"{op} needs dimension {quarrel.dim} of {value} whole, which is {wanted}."

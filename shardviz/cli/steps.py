@@ -327,7 +327,7 @@ def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
         if any(getattr(settings, name) for name in own):
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in own)
             what = settings.run or settings.function
-            raise ShardvizError(f"{flags}: {what} brings its own; leave them out, or change specs by --rule")
+            raise ShardvizError(f"{flags}: {what} has its own; leave them out, or change specs by --rule")
         program, plan = program_and_plan(subject, mesh)
     if settings.rules:
         rules = {pattern: _spec("rule", text, plan.mesh) for pattern, text in settings.rules.items()}
@@ -378,7 +378,7 @@ def _with_hint(settings: Settings, make: Callable[[], Any]) -> Any:
     except ShardvizError as error:
         if isinstance(error, MeshError) and settings.mesh is None:
             raise MeshError(
-                f"--mesh: {settings.function} brings no mesh; give one, such as --mesh data=8,model=8, or a "
+                f"--mesh: {settings.function} has no mesh; give one, such as --mesh data=8,model=8, or a "
                 'topology, such as --target "tpu v5e:4x4"'
             ) from error
         if isinstance(error, TraceError) and not settings.args:

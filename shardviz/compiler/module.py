@@ -183,7 +183,7 @@ class Computation:
         for instruction in reversed(self.instructions):
             if instruction.is_root:
                 return instruction
-        raise ParseError(f"HLO computation {self.name!r} has no ROOT instruction; is the text cut short?")
+        raise ParseError(f"HLO computation {self.name!r} has no ROOT instruction; is the text incomplete?")
 
     @cached_property
     def parameters(self) -> dict[int, Instruction]:
@@ -284,9 +284,9 @@ def parse(text: str) -> Module:
         else:
             tables.append(line)
     if name:
-        raise ParseError(f"HLO: computation {name!r} does not end; the text is cut short")
+        raise ParseError(f"HLO: computation {name!r} does not end; the text is incomplete")
     if entry is None:
-        raise ParseError("HLO: the module has no ENTRY computation; the text is cut short")
+        raise ParseError("HLO: the module has no ENTRY computation; the text is incomplete")
     header = lines[0]
     return Module(header[10:].partition(",")[0].strip(), entry, computations, header, "\n".join(tables))
 

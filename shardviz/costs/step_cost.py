@@ -38,7 +38,7 @@ _PARTITIONED = "matrix products of the partitioned program"
 _PRODUCTS = {"propagated": "matrix products as Shardy shards them"}
 _MOST_RUNS = 2
 COMBINED = "no time of its own: the schedule combines it with another"
-_SENDS = "between slices the TPU's compiler sends and receives, which none of its own collectives tells of"
+_SENDS = "between slices the TPU compiler uses send and recv, so its HLO contains no collective for these transfers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -435,7 +435,7 @@ def _as_they_run(report: ReportRecord, timed: Iterable[Collective]) -> tuple[Col
     def timed_as(c: Collective) -> Collective:
         runs = carried.get(c.name)
         if runs is None or any(run.total_seconds is None for run, _ in runs):
-            return replace(c, seconds=None, formula="not known: what the target's program runs in its place is not")
+            return replace(c, seconds=None, formula="not known, because the target runs others instead")
         seconds = sum((run.total_seconds or 0.0) * share for run, share in runs) / (c.count or 1)
         each = (
             f"{f'{share:.0%} of ' if share < 1 else ''}{run.name}: {run.formula}" for run, share in runs[:_MOST_RUNS]

@@ -360,7 +360,7 @@ def _rests_on(level: str, schedule: str, compiled_for: str) -> str:
 
 def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[str]:
     if schedule == "listed":
-        yield "listed: how a compiler fuses what is computed element by element is estimated"
+        yield "listed: the fusion of elementwise operations is estimated"
         return
     flops = sum(entry.total[0] for entry in entries)
     if report.cost is not None and report.cost.dot_flops and flops > 1.02 * report.cost.dot_flops:
@@ -399,7 +399,7 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
     if plan is None:
         beside.append(span_words(peak))
         if any(value.kind == "offloaded" for value in report.residuals):
-            beside.append("what is kept in the host's memory is taken to be held here too")
+            beside.append("arrays in the host's memory are counted here too")
     elif plan.takes > peak:
         more = format_bytes(plan.takes - peak)
         beside.append(

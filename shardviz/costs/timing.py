@@ -115,7 +115,7 @@ class Timing:
             task.launch = self.chip.launch_seconds or 0.0
             task.what, task.bound = ("products" if entry.flops else "other work"), _bound(task)
             for name in entry.opaque:
-                self._note(f"nobody says the FLOPs of {name}: it takes as long as its bytes")
+                self._note(f"the FLOPs are not known of {name}: it takes as long as its bytes")
         elif entry.kind == "loop":
             task.body, task.what = self.tasks(entry.body), "loop"
             task.trips = 1 if entry.trips is None else entry.trips

@@ -499,7 +499,7 @@ def _meant(subject: Value | Collective, seen: Report, report: Report) -> tuple[V
         return outer or subject, ""
     match = counterpart(subject, seen.intermediates, report.intermediates)
     if match is None:
-        why = "Shardy's propagation, which answers this, has no such value: XLA's partitioner made it from others"
+        why = "Shardy's propagation, which answers this, has no such value: XLA's partitioner made it from other values"
         return None, why
     return next(v for v in report.intermediates if v.name == match.name), ""
 

@@ -341,7 +341,7 @@ class ExplorerState:
 
         self.loop.hurry()
         if not self.loop.inbox.wait_until(lambda: reached() or not self.busy, timeout):
-            raise CompileTimeout(f"no {level} report within {timeout:g} s; the compile goes on")
+            raise CompileTimeout(f"no {level} report within {timeout:g} s; the compile continues")
         if not reached():
             trouble = self.now.progress.trouble
             raise trouble if isinstance(trouble, CompileError) else CompileError(f"no {level} report: {self.message}")

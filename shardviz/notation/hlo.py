@@ -298,7 +298,7 @@ def _written(
         else:
             place = ", a place in the mesh's order" if _by_position(sharding) else ""
             number = int(sharding.mesh.numbers()[sharding.maximal])
-            yield Letter(f"maximal device={number}", f"the whole array is on device {number}{place}")
+            yield Letter(f"maximal device={number}", f"the full array is on device {number}{place}")
         yield "}"
         return
     yield Letter(f"devices=[{','.join(map(str, tiling.dims))}]", tiles_words(tiling))

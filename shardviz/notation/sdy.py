@@ -128,7 +128,7 @@ def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
     if sharding.maximal is not None:
         yield "#sdy.sharding<"
         number = int(sharding.mesh.numbers()[sharding.maximal])
-        words = f"a mesh of one device: the whole array is on device {number}"
+        words = f"a mesh of one device: the full array is on device {number}"
         yield Letter(f"mesh<[], device_ids=[{number}]>, []", words)
         yield ">"
         return

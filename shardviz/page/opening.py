@@ -212,7 +212,7 @@ def _own_plan(program: Program, in_specs: Any, out_specs: Any, target: Any) -> t
     except MeshError as error:
         raise MeshError(
             "explore needs a mesh, such as mesh={'data': 8, 'model': 8}, a target with a topology, such as "
-            "target='tpu v5e:4x4', or a plan, plan=sv.Plan(...): neither the function nor its arguments bring a mesh"
+            "target='tpu v5e:4x4', or a plan, plan=sv.Plan(...): neither the function nor its arguments have a mesh"
         ) from error
 
 

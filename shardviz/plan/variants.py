@@ -24,7 +24,7 @@ _NOT_DONATED = {
     "state": "say donate_argnums where it is jitted, and trace that",
     "nnx": "flax.nnx gives the variables of a donated object back, so its own wrapper has to know: say "
     "nnx.jit(f, donate_argnums=...) and trace that",
-    "exported": "it was exported before it came here, and who calls an exported program chooses what is donated",
+    "exported": "it is an export, whose donated arguments are chosen by its caller",
 }
 
 
@@ -52,7 +52,7 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
     Raises ShardvizError if its shapes cannot be changed here."""
     flat = list(call.arrays)
     if call.kind in ("nnx", "state"):
-        raise ShardvizError("the shapes of a flax.nnx object stand in its own configuration: change them there")
+        raise ShardvizError("the shapes of a flax.nnx object are in its own configuration: change them there")
     if call.traced_for is not None or len(flat) != len(traced.arguments):
         raise ShardvizError("it was exported before it came here, for the shapes that it has")
     at: dict[str, set[int]] = {}
@@ -74,7 +74,7 @@ def checkpointing(call: Call, policy: str) -> Call:
     if policy not in POLICIES:
         raise ShardvizError(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
     if call.traced_for is not None:
-        raise ShardvizError("it was exported before it came here, and keeps what it kept then")
+        raise ShardvizError("it is an export, whose checkpoints cannot be changed")
     return replace(call, checkpoint=policy)
 
 
@@ -82,7 +82,7 @@ def reconstraining(call: Call, traced: Traced, changes: Iterable[Reconstrained])
     """Return the call with some of the function's own sharding constraints dropped or changed. Raises ShardvizError for
     an unknown constraint, and for an export."""
     if call.traced_for is not None:
-        raise ShardvizError("it was exported before it came here, with the constraints that it had then")
+        raise ShardvizError("it is an export, whose constraints cannot be changed")
     own = {(c.source.short, c.spec.dims): c.source for c in traced.constraints if c.source is not None}
     for each in changes:
         if (each.line, each.before) not in own:
@@ -95,7 +95,7 @@ def rewriting(call: Call, lines: Iterable[str]) -> Call:
     """Return the call with the collectives of these lines, inside a `shard_map`, rewritten. Raises ShardvizError for an
     export; a line without such a collective is refused when the call is traced."""
     if call.traced_for is not None:
-        raise ShardvizError("it was exported before it came here, with the collectives that it had then")
+        raise ShardvizError("it is an export, whose collectives cannot be changed")
     return replace(call, collectives=tuple(lines))
 
 

@@ -148,7 +148,7 @@ def load() -> Any:
         return importlib.import_module("flax.nnx")
     except ImportError as error:
         raise ShardvizError(
-            "this needs flax, which is not installed here; pip install 'shardviz[flax]' brings it"
+            "this needs flax, which is not installed here; pip install 'shardviz[flax]' installs it"
         ) from error
 
 

@@ -34,9 +34,9 @@ _QUESTIONS = {
 _BYTES = "Bytes are what one device puts in (its operands), in all runs of a step; within a tenth is right."
 _NEAR = "Within a tenth is right."
 _HINTS = {
-    "outputs": "An axis goes along with its dimension. A dimension that the function sums over is gone in the result.",
+    "outputs": "An axis follows its dimension. A dimension that the function sums over does not exist in the result.",
     "collectives": "Ask of each operation what a device needs and does not have: parts of an array must be collected, "
-    "parts of a sum must be added. Its axes are those along which the needed parts lie.",
+    "parts of a sum must be added. Its axes are those that shard the needed parts.",
     "cheaper": "Compare what a device sends, multiplies and reads with each of the two.",
     "memory": "Divide each dimension by the sizes of the axes in its entry of the spec; the other axes hold replicas. "
     "Then multiply by the bytes of an element.",

@@ -139,7 +139,7 @@ def _transfers(run: RunRecord) -> Iterator[doc.Block]:
         if timed
         else ""
     )
-    said = doc.notes(f"Bytes are those of the whole arrays.{rate}" if large else "")
+    said = doc.notes(f"Bytes are of the full arrays.{rate}" if large else "")
     said += doc.notes(f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "")
     if run.transfers:
         yield doc.section("Transfers", rows if large else None, *said)

@@ -477,7 +477,7 @@ def _own(array: Any) -> tuple[Any, Any, str, str]:
         return _of_a_type(array.sharding)
     sharding = getattr(array, "sharding", None)
     if sharding is None:
-        return None, None, "a shape alone does not say on which devices it lies", _says_sharding(array) * _NOBODY_YET
+        return None, None, "a shape alone does not say which devices hold it", _says_sharding(array) * _NOBODY_YET
     own, mesh = _unpack(sharding)
     placed = mesh is not None or isinstance(sharding, Sharding) or hasattr(sharding, "device_set")
     lack = "" if placed else f"its sharding is a {type(sharding).__name__}, which has no PartitionSpec and mesh"

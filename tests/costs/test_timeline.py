@@ -599,7 +599,7 @@ def test_what_is_not_known_is_said(scanned):
         sv.timeline(bare, "tpu v5e:4x4")
     opaque = msgspec.structs.replace(report.schedule[0], kind="work", opaque=("my_kernel",), collective="", name="call")
     made = sv.timeline(dataclasses.replace(report, schedule=(opaque, *report.schedule)), "tpu v5e:4x4")
-    assert "nobody says the FLOPs of my_kernel: it takes as long as its bytes" in made.notes
+    assert "the FLOPs are not known of my_kernel: it takes as long as its bytes" in made.notes
     assert "my_kernel" in made.text()
     begun = msgspec.structs.replace(report.schedule[0], kind="begin", name="copy", collective="", host_bytes=3e10)
     away = dataclasses.replace(report, schedule=(begun,))

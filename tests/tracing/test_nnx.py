@@ -427,7 +427,7 @@ except sv.errors.ShardvizError as error:
 def test_without_flax_nothing_breaks_and_the_extra_is_named():
     assert answers_of("-c", WITHOUT).splitlines() == [
         "P('data', None)",
-        "this needs flax, which is not installed here; pip install 'shardviz[flax]' brings it",
+        "this needs flax, which is not installed here; pip install 'shardviz[flax]' installs it",
     ]
 
 

@@ -144,7 +144,7 @@ def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) ->
                 f"it there. To run it on {mesh.size}, export the function again for a mesh of that size"
             )
             findings.append(Finding("exported-devices", "warning", text))
-        calls = "so what it calls by name (custom calls) may be unknown to the compiler that is used here"
+        calls = "so its custom calls may be unknown to the compiler that is used here"
         if platform not in platforms:
             text = f"{name} was exported for {', '.join(platforms)} and not for {platform}, {calls}"
             findings.append(Finding("other-platform", "note", text))

@@ -187,7 +187,7 @@ def _mapped_arrays(
         if array.dim is not None and not 0 <= array.dim < len(array.shape):
             raise SpecError(
                 f"{array.name}: in_axes maps its dimension {array.dim}, and it has shape {array.shape}; pmap counts "
-                "dimensions from 0, and None is for an array that every device has whole",
+                "dimensions from 0, and None means a replicated array",
                 argument=array.name,
             )
     return arrays
