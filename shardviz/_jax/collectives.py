@@ -188,11 +188,11 @@ class _Body:
         names = psum.params["axes"]
         if (own := self._own_slice(psum, names)) is None:
             return None
-        d, size, gone, last = own
+        d, size, unused, last = own
         params = {"axis_name": names, "scatter_dimension": d, "axis_index_groups": None}
         params |= {"axis_size": size, "tiled": True}
         new = psum.replace(primitive=parallel.reduce_scatter_p, params=params, outvars=last.outvars)
-        return {**gone, id(last): [new]}
+        return {**unused, id(last): [new]}
 
     def exchanged(self, gather: Any) -> dict[int, list[Any]] | None:
         """Return new equations that replace an `all_gather`, of which each device keeps its own slice of another
@@ -201,10 +201,10 @@ class _Body:
         own = self._own_slice(gather, names) if gather.params["tiled"] else None
         if own is None or own[0] == at:
             return None
-        d, _, gone, last = own
+        d, _, unused, last = own
         params = {"axis_name": names, "split_axis": d, "concat_axis": at, "axis_index_groups": None, "tiled": True}
         return {
-            **gone,
+            **unused,
             id(last): [gather.replace(primitive=parallel.all_to_all_p, params=params, outvars=last.outvars)],
         }
 
@@ -213,9 +213,9 @@ class _Body:
         dimension, the number of slices, the equations that become unused, and the slice; None for other slices."""
         if len(e.outvars) != 1 or len(names) != 1 or e.params.get("axis_index_groups"):
             return None
-        whole, gone = e.outvars[0].aval.shape, {id(e): list[Any]()}
+        whole, unused = e.outvars[0].aval.shape, {id(e): list[Any]()}
         while (e := self._next(e.outvars[0])) is not None and e.primitive.name in _PASSES:
-            gone[id(e)] = []
+            unused[id(e)] = []
         if e is None or e.primitive.name != "dynamic_slice":
             return None
         part = e.outvars[0].aval.shape
@@ -227,7 +227,7 @@ class _Body:
         own = all(self._start(starts[d], i, names[0]) == i * part[d] for i in range(size))
         if not own or any(self._start(s, 0, names[0]) != 0 for k, s in enumerate(starts) if k != d):
             return None
-        return d, size, gone, e
+        return d, size, unused, e
 
     def _start(self, v: Any, index: int, name: Any) -> Any:
         """Return a scalar's value on the device at an index of a mesh axis; None if it depends on something else."""

@@ -268,8 +268,8 @@ def _dispatched(args: tuple[Any, ...], params: dict[str, Any]) -> Dispatched:
     from jax._src import pjit
 
     kinds, results = tuple(map(pjit.convert_to_metaty, args)), len(params["jaxpr"].out_avals)
-    p, given, fn = _here.pjit or (None, (), None)
-    if p and (p.params["name"], len(given), p.out_tree.num_leaves) == (params["name"], len(args), results):
+    p, leaves, fn = _here.pjit or (None, (), None)
+    if p and (p.params["name"], len(leaves), p.out_tree.num_leaves) == (params["name"], len(args), results):
         constants, in_tree, out_tree = args[: len(p.consts)], p.in_tree, p.out_tree
         params = params | {"name": pmapped_name(fn) or params["name"]}
     else:

@@ -93,12 +93,12 @@ def once(answer: Callable[[Any, Callable[[Any], _T]], _T]) -> Callable[[Any], _T
 
     @functools.wraps(answer)
     def ask(jaxpr: Any) -> _T:
-        known: dict[int, _T] = {}
+        answers: dict[int, _T] = {}
 
         def inside(inner: Any) -> _T:
-            if id(inner) not in known:
-                known[id(inner)] = answer(inner, inside)
-            return known[id(inner)]
+            if id(inner) not in answers:
+                answers[id(inner)] = answer(inner, inside)
+            return answers[id(inner)]
 
         return inside(jaxpr)
 
@@ -364,7 +364,7 @@ def _is_var(atom: Any) -> bool:
 def settled_results(jaxpr: Any, mesh: Any) -> list[PartitionSpec] | None:
     """Return the specs of a jaxpr's results where they follow from it alone, else None: each result is that of a
     `with_sharding_constraint` on `mesh`, or a scalar, or neither an argument nor a constraint has a say in it."""
-    made = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
+    makers = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
     arguments = {v for v in jaxpr.invars if v.aval.shape}
     specs, left = list[PartitionSpec](), set[Any]()
     for v in jaxpr.outvars:
@@ -372,9 +372,9 @@ def settled_results(jaxpr: Any, mesh: Any) -> list[PartitionSpec] | None:
             specs.append(PartitionSpec())
         elif v.aval.sharding.mesh.explicit_axes:  # its type shards it
             return None
-        elif (spec := _constrained(made.get(v), mesh)) is not None:
+        elif (spec := _constrained(makers.get(v), mesh)) is not None:
             specs.append(spec)
-        elif v in arguments or not arguments.isdisjoint(_arrays_of(made[v]) if v in made else ()):
+        elif v in arguments or not arguments.isdisjoint(_arrays_of(makers[v]) if v in makers else ()):
             return None
         else:
             left.add(v)

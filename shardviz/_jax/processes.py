@@ -63,7 +63,7 @@ def start_process(index: int, count: int, ids: Sequence[int]) -> None:
     for thread in others:
         thread.join()
     own = type(devices[0]).id
-    known = {device.id: number for device, number in zip(devices, ids, strict=True)}
+    numbers = {device.id: number for device, number in zip(devices, ids, strict=True)}
     options = compiler.get_compile_options
 
     def with_own_ids(*args: Any, device_assignment: Any = None, **more: Any) -> Any:
@@ -72,7 +72,7 @@ def start_process(index: int, count: int, ids: Sequence[int]) -> None:
         return options(*args, device_assignment=device_assignment, **more)
 
     compiler.get_compile_options = with_own_ids
-    type(devices[0]).id = property(lambda device: known[own.__get__(device)])
+    type(devices[0]).id = property(lambda device: numbers[own.__get__(device)])
 
 
 def patch_multihost(module: ModuleType, replace: Callable[[Any, str, Any], None]) -> None:

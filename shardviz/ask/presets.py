@@ -258,17 +258,17 @@ def _expert(subject: Subject, none: Plan) -> Any:
 
 def _expert_whole(subject: Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
-    how = f"the batch is replicated along {last}, and the experts' results are all-reduced"
-    return _experts(subject, none, others, how, is_communicated("all-reduce", (last,), "", "experts' results"))
+    text = f"the batch is replicated along {last}, and the experts' results are all-reduced"
+    return _experts(subject, none, others, text, is_communicated("all-reduce", (last,), "", "experts' results"))
 
 
-def _experts(subject: Subject, none: Plan, data: Sequence[str], how: str, sent: Promise) -> Any:
+def _experts(subject: Subject, none: Plan, data: Sequence[str], more: str, sent: Promise) -> Any:
     experts = [d for d in subject.dimensions if d.experts]
     if not experts:
         return None
     plan = _cut(subject, _copies(subject, none, data), experts, (subject.last,))
     which = ", ".join(f"dimension {d.arguments[0].dimension} of {d.arguments[0].path}" for d in experts if d.arguments)
-    text = f"experts are sharded along {subject.last} ({which}: each multiplies rows of its own); {how}"
+    text = f"experts are sharded along {subject.last} ({which}: each multiplies rows of its own); {more}"
     return plan, text, each_is_sharded("experts'", experts, subject.last), sent
 
 

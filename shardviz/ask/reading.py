@@ -131,8 +131,8 @@ class CompileReading:
 
     def _memory(self, texts: Mapping[str, str], buffers: compiler.Buffers, optimized: compiler.Module) -> Memory:
         """Return the memory plan, with the values alive at the peak and whether it fits."""
-        told = {"report": texts.get("memory_report", ""), "no_room": texts.get("no_room", "")}
-        plan = compiler.memory(buffers, target=self.resolved.text, **told)
+        messages = {"report": texts.get("memory_report", ""), "no_room": texts.get("no_room", "")}
+        plan = compiler.memory(buffers, target=self.resolved.text, **messages)
         plan = replace(plan, alive_at_peak=compiler.alive_at_peak(buffers, optimized, self._names))
         usable = self.resolved.hbm
         if usable is None:

@@ -86,16 +86,16 @@ class Tracing:
         near = self._in_order(self._near)
         if len(near) > 1 and self._is_lost(near[:1]):  # most often the nearest is all
             return self._needed(near[0], near[1:]), ()
-        gone = self._widened(near)
-        if not self._is_lost(gone):
+        removed = self._widened(near)
+        if not self._is_lost(removed):
             if not self._is_lost(self._sources):
-                every = tuple(Cause(source=s, verdict="not tried") for s in gone)
+                every = tuple(Cause(source=s, verdict="not tried") for s in removed)
                 return every, ("the axis stays without every source",)
-            gone = self._sources
-        keep, untried = self._fewest(gone)
+            removed = self._sources
+        keep, untried = self._fewest(removed)
         if len(keep) == 1:
-            return self._needed(keep[0], [s for s in gone if s is not keep[0]]), ()
-        causes = tuple(self._one_of_several(source, keep, gone, source in untried) for source in keep)
+            return self._needed(keep[0], [s for s in removed if s is not keep[0]]), ()
+        causes = tuple(self._one_of_several(source, keep, removed, source in untried) for source in keep)
         return causes, (_UNTRIED.format(len(untried)),) if untried else ()
 
     def _in_order(self, keys: Iterable[tuple]) -> list[Source]:
@@ -105,25 +105,25 @@ class Tracing:
     def _widened(self, near: Sequence[Source]) -> list[Source]:
         """Return the near sources, and farther ones that they had hidden, until the value loses the axis without
         them."""
-        gone = list(near)
+        removed = list(near)
         for _ in range(_MOST_REACHED):
-            if self._is_lost(gone):
+            if self._is_lost(removed):
                 break
-            reached = self._nearest(self.trial.links(gone).dim(self.key, self.target.dim), self._sources)
-            new = [source for source in self._in_order(reached) if source not in gone]
+            reached = self._nearest(self.trial.links(removed).dim(self.key, self.target.dim), self._sources)
+            new = [source for source in self._in_order(reached) if source not in removed]
             if not new:
                 break
-            gone += new
-        return gone
+            removed += new
+        return removed
 
-    def _one_of_several(self, source: Source, keep: list[Source], gone: list[Source], untried: bool) -> Cause:
+    def _one_of_several(self, source: Source, keep: list[Source], removed: list[Source], untried: bool) -> Cause:
         """Return the cause for one of several sources of the axis, and whether it is enough alone (None if not
         tried)."""
         enough: bool | None = None
-        if len(keep) == len(gone) and not untried:
+        if len(keep) == len(removed) and not untried:
             enough = True  # `_fewest` has tried just this
         elif self._may_run():
-            enough = not self._is_lost([s for s in gone if s is not source])
+            enough = not self._is_lost([s for s in removed if s is not source])
         return Cause(source=source, verdict="not tried" if untried else "one of several", enough=enough)
 
     def chain(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
@@ -160,8 +160,8 @@ class Tracing:
             return named(base[node.key]) if node.key in base else str(node.key)
 
         for kept in ([c.source.key for c in causes], [first.key]):
-            gone = tuple(s for s in self._sources if s.key not in kept)
-            target = self.trial.links(gone).dim(self.key, self.target.dim) if gone else None
+            removed = tuple(s for s in self._sources if s.key not in kept)
+            target = self.trial.links(removed).dim(self.key, self.target.dim) if removed else None
             if target is None or not self._carries(target):
                 continue
             start = self._nearest(target, [first]).get(first.key)
@@ -202,8 +202,8 @@ class Tracing:
     def _may_run(self) -> bool:
         return self.trial.runs < self._until
 
-    def _is_lost(self, gone: Collection[Source]) -> bool:
-        return not self.trial.holds(self.key, self.target.dim, self.axis, gone)
+    def _is_lost(self, removed: Collection[Source]) -> bool:
+        return not self.trial.holds(self.key, self.target.dim, self.axis, removed)
 
     def _needed(self, first: Source, rest: Sequence[Source]) -> tuple[Cause, ...]:
         """Return the causes when the first source is needed: of the others, those without which the first does not

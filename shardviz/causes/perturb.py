@@ -126,27 +126,27 @@ class Perturbed:
 
     # Runs.
 
-    def links(self, gone: Collection[Source]) -> Links:
+    def links(self, removed: Collection[Source]) -> Links:
         """Return the graph of the program propagated without some sources."""
-        return Links(self.run(gone, _WITH_RULES), self.lowered.locations)
+        return Links(self.run(removed, _WITH_RULES), self.lowered.locations)
 
-    def holds(self, key: NodeKey, dim: int, axis: str, gone: Collection[Source]) -> bool:
+    def holds(self, key: NodeKey, dim: int, axis: str, removed: Collection[Source]) -> bool:
         """Whether a value's dimension has an axis without some sources."""
-        asked = key, dim, axis, frozenset(s.key for s in gone)
+        asked = key, dim, axis, frozenset(s.key for s in removed)
         if asked not in self._answers:
-            cut = Links(self.run(gone, _SETTLED), self.lowered.locations).dim(key, dim)
+            cut = Links(self.run(removed, _SETTLED), self.lowered.locations).dim(key, dim)
             self._answers[asked] = cut is not None and cut.carries(axis)
         return self._answers[asked]
 
-    def run(self, gone: Collection[Source], then: str) -> ir.Operation:
+    def run(self, removed: Collection[Source], then: str) -> ir.Operation:
         """Return a copy of the module without some sources, after propagation and further passes."""
-        module = self.changed(gone)
+        module = self.changed(removed)
         run(module, then)
         self.runs += 1
         return module
 
     def changed(
-        self, gone: Collection[Source], added: Sequence[Source] = (), forced: Sequence[Forced] = ()
+        self, removed: Collection[Source], added: Sequence[Source] = (), forced: Sequence[Forced] = ()
     ) -> ir.Operation:
         """Return a copy of the module, not propagated, without some sources and with others. The shapes inside a
         shard_map follow from its specs, so the specs stay, and a constraint without the axis separates them from the
@@ -155,7 +155,7 @@ class Perturbed:
             self.pause()
         module = self.module.clone()
         edits: dict[str, dict[int, list[tuple[Source, bool]]]] = {}
-        for source, put in (*((s, False) for s in gone), *((s, True) for s in added)):
+        for source, put in (*((s, False) for s in removed), *((s, True) for s in added)):
             for place in source.places:
                 edits.setdefault(source.role, {}).setdefault(place, []).append((source, put))
         for each in forced:

@@ -66,13 +66,13 @@ class Bounds:
     def check_options(self, option: str, value: Any) -> None:
         """Raise ShardvizError for compiler options that are not in `option_sets`. Some of the others name files and
         programs, which the compiler would write and run."""
-        known = {name for each in option_sets.values() for name in each.options}
-        for name, given in options_of(value).items():
+        allowed = {name for each in option_sets.values() for name in each.options}
+        for name, setting in options_of(value).items():
             words = {each.options.get(name) for each in option_sets.values()}
-            if name not in known or (isinstance(given, str) and given not in words):
+            if name not in allowed or (isinstance(setting, str) and setting not in words):
                 raise ShardvizError(
                     f"{option}: this server passes on the options of sv.gallery.option_sets alone, not {name}="
-                    f"{excerpt(repr(given))}; write others in pyproject.toml"
+                    f"{excerpt(repr(setting))}; write others in pyproject.toml"
                 )
 
 

@@ -153,11 +153,11 @@ def _once(command: str, target: str) -> tuple[Run, int]:
     """Return the dry run of a command, three steps of it, and its exit code. This command makes it once."""
     if not target:
         raise ShardvizError('--run: give the machine that the script is for, such as --target "tpu v5e:2x4"')
-    made = click.get_current_context().obj.runs
-    if (command, target) not in made:
+    runs = click.get_current_context().obj.runs
+    if (command, target) not in runs:
         progress(f"running {command} dry")
-        made[command, target] = recorded(_words(command), target, None, 3)
-    return made[command, target]
+        runs[command, target] = recorded(_words(command), target, None, 3)
+    return runs[command, target]
 
 
 def file_of(command: str) -> str | None:

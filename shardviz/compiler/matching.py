@@ -95,7 +95,7 @@ def _record(run: OptimizedCollective, by_name: _ByName, several: Mapping[str, in
             phase=shown.phase if shown.name_stack else first.phase,
         )
     split = any(several[c.name] > 1 for c in stands_for)
-    how = {
+    changes = {
         "combined": len(stands_for) > 1,
         "split": split,
         "moved": not split and any(c.count != shown.count for c in stands_for),
@@ -106,7 +106,7 @@ def _record(run: OptimizedCollective, by_name: _ByName, several: Mapping[str, in
         "added": not stands_for,
     }
     return TargetCollective(
-        collective=shown, stands_for=tuple(run.stands_for), how=tuple(k for k, holds in how.items() if holds)
+        collective=shown, stands_for=tuple(run.stands_for), how=tuple(k for k, holds in changes.items() if holds)
     )
 
 

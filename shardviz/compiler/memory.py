@@ -301,10 +301,10 @@ def _alive(
     tellers = {v: _teller(instructions[v.name], module) for v in values if v.name in instructions}
     if not tellers:
         return Alive(name=values[0].name, bytes=size, kind=kind)
-    told = [v for v, teller in tellers.items() if module.source(teller) is not None]
-    makers = [v for v in told if instructions[v.name].opcode not in _PASSING]
+    placed = [v for v, teller in tellers.items() if module.source(teller) is not None]
+    makers = [v for v in placed if instructions[v.name].opcode not in _PASSING]
     stacked = [v for v in makers if "dynamic_update_slice" in tellers[v].op_name]  # filled, trip by trip of a loop
-    value = (stacked or makers or told or list(tellers))[0]
+    value = (stacked or makers or placed or list(tellers))[0]
     teller = tellers[value]
     dtype, shape = _array(instructions[value.name], value)
     return Alive(

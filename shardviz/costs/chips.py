@@ -224,9 +224,9 @@ class Chip:
             raise TargetError(f"Chip.like({known!r}, {wrong[0]}=...): a chip has no such number; it has {sorted(own)}")
         if not isinstance(rates := changes.get("flops_per_s", {}), Mapping):
             raise TargetError(f"Chip.like({known!r}, flops_per_s=...): expected a mapping, not {rates!r}")
-        gone = changes.keys() | {f"flops_per_s.{dtype}" for dtype in rates}
-        kept = {of: source for of, source in base.sources.items() if of not in gone}
-        return replace(base, **changes | {"flops_per_s": {**base.flops_per_s, **rates}, "sources": kept})
+        changed = changes.keys() | {f"flops_per_s.{dtype}" for dtype in rates}
+        sources = {of: source for of, source in base.sources.items() if of not in changed}
+        return replace(base, **changes | {"flops_per_s": {**base.flops_per_s, **rates}, "sources": sources})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with plain dictionaries, because read-only ones cannot be pickled."""

@@ -314,7 +314,7 @@ def cost_of(
     flops = None if report.cost is None else report.cost.dot_flops
     counted = flops_by_dtype(report, machine)
     batch = _batch(report, tokens)
-    traffic, how, exactly = _traffic(report, machine, program)
+    traffic, formula, exactly = _traffic(report, machine, program)
     schedule = "" if program is None else report.level if program.schedule == "listed" else "compiled"
     step = step_time(
         machine,
@@ -329,7 +329,7 @@ def cost_of(
         accuracy=accuracy_of(machine.chip.kind, schedule, machine.hosts),
     )
     needs = _needs(report, machine)
-    levels = _levels(report, flops, how if exactly or program else "a lower bound", needs, as_run)
+    levels = _levels(report, flops, formula if exactly or program else "a lower bound", needs, as_run)
     if between:
         levels["collectives"] = f"partitioned program; {_SENDS}"
     return StepCost(
@@ -341,7 +341,7 @@ def cost_of(
         dtype=next(iter(counted)),
         hbm_bytes=float(traffic),
         hbm_exact=exactly,
-        hbm_formula=how,
+        hbm_formula=formula,
         needs=needs,
         as_run=as_run,
         partitioned=partitioned,

@@ -112,8 +112,8 @@ def explore(
     if isinstance(fn, RunStep):
         fn, plan, target = _of_run(fn, plan, mesh, target)
     if isinstance(fn, Example | Program):
-        given = [f"args[{i}] of type {type(arg).__name__}" for i, arg in enumerate(args)]
-        extra = [*given, *kwargs, *(name for name, option in options.items() if option != ())]
+        args_words = [f"args[{i}] of type {type(arg).__name__}" for i, arg in enumerate(args)]
+        extra = [*args_words, *kwargs, *(name for name, option in options.items() if option != ())]
         if extra:
             why = "is traced already" if isinstance(fn, Program) else "is an example with arguments of its own"
             raise TraceError(f"{fn.name} {why}, so leave out {', '.join(extra)}")

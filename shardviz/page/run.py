@@ -135,8 +135,8 @@ class RunExplorer(ipywidgets.VBox):
         card, name = now.deck.now, self.members[at].name
         machine = None if card.results.machine.chip.kind == "cpu" else card.results.machine
         moved = card.results.machine != self._machines[at]
-        known = now.sharing.programs is not None and now.sharing.programs.machine == machine
-        costs = now.sharing.costs.get(card.plan) if known and card.id != BASELINE else None
+        has_costs = now.sharing.programs is not None and now.sharing.programs.machine == machine
+        costs = now.sharing.costs.get(card.plan) if has_costs and card.id != BASELINE else None
         there = f" on {machine.text if machine else 'no known machine'}" if moved else ""
         alike = f"shared arrays as on the card {card.name!r} of {name}" if costs else "every program" if moved else ""
         shown = self._on(machine) if moved else self._own

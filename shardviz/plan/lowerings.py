@@ -51,9 +51,9 @@ class _Kept:
                     self.lowered[each] = lower(self.traced, mesh, each)
                 except TraceError as error:
                     self.lowered[each] = error
-            if isinstance(found := self.lowered[each], Lowered):
-                return found
-            refused = refused or found
+            if isinstance(result := self.lowered[each], Lowered):
+                return result
+            refused = refused or result
         assert refused is not None
         raise refused
 

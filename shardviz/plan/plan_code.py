@@ -30,8 +30,8 @@ def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[s
     ruled = set(ruled) if rules else set()
     ins_specs = {name: None if name in ruled else spec for name, spec in bound.in_specs.items()}
     results = jax.tree.leaves(outs)
-    told = dict(plan.out_edits)
-    new = {u.output: bound.out_specs[u.output] for u in traced.updates if u.output in told}
+    given_specs = dict(plan.out_edits)
+    new = {u.output: bound.out_specs[u.output] for u in traced.updates if u.output in given_specs}
     fixed = any(bound.out_specs[name] is not None for name in results)
     shared = shared_trees(ins, outs if fixed else None, ins_specs, bound.out_specs)
     lines = ["import shardviz as sv", "from jax.sharding import PartitionSpec as P"]

@@ -63,12 +63,12 @@ def constraint_behind(
     def alike(user: MlirOperation) -> bool:
         return user.result.shape == op.result.shape and graph.spec_of(user.result, manual) == after
 
-    made = maker(op.operands[0], _passes)
-    if made is not None and (found := _constrained(made)) is not None:
-        return found
+    origin = maker(op.operands[0], _passes)
+    if origin is not None and (frame := _constrained(origin)) is not None:
+        return frame
     for user in (r.op for r in readers(op.result, calls, hands_on)):
-        if user is not None and user.kind in ELEMENTWISE and alike(user) and (found := _constrained(user)) is not None:
-            return found
+        if user is not None and user.kind in ELEMENTWISE and alike(user) and (frame := _constrained(user)) is not None:
+            return frame
     return None
 
 

@@ -139,10 +139,10 @@ def _transfers(run: RunRecord) -> Iterator[doc.Block]:
         if timed
         else ""
     )
-    said = doc.notes(f"Bytes are of the full arrays.{rate}" if large else "")
-    said += doc.notes(f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "")
+    sentences = doc.notes(f"Bytes are of the full arrays.{rate}" if large else "")
+    sentences += doc.notes(f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "")
     if run.transfers:
-        yield doc.section("Transfers", rows if large else None, *said)
+        yield doc.section("Transfers", rows if large else None, *sentences)
 
 
 def _rules(run: RunRecord) -> Iterator[doc.Block]:

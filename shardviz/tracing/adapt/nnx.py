@@ -83,22 +83,24 @@ def _unwrapped(fn: Any, args: tuple[Any, ...]) -> Given | None:
         fn, args = fn.func, (*fn.args, *args)  # `nnx.jit` on a method, bound to its module
     if _is_nnx_jit(fn):
         jitted: Any = fn
-        how = _jax.unwrap_jit(jitted.jitted_fn)
-        if how is None:
+        wrapping = _jax.unwrap_jit(jitted.jitted_fn)
+        if wrapping is None:
             return None
-        inner: Any = how.fn
+        inner: Any = wrapping.fn
         first = getattr(fn, "partial_args", ())
         args = (first, *args) if isinstance(first, list) else (*first, *args)  # jit_partial's are one list
         graph = type(fn).__name__ == "JitWrapped"
-        out = how.out_shardings  # graph mode: (arguments, keyword arguments, result); tree mode: (result, updates)
+        out = wrapping.out_shardings  # graph mode: (arguments, keyword arguments, result); tree mode: (result, updates)
         out = (out[2] if graph else out[0]) if isinstance(out, tuple | list) else None
         method = inner.f  # its module's parameter is called as elsewhere
         if args and is_object(args[0]) and [p.name for p in parameters_of(method)[:1]] == ["self"]:
             method = _named_first("model", method.__name__, method)
-        return Given(method, args, how, True, graph, how.in_shardings, out)
-    how = _jax.unwrap_jit(fn)
-    if how is not None:
-        return Given(how.fn, args, how, in_shardings=how.in_shardings, out_shardings=how.out_shardings)
+        return Given(method, args, wrapping, True, graph, wrapping.in_shardings, out)
+    wrapping = _jax.unwrap_jit(fn)
+    if wrapping is not None:
+        return Given(
+            wrapping.fn, args, wrapping, in_shardings=wrapping.in_shardings, out_shardings=wrapping.out_shardings
+        )
     if is_object(fn) and callable(fn):
         return Given(_named_first("model", type(fn).__name__, type(fn).__call__), (fn, *args))
     if inspect.ismethod(fn) and is_object(fn.__self__):
