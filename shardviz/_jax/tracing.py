@@ -116,7 +116,7 @@ def _patch_shard_map() -> None:
             if missing := [name for name in own.axis_names if name not in target.axis_names]:
                 if missing == ["_internal_pmap_axis_name"]:
                     raise ValueError(
-                        "a pmap inside has no axis_name, so that no axis of the mesh is meant; give it axis_name= "
+                        "a nested pmap has no axis_name, so its mesh axis is not known; give it axis_name= "
                         f"{' or '.join(map(repr, target.axis_names))}"
                     )
                 raise ValueError(

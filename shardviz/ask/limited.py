@@ -8,7 +8,7 @@ MLIR pass or an XLA parser is not interrupted, so the limit takes effect when it
 ...     while True: pass
 Traceback (most recent call last):
     ...
-shardviz.errors.CompileTimeout: counting took longer than 0.01 s and was given up; ...
+shardviz.errors.CompileTimeout: counting took longer than 0.01 s and was stopped; ...
 """
 
 from __future__ import annotations
@@ -61,6 +61,6 @@ def limited(seconds: float, what: str) -> Iterator[None]:
             raise
     if over.is_set():
         raise CompileTimeout(
-            f"{what} took longer than {seconds:g} s and was given up; give it more with timeout=, or less to read: "
+            f"{what} took longer than {seconds:g} s and was stopped; give a longer timeout=, or a smaller program: "
             "one layer, or a scan over the layers in place of a Python loop"
         )

@@ -60,7 +60,7 @@ class Bounds:
         if not inside or not regular:
             why = "it is no regular file" if inside else f"it lies outside of {self.root}"
             raise ShardvizError(
-                f"{option} {excerpt(repr(str(path)))}: this server reads files of its project alone, and {why}"
+                f"{option} {excerpt(repr(str(path)))}: this server only reads files of its project, and {why}"
             )
 
     def check_options(self, option: str, value: Any) -> None:

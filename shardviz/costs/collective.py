@@ -151,7 +151,7 @@ def collective_seconds(
     """
     _check(kind, nbytes)
     if axes is None:
-        raise ShardvizError("axes None: groups that are no product of mesh axes are given one by one, to group_seconds")
+        raise ShardvizError("axes None: use group_seconds for groups that are not a product of mesh axes")
     if isinstance(axes, str) or (len(axes) == 3 and isinstance(axes[1], int)):
         over: tuple[Axis, ...] = (axes,)  # type: ignore[assignment]
     else:

@@ -78,12 +78,12 @@ class StepTime:
 
     @property
     def low(self) -> float | None:
-        """The shortest that the step would be if it is off as far as measured ones were; None where not known."""
+        """The lower end of the step's seconds, by the error of measured steps; None if unknown."""
         return None if self.walked is None or self.accuracy is None else self.walked * self.accuracy.band[0]
 
     @property
     def high(self) -> float | None:
-        """The longest that the step would be if it is off as far as measured ones were; None where not known."""
+        """The upper end of the step's seconds, by the error of measured steps; None if unknown."""
         return None if self.walked is None or self.accuracy is None else self.walked * self.accuracy.band[1]
 
     @property

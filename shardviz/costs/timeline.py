@@ -141,7 +141,7 @@ class HeldMemory:
     def __post_init__(self) -> None:
         if not self.bytes or len(self.begins) != len(self.bytes):
             raise ShardvizError(
-                f"{len(self.begins)} begins and {len(self.bytes)} bytes: expected as many, at least one"
+                f"{len(self.begins)} begins and {len(self.bytes)} bytes: expected equal numbers, at least one"
             )
 
     @property

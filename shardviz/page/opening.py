@@ -174,8 +174,8 @@ def open(
         program = program.program
     if not isinstance(program, Program):
         raise ShardvizError(
-            f"open: program is what sv.trace(fn, ...) gives, or an example of sv.gallery, not {reprlib.repr(program)} "
-            f"({type(program).__name__})"
+            f"open: program must be the result of sv.trace(fn, ...), or an example of sv.gallery, not "
+            f"{reprlib.repr(program)} ({type(program).__name__})"
         )
     processes.start()
     return Explorer(read_session(path, program, target, level=level, timeout=timeout, memory_limit=memory_limit))

@@ -126,9 +126,8 @@ class RunExplorer(ipywidgets.VBox):
         return self._elsewhere[machine]
 
     def _follow(self, at: int, changed: frozenset[str]) -> None:
-        """Show the costs of every program on the open card's machine, with the shared arrays sharded as on this card;
-        under each program's own plan for the card that the explorer began with, and as long as these costs are not
-        known."""
+        """Show the costs of every program on the open card's machine, with the shared arrays sharded as on this card.
+        For the initial card, and while these costs are unknown, show those under each program's own plan."""
         if at != self.strip.at or not changed & {"sharing", "deck"}:
             return
         now = self._explorers[at].state.now
@@ -193,7 +192,7 @@ _Row = tuple[str, str, str, float, float, bool]
 def rows_of(
     record: RunRecord, steps: Sequence[RunStep], costs: Mapping[int, tuple[ProgramCost, ProgramCost]]
 ) -> Iterator[_Row]:
-    """Yield the programs of a run. `costs` has a program's own cost and another, which the strip shows."""
+    """Yield the programs of a run. `costs` maps a program to its own cost and another cost to show."""
     for number, (program, step) in enumerate(zip(record.programs, steps, strict=True)):
         needed, why_not = _most(record, number), ""
         if number in costs:

@@ -114,7 +114,7 @@ class Rules:
         place = next((i for i, rule in enumerate(self.rules) if catches(rule.filter, leaf)), None)
         if place is None and self.exhaustive:
             raise SpecError(
-                f"{leaf.name}: no filter of the StateSharding catches it; flax wants one for every variable. It has "
+                f"{leaf.name}: it matches no filter of the StateSharding; flax requires one for every variable. It has "
                 f"{', '.join(filter_text(r.filter) for r in self.rules) or 'none'}; put (..., P()) at its end",
                 argument=leaf.name,
             )
