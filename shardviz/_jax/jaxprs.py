@@ -188,7 +188,6 @@ def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tu
 
 
 def _makers(jaxpr: Any) -> dict[int, Any]:
-    """Return the equation that makes each variable, by the variable's id."""
     return {id(variable): equation for equation in every_equation(jaxpr) for variable in equation.outvars}
 
 

@@ -58,18 +58,15 @@ def _estimates(jaxpr: Any, known: _Known, around: tuple[Any, ...] = ()) -> Itera
             flops, at_most = _counted(equation, values) if stated is None else (float(stated.flops), False)
             if flops is not None:
                 ins, outs = (tuple(tuple(v.aval.shape) for v in of) for of in (equation.invars, equation.outvars))
-                yield KernelEstimate(_name(equation.params), flops, at_most, ins, outs, infos)
+                params = equation.params
+                kernel = params["name"] if "name" in params else params["name_and_src_info"].name
+                yield KernelEstimate(str(kernel), flops, at_most, ins, outs, infos)
         elif name in _SAME:
             known |= {v: value for v, value in zip(equation.outvars, values, strict=True) if value is not None}
         else:
             for inner, own in _entered(equation, values):
                 yield from _estimates(inner, own, infos)
                 known |= _results(equation, inner, own)
-
-
-def _name(params: Mapping[str, Any]) -> str:
-    """Return the kernel name that `pallas_call` was given; empty if none."""
-    return str(params["name"] if "name" in params else params["name_and_src_info"].name) or ""
 
 
 class _Laid(NamedTuple):

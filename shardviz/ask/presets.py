@@ -51,8 +51,8 @@ from shardviz.ask.promises import (
     dividing,
     each_is_sharded,
     is_communicated,
+    is_replicated,
     is_unsharded,
-    is_whole,
 )
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
@@ -142,7 +142,7 @@ def _data(subject: Subject, none: Plan) -> Any:
     cache = " and its cache are" if subject.cached else " is"
     text = f"parameters are replicated, and the batch{cache} sharded {_along(subject, axes)}{summed}"
     promises = [is_communicated("all-reduce", (), "backward", "gradients")] if summed else []
-    return _copies(subject, none, axes), text, is_whole(subject.state), batch_is_sharded(subject, axes), *promises
+    return _copies(subject, none, axes), text, is_replicated(subject.state), batch_is_sharded(subject, axes), *promises
 
 
 def _zero1(subject: Subject, none: Plan) -> Any:
@@ -150,7 +150,7 @@ def _zero1(subject: Subject, none: Plan) -> Any:
     if not roles.optimizer:
         return None
     whole = none.with_spec(dict.fromkeys(sorted(roles.gradients), Spec()), output=True)
-    plan = _state_cut(subject, _copies(subject, whole, axes), axes, roles.optimizer)
+    plan = _state(subject, _copies(subject, whole, axes), axes, roles.optimizer)
     which, inside = ("parameters and gradients are", "") if roles.gradients else ("parameters are", _INSIDE)
     return plan, f"{which} replicated and the optimizer state is sharded: {_UPDATE} (ZeRO-1){inside}", *_zero(subject)
 
@@ -159,7 +159,7 @@ def _zero2(subject: Subject, none: Plan) -> Any:
     roles, axes = subject.roles, subject.mesh.names
     if not roles.optimizer and not roles.gradients:
         return None
-    plan = _state_cut(subject, _copies(subject, none, axes), axes, roles.optimizer, roles.gradients)
+    plan = _state(subject, _copies(subject, none, axes), axes, roles.optimizer, roles.gradients)
     text = f"parameters are replicated, optimizer state and gradients are sharded: {_UPDATE} (ZeRO-2)"
     gradients = [o for o in roles.outputs if o.name in roles.gradients]
     return plan, text, *_zero(subject), are_sharded("gradients", gradients, axes)
@@ -175,14 +175,14 @@ _INSIDE = (
 def _zero(subject: Subject) -> tuple[Promise, ...]:
     """Return the promises of both ZeRO stages."""
     axes, optimizer = subject.mesh.names, [a for a in subject.state if a.name in subject.roles.optimizer]
-    whole, batch = is_whole(subject.parameters), batch_is_sharded(subject, axes)
+    whole, batch = is_replicated(subject.parameters), batch_is_sharded(subject, axes)
     new = [is_communicated("all-gather", (), "update", "new parameters")] if optimizer else []
     return whole, batch, are_sharded("the optimizer state", optimizer, axes), *new
 
 
 def _fsdp(subject: Subject, none: Plan) -> Any:
     axes = subject.mesh.names
-    plan = _state_cut(subject, _copies(subject, none, axes), axes)
+    plan = _state(subject, _copies(subject, none, axes), axes)
     trains = subject.roles.differentiated
     what = "parameters and optimizer state" if trains else "parameters"
     text = f"{what} are sharded over all devices" + ", as in ZeRO-3" * trains
@@ -190,7 +190,7 @@ def _fsdp(subject: Subject, none: Plan) -> Any:
 
 
 def _tensor(subject: Subject, none: Plan) -> Any:
-    plan = _tensor_cut(subject, none)
+    plan = _tensor(subject, none)
     text = (
         f"{_products(subject, plan)}, by d_ff, heads and the like, and their partial sums all-reduced; the batch is "
         "replicated"
@@ -203,7 +203,7 @@ def _data_tensor(subject: Subject, none: Plan) -> Any:
     *others, _ = subject.mesh.names
     if not others or subject.roles.differentiated:
         return None
-    plan = _copies(subject, _tensor_cut(subject, none), others)
+    plan = _copies(subject, _tensor(subject, none), others)
     text = f"the batch is sharded {_along(subject, others)}, and {_products(subject, plan)}"
     return plan, text, batch_is_sharded(subject, others), between_is_sharded(subject)
 
@@ -212,7 +212,7 @@ def _fsdp_tensor(subject: Subject, none: Plan) -> Any:
     *others, _ = subject.mesh.names
     if not others:
         return None
-    plan = _state_cut(subject, _copies(subject, _tensor_cut(subject, none), others), others)
+    plan = _state(subject, _copies(subject, _tensor(subject, none), others), others)
     text = f"{_products(subject, plan)}, and fsdp over {' and '.join(others)}: parameters are sharded along them too"
     promises = (
         batch_is_sharded(subject, others),
@@ -227,12 +227,16 @@ def _sequence(subject: Subject, none: Plan) -> Any:
     sequences = subject.of("sequence")
     if not others or not sequences:
         return None
-    plan = _cut(subject, _copies(subject, none, others), sequences, (last,))
+    plan = _sharded(subject, _copies(subject, none, others), sequences, (last,))
     text = (
         f"parameters are replicated, every sequence is sharded along {last} and the batch {_along(subject, others)} "
         "(context parallel)"
     )
-    promises = is_whole(subject.state), batch_is_sharded(subject, others), each_is_sharded("sequence", sequences, last)
+    promises = (
+        is_replicated(subject.state),
+        batch_is_sharded(subject, others),
+        each_is_sharded("sequence", sequences, last),
+    )
     return plan, text, *promises
 
 
@@ -240,7 +244,7 @@ def _kv_sequence(subject: Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
     if not subject.cached:
         return None
-    plan = _tensor_cut(subject, _cut(subject, _copies(subject, none, others), subject.cached, (last,)))
+    plan = _tensor(subject, _sharded(subject, _copies(subject, none, others), subject.cached, (last,)))
     batch = f", and the batch {_along(subject, others)}" if others else ""
     text = (
         f"the cache is sharded along {last} by its sequence{batch}: each device attends to its own keys and values, "
@@ -266,7 +270,7 @@ def _experts(subject: Subject, none: Plan, data: Sequence[str], more: str, sent:
     experts = [d for d in subject.dimensions if d.experts]
     if not experts:
         return None
-    plan = _cut(subject, _copies(subject, none, data), experts, (subject.last,))
+    plan = _sharded(subject, _copies(subject, none, data), experts, (subject.last,))
     which = ", ".join(f"dimension {d.arguments[0].dimension} of {d.arguments[0].path}" for d in experts if d.arguments)
     text = f"experts are sharded along {subject.last} ({which}: each multiplies rows of its own); {more}"
     return plan, text, each_is_sharded("experts'", experts, subject.last), sent
@@ -277,8 +281,8 @@ def _two(subject: Subject, none: Plan) -> Any:
     through = subject.through
     if not others or through is None:
         return None
-    plan = _tensor_cut(subject, none)
-    plan = _cut(subject, _copies(subject, plan, others[:-1]), [through], others[-1:])
+    plan = _tensor(subject, none)
+    plan = _sharded(subject, _copies(subject, plan, others[:-1]), [through], others[-1:])
     dims = Counter(m.path for m, axes in plan.dim_edits if m.role == "argument" and set(axes) & {others[-1], last})
     weights = subject.weights
     both = sum(dims[a.name] > 1 for a in weights)
@@ -293,12 +297,12 @@ def _three(subject: Subject, none: Plan) -> Any:
     first, *middle, _ = [*subject.mesh.names, ""][: max(len(subject.mesh.names), 2)]
     if not middle:
         return None
-    plan = _state_cut(subject, _copies(subject, _tensor_cut(subject, none), (first, *middle)), middle)
+    plan = _state(subject, _copies(subject, _tensor(subject, none), (first, *middle)), middle)
     text = (
         f"everything is replicated along {first}; within each replica {_products(subject, plan)}, and fsdp over "
         f"{' and '.join(middle)}: parameters are sharded along them too"
     )
-    replicas, batch = is_whole(subject.state, {first}), batch_is_sharded(subject, (first, *middle))
+    replicas, batch = is_replicated(subject.state, {first}), batch_is_sharded(subject, (first, *middle))
     parameters = are_sharded("parameters", subject.state, middle)
     return plan, text, replicas, batch, parameters, between_is_sharded(subject)
 
@@ -342,17 +346,17 @@ def _products(subject: Subject, plan: Plan) -> str:
     return f"each layer's matrix products are sharded along {subject.last}{which}"
 
 
-def _tensor_cut(subject: Subject, plan: Plan) -> Plan:
+def _tensor(subject: Subject, plan: Plan) -> Plan:
     """Return the plan with the dimensions between the layers' products sharded along the last axis."""
-    return _cut(subject, plan, subject.inner, (subject.last,), once=True)
+    return _sharded(subject, plan, subject.inner, (subject.last,), once=True)
 
 
 def _copies(subject: Subject, plan: Plan, axes: Sequence[str]) -> Plan:
     """Return the plan with the batch sharded, so that every group of devices has its own rows."""
-    return _cut(subject, plan, subject.of("batch"), axes)
+    return _sharded(subject, plan, subject.of("batch"), axes)
 
 
-def _cut(
+def _sharded(
     subject: Subject, plan: Plan, dimensions: Sequence[Dimension], axes: Sequence[str], *, once: bool = False
 ) -> Plan:
     """Return the plan with dimensions sharded along as many of the axes, in order, as divide them. `once` skips
@@ -367,7 +371,7 @@ def _cut(
     return plan
 
 
-def _state_cut(
+def _state(
     subject: Subject,
     plan: Plan,
     axes: Sequence[str],

@@ -73,7 +73,7 @@ def _axes_of(values: Iterable[Value]) -> dict[str, tuple[tuple[str, ...], ...]]:
 
 
 @_promise
-def is_whole(report: Report, arrays: Sequence[Argument], axes: Set[str] | None = None) -> str:
+def is_replicated(report: Report, arrays: Sequence[Argument], axes: Set[str] | None = None) -> str:
     """Check that no array is sharded, by some axes or by any."""
     for name, dims in _axes_of(report.arguments).items():
         used = [a for dim in dims for a in dim if axes is None or a in axes]

@@ -66,12 +66,12 @@ def outputs(lowered: Lowered, specs: Sequence[Spec], bound: PlanRecord) -> tuple
 
 
 def _planned(array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str, str], **more: Any) -> Value:
-    shard, sdy = _cut(array.shape, spec, mesh)
+    shard, sdy = _shard(array.shape, spec, mesh)
     return value(array, spec, shard, memory, sharding={"sdy": sdy}, **more)
 
 
 @lru_cache(maxsize=4096)
-def _cut(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[tuple[int, ...], str]:
+def _shard(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[tuple[int, ...], str]:
     """Return one device's shape, and Shardy's attribute, cached because many arrays of a model share both."""
     return shard_shape(shape, spec, mesh), f"#sdy.sharding<@mesh, {sdy_spec(spec, len(shape))}>"
 

@@ -211,7 +211,6 @@ def _summed(step: LinkStep, axes: tuple[str, ...]) -> list[tuple[str, NodeDim]]:
 
 
 def _partial(node: Node, step: LinkStep, sums: list[tuple[str, NodeDim]], named: Named) -> Reason:
-    """Return the reason for a collective that adds partial sums."""
     parts = [f"dimension {cut.dim} of {named(cut.node.origin)}" for _, cut in sums]
     summed = tuple(dict.fromkeys(axis for axis, _ in sums))
     over, along = " and ".join(dict.fromkeys(parts)), " and ".join(summed)

@@ -81,14 +81,10 @@ class Perturbed:
         nowhere = {"dimension": -1, "axis": ""}
         ends = [
             Source(
-                role=role,
-                name=array.name,
-                spec=stablehlo.spec_of(entry[stablehlo.SHARDING]),
-                places=(place,),
-                **nowhere,
+                role=role, name=array.name, spec=stablehlo.spec_of(entry[stablehlo.SHARDING]), places=(n,), **nowhere
             )
             for role in stablehlo.ENDS
-            for place, (array, entry) in enumerate(self._entries(self.module, role))
+            for n, (array, entry) in enumerate(self._entries(self.module, role))
             if stablehlo.SHARDING in entry
         ]
         lines: dict[Any, Source] = {}  # a line's constraint, on the way forward and on the way back
@@ -113,7 +109,6 @@ class Perturbed:
         return [*ends, *lines.values()]
 
     def _entries(self, module: ir.Operation, role: str) -> list[tuple[Any, dict[str, Any]]]:
-        """Return the arguments or outputs with their attributes."""
         traced = self.lowered.traced
         arrays = traced.arguments if role == "argument" else traced.outputs
         return list(
@@ -230,7 +225,6 @@ def _free(module: ir.Operation, place: int, changes: Sequence[tuple[Source, bool
 
 
 def _constrain(op: ir.Operation, place: int, written: Any, *, operand: bool) -> None:
-    """Insert a constraint before one operand of an operation, or after one of its results."""
     value = op.operands[place] if operand else op.results[place]
     uses = [(op, place)] if operand else [(use.owner, use.operand_number) for use in value.uses]
     constraint = ir.Operation.create(

@@ -250,7 +250,6 @@ class HloGraph(Graph):
         block.returns(leaves(arrays[computation.root.name]))
 
     def _note_operation(self, block: Block, instruction: Instruction, operands: list[Tree]) -> Tree:
-        """Add an operation, and return its results."""
         opcode, groups = instruction.opcode, [leaves(tree) for tree in operands]
         if opcode.endswith("-done"):
             groups = [tuple(v for v in values if v.maker and v in v.maker.results) or values for values in groups]

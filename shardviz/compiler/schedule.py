@@ -100,7 +100,6 @@ class _ScheduleReader:
         return self._blocks[block]
 
     def _list(self, block: Block) -> None:
-        """List a block's operations, with callees at their calls."""
         for op in block.operations:
             if op.kind == "call":
                 self.listing.same(op.blocks[0].arguments, op.operands)

@@ -165,7 +165,6 @@ def _stored(value: HloValue) -> float:
 
 
 def _in_main(values: Iterable[HloValue]) -> float:
-    """Return the bytes of the values in main memory."""
     return math.fsum(v.array.stored_bytes for v in values if v.array.is_in_main_memory)
 
 

@@ -137,7 +137,7 @@ class Chip:
     _: KW_ONLY
     hbm_bytes: float | None = None
     hbm_bytes_per_s: float | None = None
-    flops_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+    flops_per_s: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
     hbm_usable_bytes: float | None = None
     vmem_bytes: float | None = None
     matrix_unit: int | None = None
@@ -165,7 +165,7 @@ class Chip:
     hop_seconds: float = 0.0
     network_hop_seconds: float = 0.0
     device_kind: str = ""
-    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    sources: Mapping[str, str] = field(default_factory=dict[str, str], compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for each in fields(self):

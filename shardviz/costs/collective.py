@@ -330,7 +330,6 @@ def time_of(collective: Collective, mesh: Any, target: str | Machine) -> Collect
 
 
 def _of_groups(collective: Collective, place: Placement) -> CollectiveTime:
-    """Return the time of a collective whose groups no mesh axes express."""
     groups = parse_groups(collective.groups, place.mesh.size)
     if (groups < 0).any():  # of unequal sizes: the longest
         sizes = (groups >= 0).sum(axis=1)

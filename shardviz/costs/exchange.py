@@ -80,7 +80,7 @@ def _within(devices: Devices, senders: np.ndarray, receivers: np.ndarray, nbytes
         first = int(np.searchsorted(devices.machine, number))
         ours, theirs, amounts = senders[mine] - first, receivers[mine] - first, nbytes[mine]
         if machine.chip.kind == "gpu":
-            busiest = _busiest(ours, theirs, amounts, machine.size)
+            busiest = float(max(np.bincount(ends, amounts, machine.size).max(initial=0) for ends in (ours, theirs)))
             yield _link(
                 "NVLink", amounts, busiest, machine.chip.needs("nvlink_bytes_per_s"), "sent or received by a GPU"
             )
@@ -137,10 +137,6 @@ def pcie(devices: Devices, nbytes: np.ndarray, what: str) -> ReshardLink | None:
     width = np.array(rates, float)[devices.machine]
     at = int(np.argmax(nbytes / width))
     return _link("PCIe", nbytes, float(nbytes[at]), float(width[at]), what)
-
-
-def _busiest(senders: np.ndarray, receivers: np.ndarray, nbytes: np.ndarray, size: int) -> float:
-    return float(max(np.bincount(ends, nbytes, size).max(initial=0) for ends in (senders, receivers)))
 
 
 def _link(kind: str, nbytes: np.ndarray, busiest: float, width: float, what: str) -> ReshardLink:

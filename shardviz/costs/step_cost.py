@@ -479,7 +479,6 @@ def _without_rate(report: ReportRecord, machine: Machine, counted: dict[str, flo
 
 
 def _held(report: ReportRecord) -> tuple[float, float]:
-    """Return the known bytes of arguments and outputs on one device."""
     if report.memory is not None:
         return float(report.memory.arguments), float(report.memory.outputs)
     kept = [v for v in report.outputs if not v.on_host]

@@ -177,7 +177,6 @@ class Timing:
         return entry.sent_bytes * times[entry.between] * self.chip.devices_per_chip / rate
 
     def _as_run(self, entry: Scheduled) -> Collective | None:
-        """Return the collective as the chip's compiler runs it."""
         one = self.collectives.get(entry.collective)
         # neither libtpu nor XLA's GPU compiler makes a reduce-scatter of a psum and a slice both written by hand
         own = one is not None and one.origin == "user" and "sliced" in one.facts
@@ -207,7 +206,6 @@ class Timing:
         return self._timed(entry.collective, one)[0] - earlier
 
     def _timed(self, name: str, collective: Collective | None) -> tuple[float, tuple[str, ...], str]:
-        """Return the seconds, lanes and bound of a collective."""
         if collective is None:
             self._note(f"the report has no collective {name}: taken as 0 seconds")
             return 0.0, _UNKNOWN, ""
@@ -219,7 +217,6 @@ class Timing:
         return time.seconds, self._links(collective), time.bound
 
     def _links(self, collective: Collective) -> tuple[str, ...]:
-        """Return the lanes that a collective uses."""
         mesh = self.place.mesh
         axes = mesh.names if collective.axes is None else dict.fromkeys(map(axis_name, collective.axes))
         axes = [axis for axis in axes if mesh.shape[axis] > 1]

@@ -369,7 +369,6 @@ class Decoder:
 
 
 def _kernel(decoder: Decoder) -> Any:
-    """Return the splash kernel, causal, with tiles of one size."""
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash  # for TPUs only
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 

@@ -276,7 +276,7 @@ class Exercise(Question):
             kind, axes = each[0], (each[1],) if isinstance(each[1], str) else tuple(each[1])
             if kind not in KINDS:
                 raise ShardvizError(f"answer: there is no collective {kind!r}; there are {', '.join(KINDS)}")
-            wrong = [a for a in axes if _name(a) not in self.plan.mesh.names]
+            wrong = [a for a in axes if (a[0] if isinstance(a, tuple) and a else a) not in self.plan.mesh.names]
             if wrong or not axes:
                 have = ", ".join(map(repr, self.plan.mesh.names))
                 raise ShardvizError(f"answer: {kind} over {excerpt(repr(each[1]))}: the mesh has the axes {have}")
@@ -428,11 +428,6 @@ def _alike(mine: Any, other: Any) -> bool:
 
 def _root(path: str) -> str:
     return re.split(r"[\[.]", path)[0]
-
-
-def _name(axis: Any) -> Any:
-    """Return the name of a mesh axis, or of a sub-axis (name, size before it, size)."""
-    return axis[0] if isinstance(axis, tuple) and axis else axis
 
 
 def _graded(

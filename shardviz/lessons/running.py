@@ -63,7 +63,6 @@ def defined(code: str) -> Any:
 
 
 def _orders(f: Any, sizes: Mapping[str, int]) -> list[list[str]]:
-    """Return the order of work that the function gives for each stage."""
     _stage("tracing")
     orders = []
     for stage in range(sizes["stages"]):

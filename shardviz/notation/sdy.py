@@ -109,7 +109,7 @@ def _one(scan: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: boo
 
 def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """Read JAX's Python form of a Shardy sharding, `SdyArray`, which `NamedSharding` creates; raise as `read` does."""
-    axes = dict(array.mesh_shape or ())
+    axes: dict[str, int] = dict(array.mesh_shape or ())
     devices = tuple(map(int, array.logical_device_ids or ()))
     dims = [named.WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in array.dim_shardings]
     kinds = ("replicated", "unreduced")

@@ -197,7 +197,6 @@ def _overridden(
 
 
 def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
-    """Return the plan's constraints on intermediates, each with a spec that fits."""
     constraints = []
     by_wanted = {placed.wanted: placed for placed in traced.placed}
     for wanted in plan.constraints:

@@ -166,7 +166,6 @@ def _paths(leaf: ReshardedLeaf, side: int) -> tuple[str, ...]:
 
 
 def _paths_text(group: Sequence[ReshardedLeaf], side: int) -> str:
-    """Return the entries of a list of paths."""
     lists = [_paths(leaf, side) for leaf in _present(group, side)]
     if group[0].stack:
         lists = lists[:1] if group[0].layer_dims[side] is not None else [tuple(itertools.chain(*lists))]
@@ -238,7 +237,7 @@ def reduced_dims(shape: Sequence[int], scales: Sequence[int]) -> tuple[int, ...]
     if len(shape) == len(scales):
         fits = all(n in (size, 1) for size, n in zip(shape, scales, strict=True))
         return tuple(d for d, n in enumerate(scales) if n == 1) if fits else None
-    kept, left = [], len(shape)
+    kept, left = list[int](), len(shape)
     for size in reversed(scales):
         left = next((d for d in reversed(range(left)) if shape[d] == size), -1)
         if left < 0:

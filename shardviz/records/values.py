@@ -104,7 +104,7 @@ class Value:
     spec: Spec | None
     shard_shape: tuple[int, ...] | None = None
     bytes_per_device: float | None = None
-    sharding: Mapping[str, str] = field(default_factory=dict)
+    sharding: Mapping[str, str] = field(default_factory=dict[str, str])
     source: Frame | None = None
     op: str = ""
     name_stack: str = ""

@@ -205,7 +205,6 @@ def set_mesh(module: ir.Operation, body: Any, shape: Mapping[str, int]) -> None:
 
 
 def _meshes(module: Any) -> dict[str, DeviceMesh]:
-    """Return symbol → mesh, for meshes with axes."""
     meshes = {}
     for op in module.operation.regions[0].blocks[0].operations:
         if op.operation.name == "sdy.mesh":

@@ -97,7 +97,6 @@ def _keeps(user: Any, gather: MlirOperation) -> bool:
 
 
 def _sums(user: Any, gather: MlirOperation) -> bool:
-    """Whether an operation sums a gathered array over the gathered dimension."""
     if isinstance(user, Block) or user.kind != "reduce":
         return False
     at = ir.IntegerAttr(gather.native.attributes["all_gather_dim"]).value

@@ -117,7 +117,8 @@ class Walker:
             axes = (*sdy.ManualAxesAttr(op.attributes["manual_axes"]),)
             (block,) = op.blocks
             entering = {axis_name(a) for v in block.arguments for a in (self.graph.spec_of(v) or Spec()).axes}
-            alike = () if set(axes) <= entering or _differs(block) else tuple(a for a in axes if a not in entering)
+            differs = set(axes) <= entering or any(inner.kind in _DIFFER for inner in operations_in(block))
+            alike = () if differs else tuple(a for a in axes if a not in entering)
             manual, alike = (*around.manual, *axes), (*around.alike, *alike)
             return replace(around, manual=manual, alike=alike, place=self.place(op))
         return around if name == "sdy.named_computation" else replace(around, conditional=True)
@@ -129,11 +130,6 @@ class Walker:
 
 _DIFFER = frozenset(("partition-id", "reduce-scatter", "all-to-all", "collective-permute", "custom-call"))
 """Operations that may give devices different values although their inputs are equal."""
-
-
-def _differs(block: Block) -> bool:
-    """Whether a block may give devices different values although its inputs are equal on all devices."""
-    return any(op.kind in _DIFFER for op in operations_in(block))
 
 
 def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> Flow:

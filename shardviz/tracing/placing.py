@@ -96,8 +96,8 @@ def _marked(
     again = staged(*on, watch)
     if list(map(_place, watch.made)) != list(map(_place, operations)):
         raise TraceError(
-            f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "
-            "be constrained; constrain the value in the function itself"
+            f"{traced.name} makes different operations each time it is traced, so they cannot be matched; constrain "
+            "the value in the function itself"
         )
     for target, evaluations in zip(targets, value_runs, strict=True):
         if target.variable and any(number in watch.misses for number, _ in evaluations):

@@ -318,7 +318,6 @@ class _Director:
 
 
 def _messages(step: motions.MotionStep) -> list[tuple[int, int, Box]]:
-    """Return the sender, the receiver and the box of each message."""
     boxes = zip(map(tuple, step.starts.tolist()), map(tuple, step.stops.tolist()), strict=True)
     return list(zip(step.senders.tolist(), step.receivers.tolist(), boxes, strict=True))
 

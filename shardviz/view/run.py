@@ -97,7 +97,6 @@ def _programs(run: RunRecord) -> Iterator[doc.Block]:
 
 
 def _arrays(program: RunProgram) -> Iterator[doc.Block]:
-    """Yield a table of a program's arguments and results, most bytes first."""
     named = [("donated" if a.donated else "argument", a) for a in program.arguments]
     named += [("result", a) for a in program.results]
     yield doc.table(

@@ -64,7 +64,6 @@ def _undrawn(groups: Sequence[EqualArrays[Shown]], drawn: Sequence[EqualArrays[S
 
 
 def _legend(shown: ShownTree) -> Iterator[doc.Inline]:
-    """Yield each mesh with the colours of its axes."""
     for mesh in dict.fromkeys(leaf.layout.mesh for leaf in shown.leaves):
         yield doc.words("mesh"), doc.mesh_axes(mesh), doc.words(f", {plural(mesh.size, 'device')}")
 

@@ -128,7 +128,6 @@ def _named_first(first: str, name: str, fn: Callable[..., Any]) -> Callable[...,
 
 
 def _donated(fn: Any, options: JitOptions) -> set[int | str]:
-    """Return the numbers and names of the donated arguments."""
     parameters = [p.name for p in parameters_of(fn)]
     numbers = {parameters.index(n) for n in options.donate_argnames if n in parameters}
     names = {parameters[n] for n in options.donate_argnums if n < len(parameters)}

@@ -208,7 +208,6 @@ def _out_dims(pmap: _jax.PmapWrapping, name: str, result: Any) -> list[int | Non
 
 
 def _size(pmap: _jax.PmapWrapping, name: str, arrays: Sequence[MappedArray]) -> int:
-    """Return the size of the mapped dimension, which is equal in every argument."""
     sizes = {array.name: array.shape[array.dim] for array in arrays if array.dim is not None}
     if not sizes:
         raise SpecError(f"{name}: pmap needs at least one argument with a mapped dimension; all in_axes are None")
