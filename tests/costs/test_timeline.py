@@ -452,7 +452,7 @@ def test_memory_that_nobody_knows_is_said(scanned):
     text = sv.timeline(report, "tpu v5e:4x4").to_json()
     of_before = {key: value for key, value in json.loads(text).items() if key != "memory"}
     assert Timeline.from_json(json.dumps(of_before)).memory is None
-    with pytest.raises(ShardvizError, match="as many, at least one"):
+    with pytest.raises(ShardvizError, match="equal numbers, at least one"):
         Timeline.from_json(text.replace('"begins": [', '"begins": [0.0, '))
 
 
