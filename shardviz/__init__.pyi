@@ -14,8 +14,8 @@ from .compiler.targets import targets as targets
 from .costs.chips import Chip as Chip
 from .costs.collective import collective_seconds as collective_seconds
 from .costs.machine import Machine as Machine
-from .costs.named import cost as cost
-from .costs.named import timeline as timeline
+from .costs.step_cost import cost as cost
+from .costs.timeline import timeline as timeline
 from .judge import Report as Report
 from .judge import compare as compare
 from .layouts import layout as layout

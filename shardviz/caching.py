@@ -43,7 +43,7 @@ class Memo:
     """An object that keeps computed facts about itself, by name."""
 
     def once(self, name: Hashable, make: Callable[[], _T]) -> _T:
-        """Return the value that `make` returned at the first call for this name, which nobody may modify.
+        """Return the value that `make` returned at the first call for this name; it must not be modified.
 
         The cache is cleared when it exceeds 4,096 names.
         """

@@ -61,7 +61,7 @@ def paint(medium: str, subject: Any, *args: Any, **kwargs: Any) -> Any:
         for kind in type(subject).__mro__:
             if (medium, kind) in _painters:
                 return _painters[medium, kind](subject, *args, **kwargs)
-    raise TypeError(f"nothing shows a {type(subject).__name__} as {medium}")
+    raise TypeError(f"a {type(subject).__name__} cannot be shown as {medium}")
 
 
 class Displayed:

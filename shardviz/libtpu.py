@@ -1,7 +1,7 @@
-"""What libtpu is told on a machine without a TPU, where it is installed for its compiler alone.
+"""The environment of libtpu on a machine without a TPU, where only its compiler is used.
 
-JAX has libtpu look for a TPU when the first array is made. Where there is none, libtpu prints what it misses into the
-notebook, unless the environment says it beforehand.
+JAX makes libtpu look for a TPU when the first array is created. Without a TPU, libtpu prints its failures into the
+notebook, unless the environment answers its questions first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GOOGLE = "0x1ae0"  # the vendor of TPUs among PCI devices, by which JAX finds t
 
 
 def keep_quiet() -> None:
-    """Sets what is missing of `ALONE` in the environment, if libtpu is installed and there is no TPU."""
+    """Set the missing variables of `ALONE` in the environment, if libtpu is installed and there is no TPU."""
     if importlib.util.find_spec("libtpu") is None:
         return
     vendors = Path("/sys/bus/pci/devices").glob("*/vendor")

@@ -1,4 +1,4 @@
-"""A pytest plugin for contracts: golden reports, `--update-goldens`, and what a failed `only` found.
+"""A pytest plugin for contracts: golden reports, `--update-goldens`, and the details of a failed `only`.
 
     def test_step(golden_report):
         report = sv.analyze(step, params, batch, mesh={"data": 8}, in_specs=...)
@@ -26,10 +26,11 @@ _MOST = 120
 
 
 class GoldenReport(Protocol):
-    """What the fixture `golden_report` gives."""
+    """The value of the fixture `golden_report`."""
 
     def __call__(self, report: Any, name: str = "", *, tolerance: Mapping[str, str | float] | None = None) -> None:
-        """Compares a report with its golden file, in `goldens/` beside the test (see `golden_file`); or writes it."""
+        """Compare a report with its golden file, in `goldens/` beside the test (see `golden_file`), or write the
+        file."""
         ...
 
 
@@ -41,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def golden_report(request: pytest.FixtureRequest) -> GoldenReport:
-    """A function that compares a report with its golden file; see `GoldenReport`."""
+    """Return a function that compares a report with its golden file; see `GoldenReport`."""
 
     names: set[str] = set()
 
@@ -56,11 +57,11 @@ def golden_report(request: pytest.FixtureRequest) -> GoldenReport:
 
 
 def golden_file(test: pytest.Item, name: str = "") -> str:
-    """The name of a test's golden file, which no other test of the folder has.
+    """Return the name of a test's golden file, which no other test of the folder has.
 
-    `test_step` in `test_train.py` has `test_train.test_step.json`. Where there is more to tell, as a class, parameters,
-    a name or a capital letter, which some file systems do not tell from a small one, the name ends in a digest of all
-    of it: `test_train.TestStep.test_step-8-data.d67c0ac9b1.json`.
+    `test_step` in `test_train.py` has `test_train.test_step.json`. If the test has a class or parameters, or its name
+    has a capital letter, which some file systems do not distinguish, the name ends in a digest:
+    `test_train.TestStep.test_step-8-data.d67c0ac9b1.json`.
     """
     inside = itertools.dropwhile(lambda node: not isinstance(node, pytest.File), test.listchain())
     parts = [test.path.name.removesuffix(".py"), *(node.name for node in list(inside)[1:])]
@@ -73,7 +74,7 @@ def golden_file(test: pytest.Item, name: str = "") -> str:
 
 
 def _failed() -> list[Any]:
-    """The `only`s that were false; none where nothing of shardviz's records was loaded."""
+    """Return the `only`s that were false; empty if shardviz's records are not loaded."""
     module = sys.modules.get("shardviz.records.collectives")
     return [] if module is None else module.Only.failed
 
@@ -86,7 +87,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Shows in full what pytest's own line of a failed `assert ...only(...)` has to shorten."""
+    """Show in full what pytest's own line of a failed `assert ...only(...)` shortens."""
     report: Any = yield
     if call.when == "call" and call.excinfo is not None and call.excinfo.errisinstance(AssertionError):
         report.sections += [(f"shardviz: {only.asked}", repr(only)) for only in _failed()]

@@ -1,8 +1,8 @@
-"""The one room that touches JAX's private parts. It is tried on the oldest and the newest JAX that we support.
+"""All uses of JAX's private API. They are tested with the oldest and the newest JAX that we support.
 
-Everything here is small and says what it stands on. What has no public way is, above all, to rewrite the shardings
-inside a traced program, to have an MLIR context of our own, to compile a module for simulated devices or for a machine
-that is not there, with XLA's dumps, and to read what an exported file or an executable says of itself.
+JAX has no public API for these tasks: changing the shardings inside a traced program, using an own MLIR context,
+compiling a module for simulated devices or for an absent machine, writing XLA's dumps, and reading the contents of an
+exported file or an executable.
 """
 
 from shardviz._jax.checkpoints import Checkpointing, under_checkpoint

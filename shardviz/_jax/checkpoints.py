@@ -1,8 +1,8 @@
-"""The layers of a function put under `jax.checkpoint`, or its own checkpoints given another policy, while it is traced.
+"""`jax.checkpoint` around the layers of a function, or another policy for its own checkpoints, applied during tracing.
 
-A loop over layers is bound to the differentiation around it with its body as a jaxpr. There and then the body is
-wrapped, as the person would by writing `jax.lax.scan(jax.checkpoint(body, policy=...), ...)`; JAX's own partial
-evaluation decides what is kept. Checkpoints that the body, or the function itself, has already get the policy instead.
+A loop over layers reaches differentiation with its body as a jaxpr. There the body is wrapped, as if the user had
+written `jax.lax.scan(jax.checkpoint(body, policy=...), ...)`; JAX's own partial evaluation then decides what is saved.
+Existing checkpoints in the body, or in the function itself, get the policy instead.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _CHECKPOINTS = ("remat2", "checkpoint", "remat")
 
 
 class Checkpointing:
-    """Operations on their way to JAX, with one of `jax.checkpoint_policies` put in, by its name."""
+    """An interceptor of operations that applies one of `jax.checkpoint_policies`, by its name."""
 
     def __init__(self, policy: str):
         self.policy = getattr(jax.checkpoint_policies, policy)
 
     def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Runs an operation; a loop, or a checkpoint, that is differentiated gets the policy first."""
+        """Run an operation. A loop or a checkpoint that is differentiated gets the policy first."""
         from jax._src.interpreters import ad
 
         if not any(isinstance(x, ad.JVPTracer | ad.LinearizeTracer) for x in args):
@@ -49,7 +49,7 @@ class Checkpointing:
         return jax.make_jaxpr(run)(*closed.in_avals)
 
     def _with_policy(self, e: Any, here: None, inside: Callable[[Any, Any], Any]) -> Any:
-        """A checkpoint with the policy, and what calls a function with its checkpoints so; any other as it is."""
+        """Return an equation whose checkpoint, or the checkpoints in its nested jitted function, have the policy."""
         params = e.params
         if e.primitive.name in _CHECKPOINTS:
             return e.replace(params=params | {"policy": self.policy})
@@ -58,8 +58,8 @@ class Checkpointing:
 
 
 def under_checkpoint(jaxpr: Any, seen: set[int] | None = None) -> Iterator[tuple[Any, bool]]:
-    """The source info of loops whose body has a checkpoint, and of other checkpoints; and whether it is a loop. A jaxpr
-    that was `seen` is left out, as equations share jaxprs."""
+    """Yield the source info of each loop whose body has a checkpoint, and of each other checkpoint, with whether it is
+    a loop. Jaxprs in `seen` are skipped, because equations share jaxprs."""
     seen = set() if seen is None else seen
     for e in jaxpr.eqns:
         loop = e.primitive.name == "scan" and _has_checkpoint(e.params["jaxpr"].jaxpr)

@@ -1,5 +1,5 @@
-"""Collectives of a `shard_map`, and constraints in loops, written otherwise in a jaxpr: fewer bytes move, the result is
-the same up to rounding.
+"""Rewrites of a jaxpr that move fewer bytes, for collectives of a `shard_map` and constraints in loops. The results are
+equal up to rounding.
 
 | before | after |
 |---|---|
@@ -42,7 +42,7 @@ _SCALARS: Mapping[str, Callable[..., Any]] = {
     "convert_element_type": lambda x: x,
     **dict.fromkeys(_PASSES, lambda x: x),
 }
-"""Operations that compute where a slice begins → the same on numbers."""
+"""Operation that may compute a slice's start → the same operation on numbers."""
 
 
 def better_collectives(closed: Any, wanted: Callable[[Any], bool]) -> tuple[Any, list[str]]:
@@ -79,7 +79,7 @@ def _with(item: Any, jaxpr: Any) -> Any:
 
 
 class _Body:
-    """The equations of a jaxpr; `specs` are those of its parameters, where they are known."""
+    """The equations of a jaxpr; `specs` are its parameters' specs, if known."""
 
     def __init__(self, jaxpr: Any, wanted: Callable[[Any], bool], specs: tuple[Any, ...]):
         self.eqns, self.wanted = list(jaxpr.eqns), wanted
@@ -91,7 +91,8 @@ class _Body:
         self.uses.update(v for v in jaxpr.outvars if not isinstance(v, jax_core.Literal))
 
     def rewritten(self) -> tuple[list[Any], list[str]]:
-        """The equations with each wanted collective written otherwise, where it can be; and for each what to write."""
+        """Return the equations with each requested collective rewritten where possible, and the text to write for
+        each."""
         new: dict[int, list[Any]] = {}
         words: list[str] = []
         for e in self.eqns:
@@ -107,16 +108,17 @@ class _Body:
         return [each for e in self.eqns for each in new.get(id(e), [e])], words
 
     def _next(self, v: Any) -> Any:
-        """The only equation that reads a value; None if there are several, or it is a result."""
+        """Return the only equation that reads a value; None if there are several, or if the value is a result."""
         return self.readers.get(v) if self.uses[v] == 1 else None
 
     def _chain(self, e: Any, names: frozenset[str]) -> Iterator[Any]:
-        """The equations behind one, as long as each alone reads the one before and does no more than `names`."""
+        """Yield the equations that follow, as long as each alone reads the previous one and is one of `names`."""
         while (e := self._next(e.outvars[0])) is not None and e.primitive.name in names:
             yield e
 
     def narrowed(self, gather: Any) -> dict[int, list[Any]] | None:
-        """Elementwise operations on what is gathered or summed, up to a cast to a narrower type, before that."""
+        """Return new equations that move elementwise operations before the collective that gathers or sums their
+        operand, up to a cast to a narrower type."""
         sums = gather.primitive.name in _PSUMS
         if len(gather.outvars) != 1:
             return None
@@ -163,7 +165,8 @@ class _Body:
         return {id(gather): [], **{id(e): [] for e in between}, id(last): end}
 
     def summed(self, gather: Any) -> dict[int, list[Any]] | None:
-        """A sum over the gathered dimension, as a sum of each device's own, and then over the devices."""
+        """Return new equations that replace a sum over the gathered dimension by each device's own sum, followed by a
+        sum over the devices."""
         reduce, params = self._next(gather.outvars[0]), gather.params
         if reduce is None or reduce.primitive.name != "reduce_sum" or params.get("axis_index_groups") is not None:
             return None
@@ -181,37 +184,38 @@ class _Body:
         return {id(gather): [], id(reduce): [*own, end]}
 
     def scattered(self, psum: Any) -> dict[int, list[Any]] | None:
-        """A `psum_scatter` in place of a `psum` of which each device then takes its own slice."""
+        """Return new equations that replace a `psum`, of which each device keeps its own slice, by a `psum_scatter`."""
         names = psum.params["axes"]
         if (own := self._own_slice(psum, names)) is None:
             return None
-        d, size, gone, last = own
+        d, size, unused, last = own
         params = {"axis_name": names, "scatter_dimension": d, "axis_index_groups": None}
         params |= {"axis_size": size, "tiled": True}
         new = psum.replace(primitive=parallel.reduce_scatter_p, params=params, outvars=last.outvars)
-        return {**gone, id(last): [new]}
+        return {**unused, id(last): [new]}
 
     def exchanged(self, gather: Any) -> dict[int, list[Any]] | None:
-        """An `all_to_all` in place of an `all_gather`, if each device then takes its own slice of another dimension."""
+        """Return new equations that replace an `all_gather`, of which each device keeps its own slice of another
+        dimension, by an `all_to_all`."""
         names, at = _names(gather.params["axis_name"]), gather.params["all_gather_dimension"]
         own = self._own_slice(gather, names) if gather.params["tiled"] else None
         if own is None or own[0] == at:
             return None
-        d, _, gone, last = own
+        d, _, unused, last = own
         params = {"axis_name": names, "split_axis": d, "concat_axis": at, "axis_index_groups": None, "tiled": True}
         return {
-            **gone,
+            **unused,
             id(last): [gather.replace(primitive=parallel.all_to_all_p, params=params, outvars=last.outvars)],
         }
 
     def _own_slice(self, e: Any, names: tuple[Any, ...]) -> tuple[int, int, dict[int, list[Any]], Any] | None:
-        """The slice that each device takes of a collective's result, by its own number along the mesh axis: the
-        dimension, into how many, the equations without use afterwards, and the slice; None if it takes another."""
+        """Return the slice of a collective's result that each device takes by its own index along the mesh axis: the
+        dimension, the number of slices, the equations that become unused, and the slice; None for other slices."""
         if len(e.outvars) != 1 or len(names) != 1 or e.params.get("axis_index_groups"):
             return None
-        whole, gone = e.outvars[0].aval.shape, {id(e): list[Any]()}
+        whole, unused = e.outvars[0].aval.shape, {id(e): list[Any]()}
         while (e := self._next(e.outvars[0])) is not None and e.primitive.name in _PASSES:
-            gone[id(e)] = []
+            unused[id(e)] = []
         if e is None or e.primitive.name != "dynamic_slice":
             return None
         part = e.outvars[0].aval.shape
@@ -223,10 +227,10 @@ class _Body:
         own = all(self._start(starts[d], i, names[0]) == i * part[d] for i in range(size))
         if not own or any(self._start(s, 0, names[0]) != 0 for k, s in enumerate(starts) if k != d):
             return None
-        return d, size, gone, e
+        return d, size, unused, e
 
     def _start(self, v: Any, index: int, name: Any) -> Any:
-        """A scalar on the device at an index of a mesh axis; None if it depends on something else."""
+        """Return a scalar's value on the device at an index of a mesh axis; None if it depends on something else."""
         if isinstance(v, jax_core.Literal):
             return v.val
         e = self.makers.get(v)
@@ -239,7 +243,7 @@ class _Body:
         return None if compute is None or None in operands else compute(*operands)
 
     def hoisted(self, scan: Any) -> dict[int, list[Any]] | None:
-        """A loop whose gathers and constraints of what stays the same are done before it."""
+        """Return a loop whose gathers and constraints of loop invariants are done before it."""
         closed, consts = scan.params["jaxpr"], scan_constants(scan.params)
         body = _open(closed)
         same = dict(zip(body.invars[:consts], scan.invars[:consts], strict=True))
@@ -280,7 +284,7 @@ _WRITE: Mapping[str, tuple[tuple[Callable[[_Body, Any], dict[int, list[Any]] | N
     ),
     "scan": ((_Body.hoisted, "gather before the loop"),),
 }
-"""Operation → the ways to write it otherwise, and what to write."""
+"""Operation → the possible rewrites, each with the text to write."""
 
 
 def _names(axes: Any) -> tuple[Any, ...]:
@@ -288,5 +292,4 @@ def _names(axes: Any) -> tuple[Any, ...]:
 
 
 def _like(v: Any, dtype: np.dtype) -> Any:
-    """A new variable of another element type."""
     return type(v)(v.aval.update(dtype=jax.dtypes.canonicalize_dtype(dtype)))

@@ -1,4 +1,4 @@
-"""XLA's compilers called on a module: CPU with simulated devices, TPU and GPU with none."""
+"""Calls of XLA's compilers: for CPU with simulated devices, for TPU and GPU without devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardviz._jax.mlir import ir
 
 
 def preload() -> None:
-    """Imports what compiling needs and makes neither a backend nor a thread, so that a fork afterwards is cheap."""
+    """Import what compiling needs, without creating a backend or a thread, so that a later fork is cheap."""
     import numpy  # noqa: F401
     from jax._src.interpreters import mlir  # noqa: F401
     from jax._src.lib import xla_client  # noqa: F401  # pyright: ignore[reportPrivateImportUsage]
@@ -22,9 +22,9 @@ def preload() -> None:
 
 
 def compile_for_cpu(module: bytes, devices: int, out_chosen: Sequence[bool], options: dict[str, Any]) -> Any:
-    """Compiles StableHLO bytecode with Shardy's shardings for simulated CPU devices (2048 at most); gives the
-    executable. XLA writes its dumps as `options` (`xla_dump_to`, ...) say; `out_chosen` outputs are sharded as the
-    compiler likes."""
+    """Compile StableHLO bytecode with Shardy's shardings for simulated CPU devices (2048 at most), and return the
+    executable. XLA writes its dumps as `options` say (`xla_dump_to`, ...). Outputs in `out_chosen` are sharded by the
+    compiler."""
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 
     client = xla_client.make_cpu_client(num_devices=devices)
@@ -43,11 +43,11 @@ def compile_only(
     out_chosen: Sequence[bool],
     options: dict[str, Any],
 ) -> Any:
-    """As `compile_for_cpu`, for a machine (`platform` `tpu` or `cuda`) that need not be there; any error is its
-    compiler's. `names` is the machine in its compiler's words: of TPUs `topology_name` (`v5p:4x4x4`), of GPUs
-    `topology`, NVLink domains x hosts x GPUs, and `target_config`. `device_ids` has the device at each place of the
-    mesh. libtpu reads its environment when it is first loaded, so that has to be set before; for a GPU
-    `JAX_PLATFORMS=cpu` must be."""
+    """Compile as `compile_for_cpu` does, for a machine (`platform` `tpu` or `cuda`) that need not exist here; errors
+    are the compiler's own. `names` describes the machine for its compiler: for TPUs `topology_name` (`v5p:4x4x4`); for
+    GPUs `topology` (NVLink domains x hosts x GPUs) and `target_config`. `device_ids` has the device at each position of
+    the mesh. libtpu reads its environment when it is loaded, so set that before; for a GPU set `JAX_PLATFORMS=cpu`
+    before."""
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
     from jax.experimental import topologies
 
@@ -59,7 +59,7 @@ def compile_only(
 
 
 def _compile_options(device_ids: Sequence[int], out_chosen: Sequence[bool], options: dict[str, Any]) -> Any:
-    """XLA's compile options for a program that Shardy partitions over devices, one replica of it."""
+    """Return XLA's options for compiling one replica of a program that Shardy partitions over devices."""
     import numpy as np
     from jax.extend.backend import get_compile_options
 
@@ -75,9 +75,8 @@ def _compile_options(device_ids: Sequence[int], out_chosen: Sequence[bool], opti
 
 
 def let_fork_end() -> None:
-    """Has a fork of a process work, and end in good order: MLIR's thread pool and the backends' clients would join
-    threads at exit that it does not have, so they live on, and what is lowered from now on uses a pool of the fork's
-    own."""
+    """Make a forked process work and exit cleanly. MLIR's thread pool and the backends' clients would join threads at
+    exit that the fork does not have, so they are kept alive, and the fork lowers with its own thread pool."""
     mlir = sys.modules.get("jax._src.interpreters.mlir")
     bridge = sys.modules.get("jax._src.xla_bridge")
     pool = getattr(mlir, "global_thread_pool", None)
@@ -91,7 +90,7 @@ def let_fork_end() -> None:
 
 
 def renew_threads(context: ir.Context) -> None:
-    """Has a context that was made before a fork share its work among the fork's own threads."""
+    """Give a context that was created before a fork the fork's own threads."""
     from jax._src.interpreters import mlir
 
     context.set_thread_pool(mlir.global_thread_pool)  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,9 +1,10 @@
-"""What JAX's shardings hold, and what stands around a call: JAX's settings, and the places where code looks for a mesh.
+"""The contents of JAX's shardings, and the context of a call: JAX's settings, and the places where code looks for a
+mesh.
 
-What stands around a call decides what it traces to. There are two places for a mesh. `jax.set_mesh` and
-`use_abstract_mesh` fill the one that `jax.sharding.get_abstract_mesh` reads; `with mesh:` fills
-`thread_resources.env.physical_mesh`, which older libraries read. A mesh without devices can stand in both:
-`StandInMesh` is one for the second, whose devices have numbers and are of no use otherwise.
+A trace depends on the context of the call. There are two places for a mesh. `jax.set_mesh` and `use_abstract_mesh` set
+the one that `jax.sharding.get_abstract_mesh` reads; `with mesh:` sets `thread_resources.env.physical_mesh`, which older
+libraries read. A mesh without devices can be set in both: for the second, `StandInMesh` has placeholder devices with
+numbers.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 SET_MESH = "jax.set_mesh"
 WITH_MESH = "with mesh:"
 PLACES = frozenset({SET_MESH, WITH_MESH})
-"""The places where code looks for a mesh, by what fills them."""
+"""The places where code looks for a mesh, by the function that sets them."""
 
 
 def _standing() -> tuple[Any, Any, Any]:
-    """The meshes of `jax.set_mesh`, of `use_abstract_mesh` and of `with mesh:`, here and now; empty ones for none."""
+    """Return the current meshes of `jax.set_mesh`, of `use_abstract_mesh` and of `with mesh:`; empty ones if unset."""
     from jax._src import mesh as mesh_lib
 
     return mesh_lib.get_concrete_mesh(), mesh_lib.get_abstract_mesh(), mesh_lib.thread_resources.env.physical_mesh
 
 
 def filled_places() -> frozenset[str]:
-    """The places that hold a mesh here and now."""
+    """Return the places that currently hold a mesh."""
     concrete, abstract, physical = _standing()
     places = {SET_MESH: not (concrete.empty and abstract.empty), WITH_MESH: not physical.empty}
     return frozenset(place for place, is_filled in places.items() if is_filled)
 
 
 def settings() -> dict[str, Any]:
-    """JAX's settings that a trace depends on, such as `jax_default_matmul_precision`, as they hold here."""
+    """Return the current values of JAX's settings that a trace depends on, such as `jax_default_matmul_precision`."""
     from jax._src import config
 
     states = config.config_states
@@ -49,7 +50,7 @@ def settings() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def under_settings(wanted: Mapping[str, Any]) -> Iterator[None]:
-    """Under it, the settings are those; on this thread."""
+    """Set JAX's settings for this thread inside the context."""
     from jax._src import config
 
     with contextlib.ExitStack() as stack:
@@ -62,7 +63,7 @@ def under_settings(wanted: Mapping[str, Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def under(mesh: AbstractMesh, places: Collection[str] = (SET_MESH,)) -> Iterator[None]:
-    """Under it, `mesh` stands in these places, and nothing in the others, whatever stands there around it."""
+    """Set the mesh in these places, and clear the others, inside the context."""
     from jax._src import config
     from jax._src import mesh as mesh_lib
 
@@ -89,8 +90,8 @@ def under(mesh: AbstractMesh, places: Collection[str] = (SET_MESH,)) -> Iterator
 
 @dataclass(frozen=True)
 class StandInDevice:
-    """A device that is none: of a mesh without devices, or in place of JAX's default device; and its own client, which
-    only compiles, and is of no old version, so that kernels are written for the newest."""
+    """A placeholder for a device: in a mesh without devices, or as JAX's default device. It is also its own client,
+    which can only compile, and whose version is the newest, so that kernels are written for the newest format."""
 
     id: int = 0
     platform: str = "cpu"
@@ -106,7 +107,7 @@ class StandInDevice:
 
 
 class StandInMesh(Mesh):
-    """A `jax.sharding.Mesh` with an abstract mesh's axes, and devices that are none."""
+    """A `jax.sharding.Mesh` with an abstract mesh's axes and placeholder devices."""
 
     _internal_device_list = None  # pyright: ignore[reportAssignmentType]  # as an AbstractMesh has it
     is_multi_process = False  # pyright: ignore[reportAssignmentType]
@@ -118,7 +119,7 @@ class StandInMesh(Mesh):
 
 @functools.lru_cache(maxsize=64)
 def placed(mesh: AbstractMesh) -> StandInMesh:
-    """The `StandInMesh` of an abstract mesh, always the same one, as JAX knows meshes by identity."""
+    """Return the `StandInMesh` of an abstract mesh; always the same object, because JAX compares meshes by identity."""
     count = math.prod(mesh.axis_sizes)  # a mesh of no axes is one device, of which JAX says that its size is 0
     devices = np.empty(count, object)
     devices[:] = [StandInDevice(i) for i in range(count)]
@@ -136,7 +137,8 @@ def placed(mesh: AbstractMesh) -> StandInMesh:
 def partition_spec(
     entries: Sequence[Any], unreduced: Sequence[str], reduced: Sequence[str], kind: str = "sum"
 ) -> PartitionSpec:
-    """A PartitionSpec (`...` is `P.UNCONSTRAINED`); AttributeError for a kind of sums that this JAX has not."""
+    """Return a PartitionSpec, where `...` stands for `P.UNCONSTRAINED`. Raises AttributeError if this JAX lacks the
+    kind of partial sums."""
     parts = (PartitionSpec.UNCONSTRAINED if entry is ... else entry for entry in entries)
     sums = {"unreduced": frozenset(unreduced), "reduced": frozenset(reduced)}
     if kind != "sum":
@@ -145,14 +147,14 @@ def partition_spec(
 
 
 def op_sharding(text: str) -> Any:
-    """XLA's `OpSharding` of HLO's text."""
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 
     return xla_client.HloSharding.from_string(text).to_proto()
 
 
 def hlo_sharding_of(sharding: Any, rank: int | None) -> str | None:
-    """The HLO text of a `jax.sharding.Sharding` that has no spec, such as a GSPMDSharding; None where it has none."""
+    """Return the HLO text of a `jax.sharding.Sharding` without a spec, such as a GSPMDSharding; None if it has no HLO
+    text."""
     held = getattr(sharding, "_hlo_sharding", None)
     if held is None and hasattr(sharding, "_to_xla_hlo_sharding"):
         held = sharding._to_xla_hlo_sharding(rank or 0)
@@ -160,11 +162,12 @@ def hlo_sharding_of(sharding: Any, rank: int | None) -> str | None:
 
 
 def device_ids(sharding: Any) -> tuple[int, ...]:
-    """The ids of a sharding's devices, in the order in which it counts them."""
+    """Return the ids of a sharding's devices, in the sharding's order."""
     ordered = getattr(sharding, "_device_assignment", None)
     return tuple(int(d.id) for d in (sharding.device_set if ordered is None else ordered))
 
 
 def context_mesh() -> Any:
-    """The mesh of the call site: that of `jax.set_mesh`, of `use_abstract_mesh`, or of `with mesh:`; None without."""
+    """Return the mesh of the call site: that of `jax.set_mesh`, of `use_abstract_mesh`, or of `with mesh:`; None if
+    there is none."""
     return next((mesh for mesh in _standing() if not mesh.empty), None)

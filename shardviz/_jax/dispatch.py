@@ -1,8 +1,8 @@
-"""JAX's dispatch, intercepted: jitted programs, compiled ones, transfers and fetches go through a handler first.
+"""Interception of JAX's dispatch: jitted programs, compiled programs, transfers and fetches reach a handler first.
 
-Every way to a device ends in one of the functions that `_seams` names, in JAX 0.10.2 as in 0.12.0.1. `intercepted`
-replaces them and puts them back, after exceptions too. What the handler does not answer goes on to JAX. JAX's C++ fast
-path, which reaches no Python, is emptied on the way in; what the handler answers never fills it.
+Every path to a device ends in one of the functions in `_seams`, in JAX 0.10.2 as in 0.12.0.1. `intercepted` replaces
+them, and restores them even after exceptions. Events that the handler does not answer continue to JAX. JAX's C++ fast
+path, which calls no Python, is cleared at the start; answers of the handler never enter it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from shardviz._jax.wrappers import pmapped_name
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dispatched:
-    """A jitted program on its way to the devices.
+    """A jitted program that is about to be dispatched.
 
     Attributes:
         params: the parameters of its `jit` equation.
-        kinds: of each flat argument what JAX keeps of it: `aval`, `sharding`, `committed`.
-        args: the flat arguments; empty for a program that is compiled before it is called.
+        kinds: JAX's record of each flat argument: `aval`, `sharding`, `committed`.
+        args: the flat arguments; empty for a program that is compiled ahead of time.
         constants: the first of the arguments, which the function closes over.
         in_tree, out_tree: the trees of its other arguments and of its result.
     """
@@ -58,20 +58,20 @@ class Dispatched:
 
     @property
     def is_eager(self) -> bool:
-        """Whether the function is JAX's own, as an eager operation's is; those of `pmap` and `shard_map` call the
+        """Whether the function is JAX's own, as for an eager operation; functions under `pmap` and `shard_map` are the
         script's."""
         source = self.closed.jaxpr.debug_info.func_src_info or ""
         return "/jax/_src/" in source and not any(name in source for name in ("/pmap.py:", "/shard_map.py:"))
 
     @property
     def leaves_layouts_open(self) -> bool:
-        """Whether XLA is asked to choose the layouts of arrays (`Layout.AUTO`)."""
+        """Whether XLA may choose the layouts of arrays (`Layout.AUTO`)."""
         return any(layout is Layout.AUTO for layout in (*self.params["in_layouts"], *self.params["out_layouts"]))
 
     @property
     def used(self) -> tuple[bool, ...]:
-        """For each argument whether it is in what JAX compiles: a result needs it, or `keep_unused` was asked for.
-        The devices of the others do not count."""
+        """For each argument whether JAX compiles it: a result needs it, or `keep_unused` is set. Devices of the others
+        are ignored."""
         if self.params["keep_unused"]:
             return (True,) * len(self.kinds)
         jaxpr = self.closed.jaxpr
@@ -82,7 +82,7 @@ class Dispatched:
         return _used[jaxpr]
 
     def traced(self) -> Any:
-        """The `jax.stages.Traced` of the call. It holds no array but the constants."""
+        """Return the call's `jax.stages.Traced`. It holds no arrays other than constants."""
         from jax._src import stages
 
         parts = list(self.kinds), dict(self.params), self.in_tree, self.out_tree, list(self.constants)
@@ -94,7 +94,7 @@ _used: weakref.WeakKeyDictionary[Any, tuple[bool, ...]] = weakref.WeakKeyDiction
 
 
 class Handler(Protocol):
-    """A listener that answers JAX's events; where it returns None, JAX goes on."""
+    """A listener that may answer JAX's events; if it returns None, JAX continues."""
 
     def run(self, program: Dispatched) -> list[Any] | None:
         """Answer a program that is about to run with its flat results."""
@@ -103,13 +103,13 @@ class Handler(Protocol):
         """Answer a program that is about to be compiled with an `Ahead`."""
 
     def ran(self, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        """Be told of what JAX did itself: a program, or a transfer or union of shards."""
+        """Receive what JAX did itself: a program, or a transfer or union of shards."""
 
     def put(self, value: Any, aval: Any, sharding: Sharding) -> Any | None:
         """Answer a transfer of an array to where `sharding` says with the array that is there then."""
 
     def placed(self, value: Any, array: Any) -> None:
-        """Be told of the array that a transfer has made, whoever answered it."""
+        """Receive the array that results from a transfer, whether JAX or the handler made it."""
 
     def fetch(self, array: Any, decides: bool) -> np.ndarray | None:
         """Answer the host that reads an array's values, with these; `decides` where Python asks for a truth value or
@@ -119,16 +119,17 @@ class Handler(Protocol):
         """Answer the host that asks for an array's shards with an array that has them."""
 
     def note(self, text: str) -> None:
-        """Be told of what was left out."""
+        """Receive a note about something that was skipped."""
 
     @property
     def platforms(self) -> tuple[str, ...] | None:
-        """The platforms that a program which is compiled ahead is lowered for; None for that of the devices."""
+        """The platforms that an ahead-of-time compiled program is lowered for; None for the devices' own platform."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """The answers of a compiled program: its call, its shardings, its cost analysis and its memory analysis."""
+    """The answers of an ahead-of-time compiled program: its call, its shardings, its cost analysis and its memory
+    analysis."""
 
     call: Callable[[tuple[Any, ...]], list[Any]]
     in_shardings: Callable[[], Sequence[Any]]
@@ -147,7 +148,7 @@ _here = _Here()
 
 @contextlib.contextmanager
 def past_handler() -> Iterator[None]:
-    """Under it, on this thread, everything goes to JAX."""
+    """Pass everything to JAX, on this thread, inside the context."""
     before, _here.handler_at_work = _here.handler_at_work, True
     try:
         yield
@@ -157,7 +158,8 @@ def past_handler() -> Iterator[None]:
 
 @contextlib.contextmanager
 def intercepted(handler: Handler) -> Iterator[None]:
-    """Under it, on every thread, the handler is asked first. `missing_seam` says beforehand whether it can be."""
+    """Ask the handler first, on every thread, inside the context. `missing_seam` says beforehand whether that is
+    possible."""
     places = [(owner, name, make(getattr(owner, name), handler)) for owner, name, make in _seams()]
     theirs = [(owner, name, owner.__dict__[name]) for owner, name, _ in places]
     _empty_fast_path()
@@ -172,7 +174,7 @@ def intercepted(handler: Handler) -> Iterator[None]:
 
 
 def _seams() -> list[tuple[Any, str, Callable[[Any, Handler], Any]]]:
-    """Where JAX is intercepted: the module or class, the name in it, and what is put there in place of JAX's own."""
+    """Return where JAX is intercepted: the module or class, the name in it, and the replacement."""
     from jax._src import array, dispatch, pjit, stages
     from jax._src.interpreters import pxla
 
@@ -194,7 +196,7 @@ def _seams() -> list[tuple[Any, str, Callable[[Any, Handler], Any]]]:
 
 
 def array_types() -> tuple[type, ...]:
-    """The classes of `jax.Array`s: of numbers, and of PRNG keys."""
+    """Return the classes of `jax.Array`s: of numbers, and of PRNG keys."""
     from jax._src import array
     from jax._src.random import prng
 
@@ -202,7 +204,7 @@ def array_types() -> tuple[type, ...]:
 
 
 def missing_seam() -> str | None:
-    """What this JAX does not have of the functions that `intercepted` replaces, by its name; None where all are."""
+    """Return the name of a function that `intercepted` replaces and this JAX lacks; None if it has all."""
     missing = (f"{owner.__name__}.{name}" for owner, name, _ in _seams() if name not in vars(owner))
     return next(missing, None)
 
@@ -215,7 +217,7 @@ def _empty_fast_path() -> None:
 
 
 def _asked(ask: Callable[..., Any], *args: Any) -> Any:
-    """The handler's answer, or None where it is at work itself."""
+    """Return the handler's answer; None while the handler itself is running."""
     if _here.handler_at_work:
         return None
     with past_handler(), _outside_of_traces():
@@ -224,7 +226,7 @@ def _asked(ask: Callable[..., Any], *args: Any) -> Any:
 
 @contextlib.contextmanager
 def _outside_of_traces() -> Iterator[None]:
-    """Under it, no function is traced: an eager `shard_map` dispatches each operation from inside a trace of its own,
+    """Suspend tracing inside the context. An eager `shard_map` dispatches each operation from inside its own trace,
     where JAX allows no `set_mesh`."""
     from jax._src import core
 
@@ -261,13 +263,13 @@ def _running(theirs: Any, handler: Handler) -> Any:
 
 
 def _dispatched(args: tuple[Any, ...], params: dict[str, Any]) -> Dispatched:
-    """A program with the trees of the Python call that it comes from, where that is known. A derivative of that call
-    has the same name, and other arguments or results."""
+    """Return a program with the argument trees of the Python call that it comes from, if known. A derivative of the
+    call has the same name, but other arguments or results."""
     from jax._src import pjit
 
     kinds, results = tuple(map(pjit.convert_to_metaty, args)), len(params["jaxpr"].out_avals)
-    p, given, fn = _here.pjit or (None, (), None)
-    if p and (p.params["name"], len(given), p.out_tree.num_leaves) == (params["name"], len(args), results):
+    p, leaves, fn = _here.pjit or (None, (), None)
+    if p and (p.params["name"], len(leaves), p.out_tree.num_leaves) == (params["name"], len(args), results):
         constants, in_tree, out_tree = args[: len(p.consts)], p.in_tree, p.out_tree
         params = params | {"name": pmapped_name(fn) or params["name"]}
     else:
@@ -317,7 +319,7 @@ def _compiling(theirs: Any, handler: Handler) -> Any:
 
 
 def _executable(ahead: Ahead, closed: Any) -> Any:
-    """What JAX's `Compiled` calls and asks, with a handler's answers in it."""
+    """Return the executable object that JAX's `Compiled` uses, with a handler's answers."""
     from jax._src import stages
 
     class DryExecutable(stages.Executable):
@@ -349,8 +351,8 @@ def _executable(ahead: Ahead, closed: Any) -> Any:
 
 
 def _row_major(avals: Sequence[Any]) -> list[Any]:
-    """The layouts of arrays whose last dimension is contiguous; which of them XLA would choose otherwise, where it is
-    asked to (`Layout.AUTO`), a compile alone tells."""
+    """Return layouts in which the last dimension is contiguous. With `Layout.AUTO` XLA may choose others, which only a
+    compile reveals."""
     return [Layout(tuple(range(aval.ndim))) for aval in avals]
 
 
@@ -459,24 +461,24 @@ _pages: list[mmap.mmap] = []
 
 
 def zero_array(aval: Any, sharding: Sharding, committed: bool = True) -> Any:
-    """A `jax.Array` of zeros that takes no memory: each shard is a view of one read-only page that the kernel maps.
-    Raises MemoryError for a shard of more than 1 TiB."""
+    """Return a `jax.Array` of zeros that takes no memory: each shard is a view of one read-only page. Raises
+    MemoryError for a shard above 1 TiB."""
     return zero_arrays([aval], [sharding], committed, {})[0]
 
 
 def zero_arrays(
     avals: Sequence[Any], shardings: Sequence[Sharding], committed: bool, donors: Mapping[int, Any]
 ) -> list[Any]:
-    """Several such arrays. `donors` are donated arrays by the places of the arrays that take their memory; `delete`
-    ends them afterwards."""
+    """Return several arrays of zeros. `donors` maps a result's position to the donated array whose memory it takes;
+    `delete` invalidates the donors afterwards."""
     rows = enumerate(zip(avals, shardings, strict=True))
     with jax.transfer_guard("allow"):  # a script may forbid transfers, and nothing is moved here
         return [_passed_on(donors.get(n), a, s, committed) for n, (a, s) in rows]
 
 
 def _passed_on(donor: Any, aval: Any, sharding: Sharding, committed: bool) -> Any:
-    """An array of zeros, with the buffers of a donated one if that is of the same kind: new ones for a hundred devices
-    take ten times as long."""
+    """Return an array of zeros that reuses a donated array's buffers if shape, type and sharding agree. New buffers for
+    a hundred devices take ten times as long."""
     kind = *_type(aval), sharding, committed
     if not getattr(donor, _ZEROS, False) or kind != (*_type(donor), donor.sharding, donor.committed):
         return _zeros(aval, sharding, committed)
@@ -530,7 +532,7 @@ def _zeros(aval: Any, sharding: Sharding, committed: bool) -> Any:
 
 
 def _placed(aval: Any, sharding: Sharding, shard: np.ndarray, committed: bool) -> Any:
-    """An array with the same numbers in each shard."""
+    """Return an array with the same numbers in each shard."""
     from jax._src import core
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 
@@ -549,12 +551,13 @@ def is_zero_array(array: Any) -> bool:
 
 
 def numbers_of(array: Any) -> Any:
-    """An array, or the array of the bits of PRNG keys."""
+    """Return an array of numbers: the array itself, or the bits of PRNG keys."""
     return getattr(array, "_base_array", array)
 
 
 def read(array: Any) -> np.ndarray:
-    """The values of an array; for PRNG keys their bits. They are copied: JAX would keep the array's shards alive."""
+    """Return the values of an array, or the bits of PRNG keys, copied; otherwise JAX would keep the array's shards
+    alive."""
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 
     array = numbers_of(array)
@@ -565,7 +568,7 @@ def read(array: Any) -> np.ndarray:
 
 
 def array_of(numbers: np.ndarray, like: Any) -> Any:
-    """An array of these numbers, which are bits for PRNG keys, where `like` is, which is on one device."""
+    """Return an array of these numbers (bits for PRNG keys) on the device of `like`, which is on one device."""
     base = numbers_of(like)
     with jax.transfer_guard("allow"):
         placed = _placed(base.aval, base.sharding, numbers, base.committed)
@@ -585,21 +588,22 @@ def has_backend() -> bool:
 
 
 def default_device() -> Any:
-    """The device on which JAX puts what nobody places."""
+    """Return the device on which JAX puts unplaced arrays."""
     from jax._src.interpreters import pxla
 
     return pxla.get_default_device()
 
 
 def compiled_shardings(program: Dispatched) -> list[Any]:
-    """The shardings of a program's results as XLA has them, which takes a compile for the devices that are there."""
+    """Return the shardings that XLA chooses for a program's results, which requires compiling for the attached
+    devices."""
     with past_handler():
         compiled = program.traced().lower().compile()
     return jax.tree.leaves(compiled.output_shardings)
 
 
 def lowered_text(program: Dispatched, platforms: Sequence[str] | None) -> str:
-    """The StableHLO of a program as JAX lowers it for these platforms, each operation with its location."""
+    """Return a program's StableHLO as JAX lowers it for these platforms, with a location for each operation."""
     with past_handler():
         lowered = program.traced().lower(lowering_platforms=platforms)
     return lowered.compiler_ir("stablehlo").operation.get_asm(enable_debug_info=True, use_local_scope=True)

@@ -1,4 +1,4 @@
-"""Files of `jax.export` and what is in them."""
+"""Files of `jax.export` and their contents."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from shardviz._jax.mlir import ir
 
 
 def read_export(data: bytes, *, any_type: bool = False) -> Any:
-    """The `jax.export.Exported` of a file, of which only bytes are read; `any_type` takes a tuple for a pytree node
-    that is not registered. For bytes that are no such file an Exception of any kind."""
+    """Read the `jax.export.Exported` in a file's bytes. With `any_type`, tuples replace pytree nodes whose type is not
+    registered. Raises any Exception for other bytes."""
     from jax._src.export import _export
 
     registered = _export.deserialization_registry
@@ -26,7 +26,7 @@ def read_export(data: bytes, *, any_type: bool = False) -> Any:
 
 
 class _AnyType(dict[str, Any]):
-    """In the place of the registry of pytree nodes: a tuple for every name."""
+    """A replacement for the registry of pytree nodes, which returns a tuple type for every name."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -44,7 +44,8 @@ def is_export_file(data: bytes) -> bool:
 
 
 def exported_module(artifact: bytes) -> ir.Module:
-    """The StableHLO of an export, old versions' shardings as Shardy's; or an Exception of any kind."""
+    """Return the StableHLO of an export, with the shardings of old versions converted to Shardy's. Raises any Exception
+    if that fails."""
     from jax._src.lib import _jax as xla  # pyright: ignore[reportPrivateImportUsage]
 
     from shardviz._jax.mlir import PassManager
@@ -59,7 +60,7 @@ def exported_module(artifact: bytes) -> ir.Module:
 
 
 def export_shardings(exported: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """An export's shardings of arguments and of results: for each a NamedSharding, an HLO sharding, or None."""
+    """Return an export's shardings of arguments and of results: for each a NamedSharding, an HLO sharding, or None."""
     shardings = []
     for way in ("in", "out"):
         named, hlo = getattr(exported, f"_{way}_named_shardings"), getattr(exported, f"{way}_shardings_hlo")
@@ -68,14 +69,14 @@ def export_shardings(exported: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def symbols_of(avals: Sequence[Any]) -> tuple[str, ...]:
-    """The names of the symbolic dimensions in the shapes of abstract values."""
+    """Return the names of the symbolic dimensions in the shapes of abstract values."""
     from jax._src.export import shape_poly
 
     return tuple(shape_poly.all_dim_vars(avals))
 
 
 def constraints_of(avals: Sequence[Any]) -> tuple[str, ...]:
-    """The constraints, as they were written, that symbolic dimensions in shapes were made with."""
+    """Return the constraints of symbolic dimensions, as they were written."""
     for aval in avals:
         for dimension in aval.shape:
             if jax.export.is_symbolic_dim(dimension):
@@ -84,12 +85,13 @@ def constraints_of(avals: Sequence[Any]) -> tuple[str, ...]:
 
 
 def evaluated(dimension: Any, values: dict[str, int]) -> int:
-    """A dimension, which may be an expression such as `2*b + 1`, under values for its symbols."""
+    """Return the value of a dimension, which may be an expression such as `2*b + 1`, for values of its symbols."""
     return int(dimension._evaluate(dict[str, Any](values))) if jax.export.is_symbolic_dim(dimension) else int(dimension)
 
 
 def refined(module: bytes) -> ir.Module:
-    """A module of fixed arguments with all shapes inside fixed; else an Exception caused by what does not hold."""
+    """Return a module of fixed argument shapes with all inner shapes fixed. Raises an Exception, caused by the
+    assertion that does not hold."""
     from jax._src.interpreters import mlir
 
     with mlir_context():

@@ -1,4 +1,4 @@
-"""Jaxprs walked: what is inside a traced program, and where each part is from."""
+"""Walks over jaxprs: the contents of a traced program, and their source places."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ _JAXPRS = ClosedJaxpr, jax_core.Jaxpr
 
 
 def names_of(traced: Any) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
-    """The tree paths of a trace's flat arguments and results, as `jax.jit` names them; None for no name."""
+    """Return the tree paths of a trace's flat arguments and results, as `jax.jit` names them; None if unnamed."""
     info = traced.jaxpr.jaxpr.debug_info
     return tuple(info.arg_names or ()), tuple(info.result_paths or ())
 
 
 def key_bits(name: str) -> int | None:
-    """The bits of one PRNG key by the name of its type, `key<fry>`, of a PRNG that JAX has registered; else None."""
+    """Return the number of bits of a PRNG key from the name of its type (`key<fry>`), if JAX has registered that PRNG;
+    otherwise None."""
     from jax._src.random.prng import prngs
 
     return next((math.prod(impl.key_shape) * 32 for impl in prngs.values() if name == f"key<{impl.tag}>"), None)
 
 
 def dtype_name(dtype: Any) -> str:
-    """JAX's name of an element type. A key of a PRNG that is not registered has its bits behind: `key<mine>96`."""
+    """Return JAX's name of an element type. The type of an unregistered PRNG's key ends in its bits: `key<mine>96`."""
     if not jax.numpy.issubdtype(dtype, jax.dtypes.prng_key):
         return str(dtype)
     bits = 8 * dtype.itemsize
@@ -42,7 +43,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def sub_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
-    """The jaxprs (not closed) in an equation's parameters."""
+    """Yield the jaxprs (not closed) in an equation's parameters."""
     for value in params.values():
         if isinstance(value, _JAXPRS):
             yield getattr(value, "jaxpr", value)
@@ -53,14 +54,14 @@ def sub_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
 
 
 def _items(params: dict[str, Any]) -> Iterator[Any]:
-    """An equation's parameters, tuples and lists taken apart."""
+    """Yield an equation's parameters, with tuples and lists flattened."""
     for value in params.values():
         yield from value if isinstance(value, tuple | list) else (value,)
 
 
 def every_equation(jaxpr: Any) -> Iterator[Any]:
-    """Every equation of a jaxpr, each before those of the jaxprs inside it; of a jaxpr that several equations share,
-    once."""
+    """Yield every equation of a jaxpr, each before those of the jaxprs inside it. A jaxpr shared by several equations
+    is visited once."""
     return (equation for equation, _ in _listed(jaxpr))
 
 
@@ -68,14 +69,15 @@ _lists: weakref.WeakKeyDictionary[Any, tuple[tuple[Any, tuple[Any, ...]], ...]] 
 
 
 def _listed(jaxpr: Any) -> tuple[tuple[Any, tuple[Any, ...]], ...]:
-    """The same, with their source infos, as `_with_infos`; kept, for a jaxpr is asked many questions."""
+    """Return every equation with its source infos, as `_with_infos` yields them; cached, because a jaxpr is read many
+    times."""
     if jaxpr not in _lists:
         _lists[jaxpr] = tuple(_with_infos(jaxpr, (), set()))
     return _lists[jaxpr]
 
 
 def _with_infos(jaxpr: Any, around: tuple[Any, ...], seen: set[int]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """The same, with their source infos and those of the equations around them, from the innermost outwards."""
+    """Yield every equation with its source info and those of the equations around it, innermost first."""
     for equation in jaxpr.eqns:
         infos = (equation.source_info, *around)
         yield equation, infos
@@ -91,12 +93,12 @@ def once(answer: Callable[[Any, Callable[[Any], _T]], _T]) -> Callable[[Any], _T
 
     @functools.wraps(answer)
     def ask(jaxpr: Any) -> _T:
-        known: dict[int, _T] = {}
+        answers: dict[int, _T] = {}
 
         def inside(inner: Any) -> _T:
-            if id(inner) not in known:
-                known[id(inner)] = answer(inner, inside)
-            return known[id(inner)]
+            if id(inner) not in answers:
+                answers[id(inner)] = answer(inner, inside)
+            return answers[id(inner)]
 
         return inside(jaxpr)
 
@@ -109,12 +111,12 @@ MOST_EQUATIONS = 1_000_000
 
 @once
 def written_out(jaxpr: Any, inside: Callable[[Any], int]) -> int:
-    """How many equations there are, those of jaxprs inside counted for each equation that has them."""
+    """Return the number of equations, where a shared jaxpr counts once for each equation that has it."""
     return len(jaxpr.eqns) + sum(inside(inner) for e in jaxpr.eqns for inner in sub_jaxprs(e.params))
 
 
 def constraints(jaxpr: Any) -> Iterator[tuple[tuple[int, ...], PartitionSpec, Any]]:
-    """Every `with_sharding_constraint` of a jaxpr and those inside it: shape, spec, and the equation's source info."""
+    """Yield every `with_sharding_constraint` in a jaxpr, nested ones too: shape, spec, and source info."""
     for equation in every_equation(jaxpr):
         sharding = equation.params["sharding"] if equation.primitive.name == "sharding_constraint" else None
         if isinstance(sharding, NamedSharding):
@@ -123,7 +125,7 @@ def constraints(jaxpr: Any) -> Iterator[tuple[tuple[int, ...], PartitionSpec, An
 
 @once
 def scanned(jaxpr: Any, inside: Callable[[Any], set[int]]) -> set[int]:
-    """The places of a jaxpr's arguments of which a scan, in it or inside, takes one slice in each run."""
+    """Return the positions of a jaxpr's arguments that a scan, also a nested one, slices in each iteration."""
     at: dict[Any, int] = {v: place for place, v in enumerate(jaxpr.invars)}
     sliced_places: set[int] = set()
     for equation in jaxpr.eqns:
@@ -147,7 +149,8 @@ _CALLBACKS = ("pure_callback", "io_callback", "python_callback")
 
 
 def callbacks(jaxpr: Any) -> Iterator[tuple[str, bool, Any]]:
-    """Every equation that calls Python while the program runs: its name, whether it only reports, its source info."""
+    """Yield every equation that calls Python while the program runs: its name, whether it only reports, and its source
+    info."""
     for equation in every_equation(jaxpr):
         name = equation.primitive.name
         if name in _CALLBACKS or name in _DEBUG:
@@ -160,7 +163,7 @@ def has_kernel(jaxpr: Any) -> bool:
 
 
 def meshes(jaxpr: Any) -> Iterator[Any]:
-    """Every mesh that an equation names: of a `shard_map`, a constraint, or a nested jit's shardings."""
+    """Yield every mesh that an equation names: in a `shard_map`, a constraint, or the shardings of a nested jit."""
     for equation in every_equation(jaxpr):
         for item in _items(equation.params):
             mesh = item.mesh if isinstance(item, NamedSharding) else item
@@ -169,13 +172,13 @@ def meshes(jaxpr: Any) -> Iterator[Any]:
 
 
 def equations(jaxpr: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The primitive of every equation, inside too; its source info and those around it, from the innermost outwards.
-    Of a jaxpr that several equations share, once, inside the first of them."""
+    """Yield the primitive of every equation, nested ones too, with its source info and those around it, innermost
+    first. A jaxpr shared by several equations is visited once, inside the first of them."""
     return ((equation.primitive.name, infos) for equation, infos in _listed(jaxpr))
 
 
 def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tuple[Any, Any]]]:
-    """Every `checkpoint_name` inside: name, shape, dtype, the frames of the value's maker and of the naming."""
+    """Yield every `checkpoint_name`: name, shape, dtype, and the frames of the value's maker and of the naming."""
     maker = _makers(jaxpr)
     for equation in every_equation(jaxpr):
         if equation.primitive.name == "name":
@@ -185,12 +188,11 @@ def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tu
 
 
 def _makers(jaxpr: Any) -> dict[int, Any]:
-    """The equation that makes each variable, by the variable's id."""
     return {id(variable): equation for equation in every_equation(jaxpr) for variable in equation.outvars}
 
 
 def offloaded(jaxpr: Any) -> Iterator[tuple[tuple[str, int, str], tuple[int, ...], str]]:
-    """Every value that a jaxpr, or one inside it, puts into the host's memory: its maker's frame, shape and dtype."""
+    """Yield every value that is moved to the host's memory: the frame of its maker, shape and dtype."""
     makers, host = _makers(jaxpr), ("pinned_host", "unpinned_host")
     for equation in every_equation(jaxpr):
         if equation.primitive.name == "device_put":
@@ -205,7 +207,7 @@ def offloaded(jaxpr: Any) -> Iterator[tuple[tuple[str, int, str], tuple[int, ...
 
 
 def constants(closed: Any) -> Iterator[tuple[tuple[int, ...], str, Any]]:
-    """Every array that a closed jaxpr holds, once: shape, dtype, its first reader's source info or None."""
+    """Yield every array constant of a closed jaxpr once: shape, dtype, and its first reader's source info or None."""
     seen: set[int] = set()  # of arrays, and of jaxprs, which equations share
     waiting = [closed]
     while waiting:
@@ -225,25 +227,26 @@ def constants(closed: Any) -> Iterator[tuple[tuple[int, ...], str, Any]]:
 
 
 def leaked(traced: Any) -> Iterator[tuple[str, Any]]:
-    """The values of other traces that a trace holds, which JAX lowers in none: type, and the maker's source info."""
+    """Return the values of other traces that a trace holds, which JAX cannot lower: the type, and the maker's source
+    info."""
     for held in getattr(traced, "_consts", ()):
         if isinstance(held, jax_core.Tracer):
             yield held.aval.str_short(), getattr(held, "_line_info", None)
 
 
 def memory_kinds(avals: Iterable[Any]) -> tuple[str, ...]:
-    """The memory that each abstract value is in."""
+    """Return the memory kind of each abstract value."""
     host = jax.memory.Space.Host
     return tuple("pinned_host" if getattr(aval, "memory_space", None) == host else "device" for aval in avals)
 
 
 def user_frame(source_info: Any) -> tuple[str, int, str] | None:
-    """File, line and function of the person's innermost frame, from an equation's source info."""
+    """Return file, line and function of the user's innermost frame in an equation's source info."""
     return next(user_frames(source_info), None)
 
 
 def user_frames(source_info: Any) -> Iterator[tuple[str, int, str]]:
-    """File, line and function of every frame that is not JAX's own, from the innermost outwards."""
+    """Return file, line and function of every frame outside JAX, innermost first."""
     from jax._src import source_info_util
 
     for frame in source_info_util.user_frames(getattr(source_info, "traceback", None)):
@@ -257,10 +260,10 @@ def rewritten(
     other: Callable[[Any, Any], Any] = lambda item, here: item,
     effects: Set[Any] = frozenset(),
 ) -> Any:
-    """A jaxpr (closed or not) with its equations changed, also inside it. `equation` gives the new equation, or None
-    for none, from the old one, `here` and what changes a parameter of it; `other` changes what is no jaxpr; `effects`
-    are gone. A jaxpr that several equations share stays one, and what does not change stays itself: JAX lowers a
-    function called twice to one since both calls hold the same jaxpr."""
+    """Return a jaxpr (closed or not) with its equations changed, nested ones too. `equation` gets the old equation,
+    `here` and a function that changes its parameters, and returns the new equation or None to drop it. `other` changes
+    parameters that are not jaxprs. Effects are dropped. A shared jaxpr stays shared and an unchanged one stays the same
+    object, because JAX lowers a function called twice to one function if both calls hold the same jaxpr."""
     jaxprs: dict[tuple[int, Any], Any] = {}
 
     def inside(item: Any, here: Any) -> Any:
@@ -286,22 +289,22 @@ def rewritten(
 
 
 def scan_constants(params: Mapping[str, Any]) -> int:
-    """How many of a scan's operands are the same in each run."""
+    """Return how many of a scan's operands are the same in each iteration."""
     old = params.get("num_consts")
     return len(list(params["ft_in"].unpack()[0])) if old is None else old
 
 
 def scan_carried(params: Mapping[str, Any]) -> int:
-    """How many of a scan's operands each run hands to the next."""
+    """Return how many of a scan's operands are carried from one iteration to the next."""
     old = params.get("num_carry")
     return len(list(params["ft_in"].unpack()[1])) if old is None else old
 
 
 def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
-    """The closed jaxpr with `mesh`, which has all axes, in place of every mesh in constraints, `shard_map`s and nested
-    jits. Axis types are those of `mesh`, but for axes that a `shard_map` around makes Manual, and where the trace gave
-    `mesh` other types itself, as `auto_axes` does. `jax.debug` callbacks, which need devices to be lowered for, are
-    left out."""
+    """Return the closed jaxpr with `mesh`, which has all axes, in place of every mesh in constraints, `shard_map`s and
+    nested jits. Axis types are those of `mesh`, except for axes that an enclosing `shard_map` makes Manual, and meshes
+    to which the trace itself gave other types, as `auto_axes` does. `jax.debug` callbacks are dropped, because lowering
+    them needs devices."""
     from jax._src import debugging
 
     reports = {debugging.debug_effect, debugging.ordered_debug_effect}
@@ -336,8 +339,8 @@ Specs = tuple[PartitionSpec | None, ...]
 
 @once
 def outermost_shard_map(jaxpr: Any, inside: Callable[[Any], tuple[Specs, Specs]]) -> tuple[Specs, Specs]:
-    """For each argument and result the spec of a `shard_map` that takes or gives it directly, or None. Of one that
-    leaves some mesh axes Auto, the results' specs say only a part, which is none to fix them by."""
+    """Return for each argument and result the spec of a `shard_map` that takes or returns it directly, or None. If the
+    `shard_map` leaves mesh axes Auto, its results have None, because their specs are incomplete."""
     ins: dict[Any, PartitionSpec] = {}
     outs: dict[Any, PartitionSpec] = {}
     for equation in jaxpr.eqns:
@@ -360,7 +363,7 @@ def _is_var(atom: Any) -> bool:
 def settled_results(jaxpr: Any, mesh: Any) -> list[PartitionSpec] | None:
     """Return the specs of a jaxpr's results where they follow from it alone, else None: each result is that of a
     `with_sharding_constraint` on `mesh`, or a scalar, or neither an argument nor a constraint has a say in it."""
-    made = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
+    makers = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
     arguments = {v for v in jaxpr.invars if v.aval.shape}
     specs, left = list[PartitionSpec](), set[Any]()
     for v in jaxpr.outvars:
@@ -368,9 +371,9 @@ def settled_results(jaxpr: Any, mesh: Any) -> list[PartitionSpec] | None:
             specs.append(PartitionSpec())
         elif v.aval.sharding.mesh.explicit_axes:  # its type shards it
             return None
-        elif (spec := _constrained(made.get(v), mesh)) is not None:
+        elif (spec := _constrained(makers.get(v), mesh)) is not None:
             specs.append(spec)
-        elif v in arguments or not arguments.isdisjoint(_arrays_of(made[v]) if v in made else ()):
+        elif v in arguments or not arguments.isdisjoint(_arrays_of(makers[v]) if v in makers else ()):
             return None
         else:
             left.add(v)
@@ -379,7 +382,7 @@ def settled_results(jaxpr: Any, mesh: Any) -> list[PartitionSpec] | None:
 
 
 def _constrained(equation: Any, mesh: Any) -> PartitionSpec | None:
-    """The spec of a constraint that leaves nothing open."""
+    """Return a constraint's spec if it leaves no dimension open; otherwise None."""
     if equation is None or equation.primitive.name != "sharding_constraint" or equation.params["unconstrained_dims"]:
         return None
     sharding = equation.params["sharding"]
@@ -393,7 +396,8 @@ _PLAIN = frozenset(("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp
 
 
 def _reached(jaxpr: Any) -> set[Any]:
-    """The arrays that an argument, a constraint or a `shard_map` may shard, through operations in either direction."""
+    """Return the arrays whose sharding an argument, a constraint or a `shard_map` may determine, through operations in
+    either direction."""
 
     def shards(equation: Any) -> bool:
         name, inner = equation.primitive.name, list(sub_jaxprs(equation.params))
@@ -419,7 +423,7 @@ def _reached(jaxpr: Any) -> set[Any]:
 
 
 def _arrays_of(equation: Any) -> Iterator[Any]:
-    """The arrays that an equation takes and gives, without literals, and scalars, which no axis shards."""
+    """Yield the arrays that an equation reads and writes, without literals and scalars, which no axis shards."""
     vs = (*equation.invars, *equation.outvars)
     return (v for v in vs if not isinstance(v, jax_core.Literal) and getattr(v.aval, "shape", ()))
 

@@ -1,9 +1,9 @@
-"""FLOPs of Pallas kernels: as their authors say, else the matrix products of the body in each step of the grid.
+"""FLOPs of Pallas kernels: the author's estimate, else the matrix products of the body in each step of the grid.
 
-A body may skip steps of the grid, as causal attention skips the blocks that its mask leaves empty. Which steps those
-are is computed where it follows from the step's place in the grid and from constants of the program, as the block masks
-that splash attention prefetches. Where it depends on data, each step counts the branch with the most FLOPs: an upper
-bound.
+A body may skip steps of the grid, as causal attention skips blocks that its mask leaves empty. The skipped steps are
+computed if they follow from the step's place in the grid and from constants of the program, such as the block masks
+that splash attention prefetches. If they depend on data, each step counts the branch with the most FLOPs, which gives
+an upper bound.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from shardviz._jax.jaxprs import MOST_EQUATIONS, ClosedJaxpr, every_equation, sc
 
 
 class KernelEstimate(NamedTuple):
-    """A kernel's name, the FLOPs of one run, whether these are an upper bound, the shapes of its operands and results;
-    its source info and those of the equations around it, from the innermost outwards."""
+    """A kernel's name, the FLOPs of one run, whether these are an upper bound, the shapes of its operands and results,
+    its source info, and those of the equations around it, innermost first."""
 
     name: str
     flops: float
@@ -32,23 +32,24 @@ class KernelEstimate(NamedTuple):
 
 
 def kernel_estimates(closed: Any) -> Iterator[KernelEstimate]:
-    """Every Pallas kernel of a closed jaxpr whose FLOPs its author says or its body tells."""
+    """Return every Pallas kernel of a closed jaxpr whose FLOPs are known, from its author's estimate or from its
+    body."""
     has_kernel = any(equation.primitive.name == "pallas_call" for equation in every_equation(closed.jaxpr))
     if has_kernel and written_out(closed.jaxpr) <= MOST_EQUATIONS:  # what is known inside differs from call to call
         yield from _estimates(closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True)))
 
 
 _Known = dict[Any, Any]
-"""Variable → its value, of those whose values are constants of the program."""
+"""Variable → its value, for variables that are constants of the program."""
 
 _SAME = frozenset(
     ("sharding_constraint", "reshard", "copy", "device_put", "stop_gradient", "name", "pvary", "optimization_barrier")
 )
-"""Operations that give their operands as they are."""
+"""Operations that return their operands unchanged."""
 
 
 def _estimates(jaxpr: Any, known: _Known, around: tuple[Any, ...] = ()) -> Iterator[KernelEstimate]:
-    """Those of a jaxpr, which also adds the constants among its variables to `known`."""
+    """Yield the kernels of a jaxpr. The constants among its variables are added to `known`."""
     for equation in jaxpr.eqns:
         infos = (equation.source_info, *around)
         name, values = equation.primitive.name, [_value(v, known) for v in equation.invars]
@@ -57,7 +58,9 @@ def _estimates(jaxpr: Any, known: _Known, around: tuple[Any, ...] = ()) -> Itera
             flops, at_most = _counted(equation, values) if stated is None else (float(stated.flops), False)
             if flops is not None:
                 ins, outs = (tuple(tuple(v.aval.shape) for v in of) for of in (equation.invars, equation.outvars))
-                yield KernelEstimate(_name(equation.params), flops, at_most, ins, outs, infos)
+                params = equation.params
+                kernel = params["name"] if "name" in params else params["name_and_src_info"].name
+                yield KernelEstimate(str(kernel), flops, at_most, ins, outs, infos)
         elif name in _SAME:
             known |= {v: value for v, value in zip(equation.outvars, values, strict=True) if value is not None}
         else:
@@ -66,20 +69,15 @@ def _estimates(jaxpr: Any, known: _Known, around: tuple[Any, ...] = ()) -> Itera
                 known |= _results(equation, inner, own)
 
 
-def _name(params: Mapping[str, Any]) -> str:
-    """What `pallas_call` has been told that its kernel is called; empty for nothing."""
-    return str(params["name"] if "name" in params else params["name_and_src_info"].name) or ""
-
-
 class _Laid(NamedTuple):
-    """An array that a `shard_map` gives by laying the same constant of every device side by side, and its spec."""
+    """An array that a `shard_map` assembles from the same constant on every device, and its spec."""
 
     value: Any
     spec: Any
 
 
 def _results(equation: Any, inner: Any, own: _Known) -> _Known:
-    """The results of a jitted function or a `shard_map` that are constants, given what is known inside."""
+    """Return the constant results of a jitted function or a `shard_map`, from the constants known inside."""
     values = [_value(v, own) for v in inner.outvars]
     if equation.primitive.name == "shard_map":
         specs = equation.params["out_specs"]
@@ -94,7 +92,7 @@ def _value(atom: Any, known: _Known) -> Any:
 
 
 def _entered(equation: Any, values: Sequence[Any]) -> Iterator[tuple[Any, _Known]]:
-    """The jaxprs in an equation, each with what is known inside from the values of its operands."""
+    """Yield the jaxprs in an equation, each with the constants known inside from the values of its operands."""
     name, params = equation.primitive.name, equation.params
     if name == "cond":
         values = values[1:]
@@ -130,7 +128,8 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 class _Array(NamedTuple):
-    """A whole array in a kernel's scalar memory. Other values of a body are scalars: one for each step of the grid."""
+    """A whole array in a kernel's scalar memory. Other values of a body are scalars with one number for each step of
+    the grid."""
 
     values: np.ndarray
 
@@ -140,8 +139,8 @@ _Counted = tuple[Any, bool]
 
 
 def _counted(equation: Any, operands: Sequence[Any]) -> tuple[float | None, bool]:
-    """FLOPs of a kernel's matrix products in its whole grid, and whether they are an upper bound; None where there are
-    none to see, or where a loop's length or the grid's size depends on data."""
+    """Return the FLOPs of a kernel's matrix products over its whole grid, and whether they are an upper bound; None if
+    there are no products, or if a loop's length or the grid's size depends on data."""
     mapping = equation.params["grid_mapping"]
     grid = mapping.grid
     if not all(isinstance(size, int) for size in grid):
@@ -162,14 +161,15 @@ def _counted(equation: Any, operands: Sequence[Any]) -> tuple[float | None, bool
 
 
 class _Body:
-    """Counts FLOPs of jaxprs inside a kernel in each step of its grid, of which `places` has the numbers along each
-    dimension."""
+    """A counter of the FLOPs of jaxprs inside a kernel, in each step of its grid; `places` has the steps' indices along
+    each dimension."""
 
     def __init__(self, places: Sequence[np.ndarray]):
         self.places = places
 
     def __call__(self, jaxpr: Any, known: _Known) -> _Counted:
-        """The FLOPs of one run of a jaxpr; the values of its variables that can be computed are added to `known`."""
+        """Return the FLOPs of one run of a jaxpr. The values of its variables that can be computed are added to
+        `known`."""
         total: np.ndarray | float = 0.0
         bound = False
         for equation in jaxpr.eqns:
@@ -200,7 +200,7 @@ class _Body:
 
     @staticmethod
     def _together(name: str, params: Mapping[str, Any], values: Sequence[Any], inside: Sequence[_Counted]) -> _Counted:
-        """FLOPs of an operation from those of one run of each jaxpr inside."""
+        """Return the FLOPs of an operation from those of one run of each jaxpr inside it."""
         counts = [flops for flops, _ in inside]
         some = [flops for flops in counts if flops is not None]
         if len(some) < len(counts) or (name == "while" and any(np.any(flops) for flops in some)):
@@ -220,7 +220,7 @@ class _Body:
         return most, at_most
 
     def _scalar(self, equation: Any, values: Sequence[Any], known: _Known) -> Any:
-        """What an operation on scalars gives in each step of the grid; None where that depends on data."""
+        """Return the result of a scalar operation in each step of the grid; None if it depends on data."""
         name, params = equation.primitive.name, equation.params
         if name == "program_id":
             return self.places[params["axis"]]
@@ -237,7 +237,7 @@ class _Body:
 
 
 def _element(equation: Any, array: Any, known: _Known) -> Any:
-    """What a kernel reads of an array in scalar memory at one place."""
+    """Return the element of an array in scalar memory that a kernel reads at a constant place."""
     if not isinstance(array, _Array):
         return None
     places = jax.tree.unflatten(equation.params["tree"], equation.invars[1:])
@@ -269,4 +269,4 @@ _SCALARS: Mapping[str, _Compute] = {
     "convert_element_type": lambda params, x: np.asarray(x).astype(params["new_dtype"]),
     "stop_gradient": _plainly(lambda x: x),
 }  # fmt: skip
-"""What computes a scalar in a kernel, from an operation's parameters and its operands."""
+"""Operation → a function that computes a scalar in a kernel from its parameters and operands."""

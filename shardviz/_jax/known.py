@@ -1,9 +1,9 @@
 """The results of a jaxpr that can be computed from small arrays alone.
 
-A step's counter, a cache's position and a key are computed from a few small arrays, whatever else the program does. The
-jaxpr is walked twice by the same rules: once for the arguments that each result follows from, and, if somebody asks for
-a result, once to compute it on one device. In both walks a value that is large, or that JAX alone does not compute, is
-None, and so is what follows from it.
+A step counter, a cache position and a PRNG key are computed from a few small arrays, whatever else the program does.
+The jaxpr is walked twice by the same rules: once for the arguments that each result depends on, and, if a result is
+requested, once to compute it on one device. In both walks a value is None if it is large, if JAX alone cannot compute
+it, or if it depends on such a value.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ own, which take long where nothing is large."""
 
 
 class Known:
-    """The results of a program that follow from small values alone.
+    """The results of a program that depend on small values only.
 
     Attributes:
-        needs: for each such result, by its place, the places of the arguments that it follows from.
+        needs: for each such result, by position, the positions of the arguments that it depends on.
     """
 
     def __init__(self, closed: Any):
@@ -51,8 +51,8 @@ class Known:
         self.needs = {at: _places(mask) for at, mask in masks if mask is not None}
 
     def value(self, place: int, arguments: Sequence[np.ndarray]) -> np.ndarray | None:
-        """The value of a result, from the values of the arguments that it needs; None if this JAX does not compute it
-        on a CPU. A key is its bits, as argument and as result."""
+        """Return the value of a result from the values of the arguments that it needs; None if this JAX cannot compute
+        it on a CPU. PRNG keys are passed and returned as their bits."""
         try:
             with under(AbstractMesh((), ()), ()), jax.transfer_guard("allow"), jax.debug_nans(False):
                 return np.array(self._compute(place)(*arguments))
@@ -105,30 +105,28 @@ def _is_refused(equation: Any) -> bool:
 
 
 class _Walk:
-    """A walk over a jaxpr. A value that is not known is None, and so is a result that nobody wants."""
+    """A walk over a jaxpr. Unknown values and results that are not needed are None."""
 
     def literal(self, value: Any) -> Any:
-        """A constant."""
         raise NotImplementedError
 
     def plain(self, equation: Any, values: Sequence[Any]) -> Sequence[Any]:
-        """The results of an equation whose operands are all known."""
+        """Return the results of an equation whose operands are all known."""
         raise NotImplementedError
 
     def scan(self, params: Any, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any]) -> Sequence[Any]:
-        """The results of a scan."""
         raise NotImplementedError
 
     def until(self, params: Any, test: Sequence[Any], consts: Sequence[Any], carry: Sequence[Any]) -> Sequence[Any]:
-        """The results of a `while`, from the constants of its condition, those of its body, and what is carried."""
+        """Return the results of a `while` from the constants of its condition, those of its body, and the carry."""
         raise NotImplementedError
 
     def branch(self, params: Any, index: Any, values: Sequence[Any]) -> Sequence[Any]:
-        """The results of a `cond` whose index is known."""
+        """Return the results of a `cond` whose index is known."""
         raise NotImplementedError
 
     def results(self, closed: Any, values: Sequence[Any], wanted: Sequence[bool] | None = None) -> list[Any]:
-        """The results of a jaxpr, closed or not, of its arguments' values."""
+        """Return the results of a jaxpr, closed or not, for its arguments' values."""
         jaxpr, held = getattr(closed, "jaxpr", closed), getattr(closed, "consts", ())
         env = dict(zip(jaxpr.invars, values, strict=True))
         env.update((v, None if isinstance(c, jax.Array) else self.literal(c)) for v, c in zip(jaxpr.constvars, held))  # noqa: B905  # an open jaxpr holds none
@@ -170,7 +168,7 @@ class _Walk:
 
 
 def _live(jaxpr: Any, wanted: Sequence[bool] | None) -> Iterator[tuple[Any, Sequence[bool] | None]]:
-    """The equations that the wanted results need, each with which of its own results are wanted."""
+    """Yield the equations that the requested results need, each with which of its own results are needed."""
     if wanted is None:
         yield from ((equation, None) for equation in jaxpr.eqns)
         return
@@ -188,7 +186,7 @@ _Mask = int | None
 
 
 class _Needs(_Walk):
-    """The walk in which a value is the set of the arguments that it follows from, as bits."""
+    """The walk in which a value is the set of the arguments that it depends on, as bits."""
 
     def __init__(self) -> None:
         self._inside: dict[Any, list[_Mask]] = {}
@@ -240,7 +238,7 @@ def _both(one: _Mask, other: _Mask) -> _Mask:
 
 
 class _Values(_Walk):
-    """The walk in which a value is itself, under a trace."""
+    """The walk that computes the values, under a trace."""
 
     def literal(self, value: Any) -> Any:
         return value

@@ -1,4 +1,4 @@
-"""From jaxprs to StableHLO without devices, and MLIR modules read and written."""
+"""Lowering from jaxprs to StableHLO without devices, and reading and writing of MLIR modules."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def lower(
     device: StandInDevice,
     specs: Sequence[PartitionSpec] | None = None,
 ) -> ir.Module:
-    """Lowers a closed jaxpr, its shardings on `mesh` already, to StableHLO for a device; unused arguments stay. What
-    no result needs is left out first, as by `jax.jit`: it would have a say in Shardy's propagation. `specs` shard the
-    arguments where the mesh has Explicit axes. Each operation has the lines of its trace alone; JAX would put those
-    around them where somebody asks for the lowering."""
+    """Lower a closed jaxpr, whose shardings are already on `mesh`, to StableHLO for a device; unused arguments stay.
+    Dead code is removed first, as `jax.jit` does, because it would influence Shardy's propagation. `specs` shard the
+    arguments if the mesh has Explicit axes. Locations contain only the frames of the trace, not those of the caller of
+    this function."""
     from jax._src import source_info_util
     from jax._src.interpreters import mlir, partial_eval, pxla
     from jax._src.named_sharding import UNSPECIFIED
@@ -74,7 +74,7 @@ def _patch_default_device() -> None:
 
 @functools.lru_cache(maxsize=1)
 def _patch_custom_partitioning() -> None:
-    """Has JAX lower operations that say in Python how they are partitioned as what they compute, without devices."""
+    """Make JAX lower operations with custom partitioning to their plain computation, which needs no devices."""
     from jax._src import core, custom_partitioning, dispatch
     from jax._src.interpreters import mlir
 
@@ -93,7 +93,7 @@ def _patch_custom_partitioning() -> None:
 
 
 def self_partitioned() -> frozenset[str]:
-    """The names of the operations that say themselves how they are partitioned, as far as they are known of yet."""
+    """Return the names of the operations that define their own partitioning, as far as they are registered so far."""
     from jax._src import custom_partitioning, dispatch
 
     every = {custom_partitioning.custom_partitioning_p, *dispatch.prim_requires_devices_during_lowering}
@@ -102,14 +102,14 @@ def self_partitioned() -> frozenset[str]:
 
 
 def mlir_context() -> ir.Context:
-    """A context in which StableHLO, CHLO and Shardy modules can be read."""
+    """Return a context in which StableHLO, CHLO and Shardy modules can be read."""
     from jax._src.interpreters import mlir
 
     return mlir.make_ir_context()
 
 
 def walk(op: ir.Operation, *names: str) -> list[ir.Operation]:
-    """An operation and all that is inside it, each operation before those inside it; only those of these names."""
+    """Yield an operation and everything inside it, outer operations first; only operations with these names."""
     operations: list[ir.Operation] = []
 
     def visit(each: ir.Operation) -> Any:
@@ -127,14 +127,14 @@ def walk(op: ir.Operation, *names: str) -> list[ir.Operation]:
 
 
 def bytecode(module: ir.Operation) -> bytes:
-    """An MLIR module as bytecode, source locations included."""
+    """Return an MLIR module as bytecode, source locations included."""
     buffer = io.BytesIO()
     module.write_bytecode(buffer)
     return buffer.getvalue()
 
 
 def run_passes(module: ir.Operation, pipeline: str) -> None:
-    """Runs an MLIR pass pipeline on a module, in place, without the verifier between passes."""
+    """Run an MLIR pass pipeline on a module in place, without verifying between passes."""
     manager = PassManager.parse(pipeline)
     manager.enable_verifier(False)
     manager.run(module)
@@ -153,7 +153,7 @@ def passed(module: bytes, pipelines: Sequence[str]) -> bytes:
 
 
 def ir_type(aval: Any) -> ir.Type:
-    """The tensor type of an abstract value; of a PRNG key's, that of its bits. In a context that is entered."""
+    """Return the tensor type of an abstract value (of its bits, for PRNG keys), in the entered context."""
     from jax._src import core
     from jax._src.interpreters import mlir
 
@@ -163,6 +163,6 @@ def ir_type(aval: Any) -> ir.Type:
 
 
 def module_from(data: bytes) -> ir.Module:
-    """A module from its bytecode, in a context of its own."""
+    """Return a module from its bytecode, in a context of its own."""
     with mlir_context():
         return ir.Module.parse(data)

@@ -1,11 +1,11 @@
-"""The operations of a function as its own lines make them, told while it is traced; and marks put on their results.
+"""A recorder of the operations that a function's own lines request during tracing, which can also mark their results.
 
-A function is differentiated, mapped and put into loops while it is traced, so what a line of it makes can be told from
-what JAX derives of that only while the line runs. `watched` tells each operation that the function's code asks for,
-with the lines that are at work, innermost first. Given marks, it puts a sharding constraint on the results of some of
-them, there and then, as the person would by writing `with_sharding_constraint` around the expression: so JAX's own
-rules say what becomes of it in the backward pass, inside loops and under `vmap`. A mark says "replicated", and has a
-number in its name stack by which `marked_text` finds it again; what it shall say is written over it later.
+A function is differentiated, mapped and put into loops while it is traced. The user's operations can be told from JAX's
+derived ones only while a user's line runs. `Watch` records each operation that the function's code requests, with the
+active lines, innermost first. It can also put a sharding constraint on some results at once, as if the user had written
+`with_sharding_constraint` around the expression; JAX's own rules then apply to it in the backward pass, inside loops
+and under `vmap`. Such a mark says "replicated" and has a number in its name stack, by which `marked_text` finds it; its
+real spec is written later.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from shardviz._jax.tracing import here, target_mesh, thread_value
 
 @dataclass(frozen=True)
 class Line:
-    """A place of the person's code that is at work: its lines, from 1, and columns, from 0 in UTF-8 bytes, the last one
-    excluded; a number for each call of the function (`frame`), and how often that has gone back to an earlier place, in
-    which passes of Python's own loops differ (`run`)."""
+    """An active place in the user's code: its lines (from 1) and columns (from 0, in UTF-8 bytes, the last one
+    excluded), a number for each call of the function (`frame`), and how often execution has jumped back (`run`), which
+    tells the iterations of Python loops apart."""
 
     file: str
     function: str
@@ -46,9 +46,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Made:
-    """An operation that the person's code asked for: how many went before it, its primitive or the jitted function that
-    it calls, its one result's shape (else None) and type, the person's lines at work, from the innermost outwards, the
-    mesh axes of the `shard_map`s around, and whether these leave any (`whole`)."""
+    """An operation that the user's code requested: the number of operations before it, its primitive or the jitted
+    function that it calls, its result's shape and type (None if it has several results), the active lines, innermost
+    first, the mesh axes of the enclosing `shard_map`s, and whether these leave any axis (`whole`)."""
 
     number: int
     op: str
@@ -60,9 +60,9 @@ class Made:
 
 
 class Watch:
-    """What is told while a function is traced: the operations, in order (`made`), and those whose result is not what
-    the variable then holds (`misses`). Given are whether a file is the person's, for an operation's number the numbers
-    of the marks to put on its result, and (line number in `Made.lines`, variable) that it is assigned to."""
+    """A recorder for one trace: the operations, in order (`made`), and the numbers of those whose result is not what
+    the variable then holds (`misses`). It is given a test for the user's files, the marks to put on each operation's
+    result, and for some operations the (line number in `Made.lines`, variable) of the assignment."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Watch:
         self._inside = False
 
     def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Runs an operation, and tells it where it is the person's code that asks for it."""
+        """Run an operation, and record it if the user's code asks for it."""
         if self._inside or (primitive.name == "sharding_constraint" and _of_a_mark()):
             return bind(primitive, *args, **params)
         self._inside = True
@@ -91,7 +91,7 @@ class Watch:
             self._inside = False
 
     def close(self) -> None:
-        """Looks at what is left to be looked at, and lets go of the function's frames."""
+        """Process the pending operations, and release the function's frames."""
         for waiting in self._waiting:
             self._look(*waiting)
         self._waiting.clear()
@@ -141,7 +141,8 @@ class Watch:
             self.misses.add(number)
 
     def _places(self, code: CodeType) -> tuple[tuple[int | None, ...], ...] | None:
-        """For each instruction its first and last line, and its first and last column; None of code of others."""
+        """Return for each instruction its first and last line, and its first and last column; None for code outside the
+        traced function."""
         if code not in self._own:
             self._own[code] = tuple(code.co_positions()) if self._is_own(code.co_filename) else None
         return self._own[code]
@@ -164,14 +165,14 @@ def _of_a_mark() -> bool:
 
 
 class _CallFrame:
-    """A call of a function that is at work, which is held so that no other call can be taken for it."""
+    """A running call of a function. It holds the frame, so that no other call can get the frame's id."""
 
     def __init__(self, frame: FrameType, number: int):
         self.frame, self.number = frame, number
         self.run, self._at, self._below = 0, -1, None
 
     def run_at(self, at: int, below: FrameType | None) -> int:
-        """The run that the call is in, when it is at an instruction that has called another function."""
+        """Return the run that the call is in, at an instruction that has called another function."""
         if at < self._at or (at == self._at and below is not self._below):
             self.run += 1
         self._at, self._below = at, below
@@ -179,17 +180,17 @@ class _CallFrame:
 
 
 _numbers = itertools.count(1)
-"""JAX keeps traces by its settings, of which one, how often a compiled program is profiled, decides nothing below 1."""
+"""JAX keys its trace cache by its settings. We change the number of profiling runs, which has no effect below 1."""
 _lock = threading.Lock()
 _watching: list[Any] = []
-"""What `Primitive.bind` was, once for each `passing` that is at work on any thread."""
+"""The original `Primitive.bind`, once for each active `passing` on any thread."""
 
 
 @contextlib.contextmanager
 def passing(*, watch: Watch | None = None, **by: Any) -> Iterator[None]:
-    """Under it, on this thread, what is traced passes by those that are not None, and JAX takes nothing from earlier
-    traces: `reconstrain` gives a constraint's spec from (source info, spec), None to leave it out; `checkpointing` is a
-    `Checkpointing`; `watch` is told of each operation."""
+    """Intercept tracing on this thread inside the context, and ignore JAX's cached traces. `reconstrain` returns a
+    constraint's new spec from (source info, spec), or None to drop it; `checkpointing` is a `Checkpointing`; `watch` is
+    notified of each operation. Arguments that are None intercept nothing."""
     from jax._src import config, core
 
     by = {name: each for name, each in {**by, "watch": watch}.items() if each is not None}
@@ -236,7 +237,7 @@ def _telling(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reconstrained(params: dict[str, Any], reconstrain: Callable[[Any, Any], Any]) -> dict[str, Any] | None:
-    """The parameters of a constraint as it is to be; None where it is left out."""
+    """Return a constraint's parameters with its new spec; None if it is dropped."""
     from jax._src import source_info_util
 
     sharding = params["sharding"]
@@ -257,18 +258,19 @@ _LEFT_OUT = re.compile(r"shardviz_mark_\d+_\d+/|/shardviz_mark_\d+_\d+|shardviz_
 
 
 def mark(number: int, run: int) -> str:
-    """What a mark is called in a name stack: of which of the marked values, and of which operation that makes it."""
+    """Return a mark's name in a name stack: the number of the marked value, and of the operation that makes it."""
     return f"shardviz_mark_{number}_{run}"
 
 
 def marked_text(text: str) -> tuple[int, str] | None:
-    """The number of the mark in a name stack, or in text around one, and the text without it; None without a mark."""
+    """Return the number of the mark in a name stack, or in text around it, and the text without the mark; None if there
+    is no mark."""
     match = _MARK.search(text)
     return None if match is None else (int(match[1]), _LEFT_OUT.sub("", text))
 
 
 def marks_in(jaxpr: Any) -> set[tuple[int, int]]:
-    """(number, run) of every mark in a jaxpr and those inside it."""
+    """Return (number, run) of every mark in a jaxpr, nested ones too."""
     constraints = (e for e in every_equation(jaxpr) if e.primitive.name == "sharding_constraint")
     marks = (_MARK.search(str(e.source_info.name_stack)) for e in constraints)
     return {(int(mark[1]), int(mark[2])) for mark in marks if mark}

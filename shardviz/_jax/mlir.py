@@ -1,7 +1,7 @@
 """MLIR's bindings, and the dialects of StableHLO and Shardy.
 
-`jax.extend.mlir` has the same. But the newest JAX's `jax.extend` imports Pallas, which adds to the key by which JAX
-keeps traces and compiled programs. Everything that a person compiled before would be compiled once more.
+`jax.extend.mlir` has the same names. But the newest JAX's `jax.extend` imports Pallas, which changes the key of JAX's
+caches, so that all of the user's earlier programs would be compiled again.
 """
 
 from jaxlib.mlir import ir

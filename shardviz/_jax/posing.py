@@ -1,8 +1,8 @@
-"""JAX's devices of the CPU, shown to a script as those of a machine that is not here.
+"""The CPU's devices, presented to a script as those of another machine.
 
-A device is an object of C++, but its class takes attributes from Python: `platform`, `device_kind`, `coords` and the
-like. `jax.default_backend` is bound by name in many modules, so its code is replaced and not the function. JAX itself
-asks its client, which stays the CPU's. Tried on JAX 0.10.2 and 0.12.0.1.
+A device is a C++ object, but its class accepts attributes from Python: `platform`, `device_kind`, `coords` and so on.
+`jax.default_backend` is imported by name in many modules, so its code object is replaced instead of the function. JAX
+itself asks its client, which remains the CPU's. Tested with JAX 0.10.2 and 0.12.0.1.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import jax
 
 @contextlib.contextmanager
 def posing(platform: str, attributes: Mapping[str, Callable[[int], Any]], memory_bytes: float | None) -> Iterator[None]:
-    """Under it, devices have this platform and these attributes, each from a device's id; and `memory_stats` says that
-    so many bytes are there, of which none is in use."""
+    """Give the CPU's devices another platform and attributes (functions of a device's id) inside the context.
+    `memory_stats` then reports `memory_bytes` of free memory."""
     from jax._src import xla_bridge
 
     kind = type(jax.devices()[0])

@@ -1,8 +1,8 @@
-"""JAX in this Python process as process i of n, without the others: its devices are simulated, and so are theirs.
+"""This Python process as process i of n for JAX, without the other processes; all devices are simulated.
 
-JAX's client of the CPU reads the other processes' devices from a key-value store. Here the store is in this process,
-and n - 1 short-lived clients write their devices to it. JAX itself then decides which devices and shards are local. The
-ids are set afterwards, because those of the CPU have gaps. Tried on JAX 0.10.2 and 0.12.0.1.
+JAX's CPU client reads the other processes' devices from a key-value store. Here the store is in this process, and n - 1
+short-lived clients write their devices to it. JAX itself then decides which devices and shards are local. The ids are
+set afterwards, because the CPU's ids have gaps. Tested with JAX 0.10.2 and 0.12.0.1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def process() -> tuple[int, int]:
 def start_process(index: int, count: int, ids: Sequence[int]) -> None:
     """Start JAX's backend as a process of several, for as long as this Python process runs.
 
-    Each process has equally many of the devices `ids`, which are in the order of `jax.devices()`."""
+    The devices `ids`, in the order of `jax.devices()`, are divided equally among the processes."""
     from jax._src import compiler, distributed
     from jax._src.lib import _jax, xla_client  # pyright: ignore[reportPrivateImportUsage]
 
@@ -63,7 +63,7 @@ def start_process(index: int, count: int, ids: Sequence[int]) -> None:
     for thread in others:
         thread.join()
     own = type(devices[0]).id
-    known = {device.id: number for device, number in zip(devices, ids, strict=True)}
+    numbers = {device.id: number for device, number in zip(devices, ids, strict=True)}
     options = compiler.get_compile_options
 
     def with_own_ids(*args: Any, device_assignment: Any = None, **more: Any) -> Any:
@@ -72,7 +72,7 @@ def start_process(index: int, count: int, ids: Sequence[int]) -> None:
         return options(*args, device_assignment=device_assignment, **more)
 
     compiler.get_compile_options = with_own_ids
-    type(devices[0]).id = property(lambda device: known[own.__get__(device)])
+    type(devices[0]).id = property(lambda device: numbers[own.__get__(device)])
 
 
 def patch_multihost(module: ModuleType, replace: Callable[[Any, str, Any], None]) -> None:

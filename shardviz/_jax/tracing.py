@@ -1,4 +1,4 @@
-"""Tracing for a mesh that has no devices: where JAX looks for devices, it gets the plan's mesh."""
+"""Tracing for a mesh without devices: JAX gets the plan's mesh where it looks for devices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ here = threading.local()
 
 @contextlib.contextmanager
 def tracing_on(mesh: AbstractMesh | None, places: Collection[str] = PLACES) -> Iterator[None]:
-    """Under it, a function is traced for `mesh`, which needs no devices and stands in these places; see `contexts`.
-    What `under` leaves out is patched: a nested `jax.jit` of bare PartitionSpecs, and a `shard_map` with a mesh of its
-    own."""
+    """Trace functions for `mesh` inside the context. The mesh needs no devices and is set in `places`; see `contexts`.
+    Two cases that `under` does not cover are patched: a nested `jax.jit` with bare PartitionSpecs, and a `shard_map`
+    with its own mesh."""
     if mesh is None:
         _patch_pmap()
         with thread_value("meshless", True):
@@ -36,7 +36,7 @@ def tracing_on(mesh: AbstractMesh | None, places: Collection[str] = PLACES) -> I
 
 @functools.lru_cache(maxsize=1)
 def _patch() -> None:
-    """Puts the plan's mesh where JAX looks for one, on threads that are inside `tracing_on`; others are as before."""
+    """Make JAX use the plan's mesh on threads that are inside `tracing_on`; other threads are unaffected."""
     from jax._src import mesh as mesh_lib
     from jax._src import pjit
 
@@ -59,7 +59,7 @@ def _patch() -> None:
 
 @functools.lru_cache(maxsize=1)
 def leave_out_frames() -> None:
-    """Has JAX leave this room's frames out of the lines and tracebacks that it shows, as it does with its own."""
+    """Make JAX omit this room's frames from lines and tracebacks, as it omits its own."""
     from jax._src import source_info_util, traceback_util
 
     for module in (source_info_util, traceback_util):
@@ -67,8 +67,7 @@ def leave_out_frames() -> None:
 
 
 def _patch_evaluation() -> None:
-    """Has what a trace evaluates under `jax.ensure_compile_time_eval()` run without the mesh traced for, which has no
-    devices."""
+    """Make code under `jax.ensure_compile_time_eval()` run without the traced mesh, which has no devices."""
     from jax._src import config, core
     from jax._src import mesh as mesh_lib
 
@@ -84,10 +83,10 @@ def _patch_evaluation() -> None:
 
 
 class StandIn:
-    """The plan's mesh inside a person's `shard_map`, which remembers what it stands in for.
+    """The plan's mesh inside a user's `shard_map`, with a reference to the mesh that it replaces.
 
-    `jax.shard_map` keeps the mesh and axis names that it has checked for its later calls; so what it is given must lead
-    back to the person's own.
+    `jax.shard_map` reuses its checked mesh and axis names in later calls, so the replacement must lead back to the
+    user's own mesh.
     """
 
     def __init__(self, mesh: Any, own: Any, own_axes: frozenset[Any]):
@@ -98,7 +97,7 @@ class StandIn:
 
 
 def target_mesh() -> AbstractMesh:
-    """The mesh that is traced for, with the axes Manual that a `shard_map` around has made so."""
+    """Return the mesh that is traced for, with the axes Manual that an enclosing `shard_map` made Manual."""
     inside = jax.sharding.get_abstract_mesh()
     return here.mesh if inside.empty else inside
 
@@ -117,7 +116,7 @@ def _patch_shard_map() -> None:
             if missing := [name for name in own.axis_names if name not in target.axis_names]:
                 if missing == ["_internal_pmap_axis_name"]:
                     raise ValueError(
-                        "a pmap inside has no axis_name, so that no axis of the mesh is meant; give it axis_name= "
+                        "a nested pmap has no axis_name, so its mesh axis is not known; give it axis_name= "
                         f"{' or '.join(map(repr, target.axis_names))}"
                     )
                 raise ValueError(
@@ -158,7 +157,7 @@ _MISSING_AXIS = re.compile(
 
 
 def missing_axis(message: str) -> str | None:
-    """The mesh axis that a function names and the mesh that it is traced on does not have; None for other errors."""
+    """Return the mesh axis that a function names and the traced mesh lacks; None for other errors."""
     match = _MISSING_AXIS.search(message)
     return None if match is None else next(filter(None, match.groups()))
 
@@ -176,7 +175,7 @@ def thread_value(name: str, value: Any) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=1)
 def _patch_pmap() -> None:
-    """Has pmap say at once, on threads that are inside `tracing_on`, where it cannot be on the mesh traced for."""
+    """Make pmap raise at once, on threads inside `tracing_on`, if it cannot run on the traced mesh."""
     from jax._src import pmap
 
     theirs = pmap._get_mesh_devices
@@ -200,7 +199,8 @@ def _patch_pmap() -> None:
 
 
 def cudnn_attention(q: Any, k: Any, v: Any) -> Any:
-    """JAX's causal attention by a new cuDNN on an old GPU, batch x sequence x heads x features, without either."""
+    """Trace JAX's causal attention for a recent cuDNN and an older GPU, neither of which must be installed. The arrays
+    are batch x sequence x heads x features."""
     from jax._src.cudnn import fused_attention_stablehlo as fused  # nothing else needs it
 
     asked = {"check_cudnn_version": lambda: 91000, "check_compute_capability": lambda _: False}

@@ -1,6 +1,6 @@
-"""What `jax.jit`, `jax.pmap` and `jax.shard_map` have wrapped, taken off again; and how it goes to another process.
+"""Unwrapping of functions wrapped by `jax.jit`, `jax.pmap` and `jax.shard_map`, and their pickled form.
 
-JAX leaves half of what `jax.jit` has wrapped behind when it pickles it, what `.trace` and `.lower` need included.
+JAX's own pickle of a jitted function loses half of its parts, including those that `.trace` and `.lower` need.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _ROLES = ("static_argnums", "static_argnames", "donate_argnums", "donate_argname
 
 @dataclass(frozen=True)
 class JitWrapping:
-    """What `jax.jit` was told of a function: the function itself, its shardings as given, and which arguments are
-    static or donated (`roles`, as keyword arguments of `jax.jit`)."""
+    """The arguments of `jax.jit`: the function, its shardings as given, and which arguments are static or donated
+    (`roles`, in the form of `jax.jit`'s keyword arguments)."""
 
     fn: Callable[..., Any]
     in_shardings: Any
@@ -35,13 +35,13 @@ class JitWrapping:
 
 
 def plain_function(fn: Any) -> Any:
-    """The function that `jax.jit` has wrapped; any other as it is."""
+    """Return the function that `jax.jit` wrapped; other functions unchanged."""
     wrapped = unwrap_jit(fn)
     return fn if wrapped is None else wrapped.fn
 
 
 def unwrap_jit(fn: Any) -> JitWrapping | None:
-    """What `jax.jit` has wrapped; None for any other function, and for a method whose `self` is traced."""
+    """Return what `jax.jit` wrapped; None for other functions, and for methods whose `self` is traced."""
     if inspect.ismethod(fn):
         whole = unwrap_jit(fn.__func__)
         return None if whole is None else _bound(whole, fn.__self__)
@@ -72,8 +72,8 @@ def _bound(method: JitWrapping, own: Any) -> JitWrapping | None:
 
 @dataclass(frozen=True)
 class PmapWrapping:
-    """What `jax.pmap` was told of a function: the axis's name, if any, pytree prefixes of dimensions and None, numbers
-    among all positional arguments, and the ids of the devices and the size that were named, if any."""
+    """The arguments of `jax.pmap`: the axis name, if any, pytree prefixes of dimensions and None, argument numbers, and
+    the ids of the devices and the size, if given."""
 
     fn: Callable[..., Any]
     axis_name: Any
@@ -86,7 +86,7 @@ class PmapWrapping:
 
 
 def unwrap_pmap(fn: Any) -> PmapWrapping | None:
-    """What `jax.pmap` has wrapped, from the cells of its closures; None for any other function."""
+    """Return what `jax.pmap` wrapped, from the cells of its closures; None for other functions."""
     from jax._src import pmap
 
     if getattr(fn, "__globals__", None) is not vars(pmap):
@@ -112,7 +112,8 @@ def unwrap_pmap(fn: Any) -> PmapWrapping | None:
 
 
 def pmapped_name(fn: Any) -> str | None:
-    """The name of the function that `jax.pmap` has wrapped, from what pmap jits; None for any other function."""
+    """Return the name of the function that `jax.pmap` wrapped, from the function that pmap jits; None for other
+    functions."""
     inner = inspect.unwrap(fn)
     if getattr(getattr(inner, "__code__", None), "co_qualname", "") != "_cached_shard_map.<locals>._fun":
         return None
@@ -123,7 +124,7 @@ def pmapped_name(fn: Any) -> str | None:
 
 
 def _cells(fn: Any) -> dict[str, Any]:
-    """What a closure closes over, by name."""
+    """Return a closure's variables by name."""
     return dict(zip(fn.__code__.co_freevars, (cell.cell_contents for cell in fn.__closure__ or ()), strict=True))
 
 
@@ -140,7 +141,7 @@ _JITTED = type(jax.jit(lambda: None))
 
 
 def reduced(obj: Any) -> Any:
-    """What a pickler is told of a jitted function: its name, or its parts; else NotImplemented."""
+    """Return the pickle form of a jitted function: its name, or its parts; otherwise NotImplemented."""
     if type(obj) is not _JITTED:
         return NotImplemented
     module, name = getattr(obj, "__module__", ""), getattr(obj, "__qualname__", "")

@@ -1,4 +1,4 @@
-"""Program, and what it is asked: propagate, partition, compile, why, presets."""
+"""The `Program`, and what can be asked of it: propagate, partition, compile, why, presets."""
 
 from shardviz.ask.calls import analyze, trace
 from shardviz.ask.program import Program

@@ -1,4 +1,4 @@
-"""The functions that start from a person's own function: `trace`, `analyze`."""
+"""The functions that start from a user's function: `trace`, `analyze`."""
 
 from __future__ import annotations
 
@@ -24,26 +24,25 @@ def trace(
     donate_argnames: Names = (),
     **kwargs: Any,
 ) -> Program:
-    """Traces a function; nothing runs and nothing is allocated.
+    """Trace a function. Nothing runs and nothing is allocated.
 
-    To trace calls the function's Python, here once, and again where a later question needs another trace: the first
-    plan on a mesh with other axis names, the first constraint on a value inside. `Program.traces` counts. What it does
-    besides computing (prints, counters, files) happens each time.
+    Tracing calls the function once here, and again when a later question needs another trace: the first plan on a mesh
+    with other axis names, or the first constraint on an intermediate. `Program.traces` counts them. The function's side
+    effects (prints, counters, files) happen each time.
 
     Args:
-        fn: a function, a method or anything else that can be called; one that `jax.jit`, `jax.pmap`, the old `pjit`,
-            `nnx.jit` or `equinox.filter_jit` has wrapped; what `jax.export` made of one, which has its arguments
-            already.
-        args, kwargs: what it is called with: arrays, `jax.ShapeDtypeStruct`s or numbers in pytrees; flax.nnx objects,
-            or functions without parameters that make them.
+        fn: a function, a method or another callable, possibly wrapped by `jax.jit`, `jax.pmap`, the old `pjit`,
+            `nnx.jit` or `equinox.filter_jit`; or an export of `jax.export`, which already has its arguments.
+        args, kwargs: its arguments: arrays, `jax.ShapeDtypeStruct`s or numbers in pytrees; flax.nnx objects, or
+            functions without parameters that make them.
         static_argnums, static_argnames, donate_argnums, donate_argnames: as for `jax.jit`.
 
     Returns:
-        The `Program`. A function that cannot be traced without a mesh (for constraints that are bare PartitionSpecs,
-        a `shard_map` without one, a `pmap` inside) is traced when its first plan says which.
+        The `Program`. A function that cannot be traced without a mesh (because of bare PartitionSpecs in constraints, a
+        `shard_map` without a mesh, or a `pmap` inside) is traced with its first plan's mesh.
 
     Raises:
-        TraceError: if an argument is no array, or the function raises; its own exception is the cause.
+        TraceError: if an argument is not an array, or the function raises; its exception is the cause.
 
     Examples:
         >>> import jax, shardviz as sv
@@ -71,15 +70,15 @@ def analyze(
     donate_argnames: Names = (),
     **kwargs: Any,
 ) -> Report:
-    """Traces, partitions and, for a target, compiles, in one call.
+    """Trace, partition and, for a target, compile a function in one call.
 
     Args:
         fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`.
-        mesh: the device mesh, in any form that `sv.mesh` takes; None for the one that the function brings, or else
-            the target's, see `Program.plan`.
+        mesh: the device mesh, in any form that `sv.mesh` takes; None for the function's own, or else the target's, see
+            `Program.plan`.
         in_specs, out_specs: specs for the arguments and the result, as for `Plan`.
         target: compile for this machine too (`"cpu"`), which adds the memory plan.
-        flops: FLOPs of kernels and library calls that say none, by name, as for `Program.with_flops`.
+        flops: FLOPs of kernels and library calls that do not state them, by name, as for `Program.with_flops`.
 
     Returns:
         The report, at level `partitioned`, or `compiled` if a target was given.
@@ -108,16 +107,16 @@ _SETTINGS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argn
 def program_of(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], mesh: Any, **settings: Any
 ) -> Program:
-    """The program of a call, traced at once on `mesh`, None for the one that the function brings; with the settings of
+    """Return the program of a call, traced on `mesh` (None: the function's own). `settings` are the settings of
     `jax.jit` that `trace` takes."""
     return Program(adapt(fn, args, kwargs, **settings), mesh)
 
 
 def program_and_plan(subject: Any, mesh: Any = None, target: str | None = None) -> tuple[Program, Plan]:
-    """A program and a plan, put on `mesh` if given, from what brings both: a `Program`, an example of the gallery,
-    (either of them, plan), or (function, arguments[, keywords]) with `in_specs`, `out_specs` and what `trace` takes
-    among the keywords; `target` as for `Program.plan`. Raises ShardvizError if it is none of these; else as `trace` and
-    `Program.plan`."""
+    """Return the program and the plan of a subject, on `mesh` if given. The subject is a `Program`, an example of the
+    gallery, either of them with a plan, or (function, arguments[, keywords]) with `in_specs`, `out_specs` and the
+    options of `trace` among the keywords; `target` is as for `Program.plan`. Raises ShardvizError for another subject;
+    otherwise as `trace` and `Program.plan`."""
     if isinstance(subject, Program):
         return subject, subject.plan(mesh, target=target)
     program, plan = getattr(subject, "program", None), getattr(subject, "plan", None)

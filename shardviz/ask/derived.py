@@ -1,5 +1,5 @@
-"""The programs that follow from a program, with what no plan says: donated arguments, a dimension of another length,
-another checkpoint policy, other constraints.
+"""Variants of a program that no plan can express: donated arguments, another length of a dimension, another checkpoint
+policy, other constraints.
 
 `Program` extends `Derivable`.
 """
@@ -29,7 +29,7 @@ _MOST_VARIANTS = 8
 
 
 def of_plan(method: Callable[Concatenate[S, Plan, P], T]) -> Callable[Concatenate[S, Plan, P], T]:
-    """A method that answers for the program that its plan is of: with the plan's variant."""
+    """Return a method that runs on the program with the plan's variant."""
 
     @wraps(method)
     def answered(self: S, plan: Plan, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -39,8 +39,8 @@ def of_plan(method: Callable[Concatenate[S, Plan, P], T]) -> Callable[Concatenat
 
 
 def planned(program: S, plan: Plan) -> tuple[S, Plan]:
-    """The program that a plan is of, and the plan with its dimensions' arrays. Raises SpecError if it is no plan;
-    ShardvizError as `of_variant` and `settled`."""
+    """Return the program with a plan's variant, and the plan with the arrays of its logical dimensions. Raises
+    SpecError if `plan` is not a plan; ShardvizError as `of_variant` and `_settled`."""
     if not isinstance(plan, Plan):
         way = "such as sv.Plan({'data': 8}, in_specs=...), or one of program.presets(mesh)"
         if isinstance(plan, PlanRecord):
@@ -51,7 +51,7 @@ def planned(program: S, plan: Plan) -> tuple[S, Plan]:
 
 
 class Derivable:
-    """What of `Program` derives other programs from it."""
+    """The part of `Program` that derives other programs from it."""
 
     name: str
     _call: Call
@@ -63,7 +63,8 @@ class Derivable:
 
     @cached_property
     def dimensions(self) -> Dimensions:
-        """The logical dimensions: which dimensions of which arguments and outputs belong together, found by Shardy.
+        """The logical dimensions: the dimensions of arguments and outputs that belong together, as Shardy propagates
+        them.
 
         `plan.with_dimension("d_ff", "model")` shards one wherever it occurs.
 
@@ -79,12 +80,11 @@ class Derivable:
         return self.dimensions
 
     def _settled(self, plan: Plan) -> Plan:
-        """The plan with the arrays of each logical dimension that it shards by name; a plan that names none as it is.
-        Raises ShardvizError if there is no dimension of a name, TraceError as `dimensions`."""
+        """Return the plan in which each logical dimension that it names is resolved to its arrays; other plans
+        unchanged. Raises ShardvizError for an unknown dimension, TraceError as `dimensions`."""
         return with_members(plan, self.dimensions) if is_by_name(plan) else plan
 
     def _with(self, variant: Variant) -> Self:
-        """The program with what a variant says."""
         program = self
 
         def varied(vary, *how):
@@ -112,11 +112,11 @@ class Derivable:
 
 
 def of_variant(program: S, variant: Variant) -> S:
-    """A program as a plan's variant has it, traced anew; the last few are kept. Every method that takes a plan goes
-    there by itself; what takes none is asked of this.
+    """Return a program with a plan's variant, traced anew; the last few are cached. Methods that take a plan call this
+    themselves.
 
-    Raises ShardvizError if its own wrapper would have to say what is donated, its shapes cannot be changed here, there
-    is no such policy or constraint, or it was traced before it came here; TraceError if the function does not take such
+    Raises ShardvizError if the function's own wrapper determines donation, its shapes cannot be changed here, the
+    policy or constraint does not exist, or the program is an export; TraceError if the function does not take such
     arrays.
     """
     if variant == program._variant:
@@ -134,23 +134,24 @@ def of_variant(program: S, variant: Variant) -> S:
 
 
 def checkpoints(program: Derivable) -> tuple[Frame, ...]:
-    """The lines of the loops whose body is under a `jax.checkpoint`, and of the other checkpoints. Raises TraceError if
-    the function needs a mesh to be traced and has met no plan yet."""
+    """Return the lines of loops whose body is under a `jax.checkpoint`, and of other checkpoints. Raises TraceError if
+    the function needs a mesh to be traced and has had no plan yet."""
     return tuple(variants.checkpoint_lines(program._lowerings.shapes))
 
 
 def rewritten_words(program: Derivable, line: str) -> list[str]:
-    """What `Plan.with_variant(collectives=...)` writes otherwise for this line; empty for nothing. Raises TraceError as
-    `checkpoints`."""
+    """Return how `Plan.with_variant(collectives=...)` rewrites the collectives of this line; empty if it changes none.
+    Raises TraceError as `checkpoints`."""
     closed = program._lowerings.shapes.closed
     return [] if closed is None else better_collectives(closed, line)[1]
 
 
 def constraint_words(program: Derivable) -> str:
-    """What to write for the function's own constraints that a program has otherwise, and where."""
+    """Return the code to write for the constraints that the program's variant changes, and where."""
     return "; ".join(reconstrained_lines(program._lowerings.shapes))
 
 
 def checkpoint_words(program: Derivable, policy: str, most: int | None = None) -> tuple[str, ...]:
-    """What to write for this policy, and where, of a program that has it; at most so many lines of a kind."""
+    """Return the code to write for the checkpoint policy of the program's variant, and where; at most `most` lines of a
+    kind."""
     return variants.checkpoint_words(program._lowerings.shapes, policy, most)

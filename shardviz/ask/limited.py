@@ -1,14 +1,14 @@
-"""A limit on the time that Python may work on an answer, on whatever thread that is.
+"""A time limit on Python code, on any thread.
 
-A walk over a program that does not end would hang a notebook, or the thread that reads compiles. Under `limited`, an
-exception is raised on the thread after that time, as Python raises Ctrl-C on the main one. It comes between two steps
-of Python: one of MLIR's passes, or of XLA's parsers, is not interrupted, so the limit holds once that returns.
+An endless walk over a program would hang a notebook, or the thread that reads compiles. `limited` raises an exception
+on the thread after a time, as Ctrl-C does on the main thread. The exception arrives between two Python instructions: an
+MLIR pass or an XLA parser is not interrupted, so the limit takes effect when it returns.
 
 >>> with limited(0.01, "counting"):  # doctest: +ELLIPSIS
 ...     while True: pass
 Traceback (most recent call last):
     ...
-shardviz.errors.CompileTimeout: counting took longer than 0.01 s and was given up; ...
+shardviz.errors.CompileTimeout: counting took longer than 0.01 s and was stopped; ...
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from threading import Event
 from shardviz.errors import CompileTimeout
 
 LONGEST = 300.0
-"""Seconds that an answer may take where nobody says: 20 times what the largest program that we tried takes."""
+"""The default time limit in seconds: 20 times the time of the largest program that we tried."""
 _AGAIN = 1.0
 
 
 class _TimeIsOver(BaseException):
-    """No `Exception`, so that nothing on the way takes it for a failure of its own."""
+    """A BaseException, so that no handler of `Exception` on the way catches it."""
 
 
 @contextmanager
 def limited(seconds: float, what: str) -> Iterator[None]:
-    """Raises CompileTimeout on this thread when what is under it takes longer; `what` begins the message."""
+    """Raise CompileTimeout on this thread if the context takes longer than a limit; `what` begins the message."""
     thread, lock, done, over = ctypes.c_ulong(threading.get_ident()), threading.Lock(), Event(), Event()
 
     def watch() -> None:
@@ -55,12 +55,12 @@ def limited(seconds: float, what: str) -> Iterator[None]:
                 done.set()
         if over.is_set():  # it was raised, and has not come yet
             time.sleep(_AGAIN)
-    except BaseException:
+    except BaseException:  # _TimeIsOver, or any error of the reading itself
         done.set()
         if not over.is_set():
             raise
     if over.is_set():
         raise CompileTimeout(
-            f"{what} took longer than {seconds:g} s and was given up; give it more with timeout=, or less to read: "
+            f"{what} took longer than {seconds:g} s and was stopped; give a longer timeout=, or a smaller program: "
             "one layer, or a scan over the layers in place of a Python loop"
         )

@@ -1,4 +1,5 @@
-"""What of a program may be sharded, by what it is for: data, state, matrices, what lies between the products."""
+"""The arrays and dimensions of a program that may be sharded, by their purpose: data, state, matrices, dimensions
+between products."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from shardviz.tracing.trace import Argument
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A program's arguments and logical dimensions, sorted by what they are for; `optimizer` are the tree paths of the
-    arguments that only the update uses."""
+    """A program's arguments and logical dimensions by purpose; `optimizer` has the tree paths of the arguments that
+    only the update uses."""
 
     arguments: Sequence[Argument]
     dimensions: Dimensions
@@ -23,12 +24,12 @@ class Parts:
 
     @cached_property
     def data(self) -> frozenset[str]:
-        """The tree paths of the arguments that are data: those that have a batch or a sequence."""
+        """The tree paths of the data arguments: those with a batch or a sequence."""
         return frozenset(m.path for d in self.dimensions if d.of for m in d.arguments)
 
     @cached_property
     def state(self) -> tuple[Argument, ...]:
-        """The arguments that are no data: the optimizer's state, and the parameters."""
+        """The arguments that are not data: the optimizer's state, and the parameters."""
         return tuple(a for a in self.arguments if a.name not in self.data and a.shape)
 
     @cached_property
@@ -38,7 +39,7 @@ class Parts:
 
     @cached_property
     def matrices(self) -> Mapping[str, Argument]:
-        """The state that has two dimensions or more, those of loops and windows left out, by its tree path."""
+        """Tree path → array of the state with at least two dimensions, not counting those of loops and windows."""
 
         def rank(a):
             return sum(Member("argument", a.name, d) not in self.stepped for d in range(len(a.shape)))
@@ -47,15 +48,15 @@ class Parts:
 
     @cached_property
     def through(self) -> Dimension | None:
-        """The dimension of matrices that runs through all layers, such as d_model: the one that most of them have."""
+        """The dimension that runs through all layers, such as d_model: the one that most matrices have."""
         if len(self._of_matrices) < 2:
             return None
         return max(self._of_matrices, key=lambda d: len({m.path for m in d.arguments if m.path in self.matrices}))
 
     @cached_property
     def inner(self) -> tuple[Dimension, ...]:
-        """What lies between the layers' products: every dimension of matrices but the one that runs through all of
-        them, the most bytes first."""
+        """The dimensions between the layers' products: all dimensions of matrices except the one that runs through all
+        layers, most bytes first."""
         sizes = {name: nbytes(array) for name, array in self.matrices.items()}
         kept = (d for d in self._of_matrices if d is not self.through)
         return tuple(sorted(kept, key=lambda d: -sum(sizes.get(m.path, 0.0) for m in d.arguments)))
@@ -67,5 +68,5 @@ class Parts:
 
 
 def nbytes(array: Argument) -> float:
-    """Bytes of an array, all devices together."""
+    """Return the bytes of a whole array."""
     return math.prod(array.shape) * itemsize(array.dtype)

@@ -1,4 +1,4 @@
-"""Presets: the plans that people begin with, made for any program from its logical dimensions and its arrays' roles.
+"""Presets: named starting plans, made for any program from its logical dimensions and its arrays' roles.
 
 | preset | what is sharded | where |
 |---|---|---|
@@ -15,19 +15,19 @@
 | `2-D tensor parallel` | every matrix in both its dimensions, by the last axis and the one before | two axes |
 | `data + fsdp + tensor parallel` | the state by the middle axes, what lies between by the last | three axes |
 
-A ZeRO stage is told by what is sharded besides the batch (Rajbhandari et al., 2020, "ZeRO"); which arguments are
-optimizer state and which results gradients, `propagate/roles.py` reads off what is made of what, and which dimension is
-one of experts, `seeding.py`. Gradients that come out of the function are whole at stage 1 and sharded at stage 2. Those
-that stay inside lie as the optimizer state does, because Shardy has them follow it: both stages are then one plan. No
-plan can name them either, for no line makes them, but the derivative of one; so ZeRO-1's sentence says what to write in
-the function to keep them whole. Simulated devices sum them whole either way; v5p's compiler, where that line is not
-there, has each device sum its own part alone. The dimension that a loop steps along is never sharded,
-nor the height and width of a convolution's kernel.
+A ZeRO stage is defined by what is sharded besides the batch (Rajbhandari et al., 2020, "ZeRO"). `propagate/roles.py`
+finds which arguments are optimizer state and which results are gradients, and `seeding.py` finds the dimension of
+experts. Gradients that the function returns are replicated at stage 1 and sharded at stage 2. Gradients inside the
+function are sharded as the optimizer state, because Shardy propagates its sharding to them; both stages are then one
+plan. A plan cannot constrain these gradients, because no source line makes them. So ZeRO-1's text says what to write in
+the function to keep them replicated. Simulated devices sum them replicated in any case; without that line, v5p's
+compiler lets each device sum only its own shard. Dimensions that a loop steps along, and the height and width of a
+convolution's kernel, are never sharded.
 
-Each preset has promises (`promises.py`): what its sentence says of the arrays and of what is communicated, read off the
-report. A preset that breaks one is not offered, and says why. Two that come out as the same step are one offer. None is
-recommended here: with a target the presets are ordered by the modelled step, which is *predicted* until the partitioner
-has confirmed it.
+Each preset has promises (`promises.py`): what its text says about shardings and communication, checked against the
+report. A preset that breaks a promise is not offered, and its row says why. Presets with the same step are merged. No
+preset is recommended here: with a target they are ordered by the modelled step, which is *predicted* until the
+partitioner confirms it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from shardviz.ask.promises import (
     dividing,
     each_is_sharded,
     is_communicated,
+    is_replicated,
     is_unsharded,
-    is_whole,
 )
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
@@ -70,19 +70,19 @@ from shardviz.tracing.trace import Argument
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A plan to begin with.
+    """A starting plan.
 
     Attributes:
         name: such as `fsdp + tensor parallel`.
-        text: what it does, in a sentence.
-        cut: how many dimensions of arguments are sharded along what.
+        text: its description, a sentence.
+        cut: the number of argument dimensions sharded along each axis.
         plan: the plan.
-        report: what Shardy, or the partitioner, makes of it; None where it is not offered.
-        cost: what its step costs on the target, by that report; None without one.
-        predicted: what it costs by Shardy's report, where `report` is the partitioner's.
-        also: other presets that come out as the same step here.
-        trouble: why it is not offered; empty where it is.
-        promises: what its sentence says, each read off a report: why it does not hold, or nothing.
+        report: the report of Shardy or of the partitioner; None if the preset is not offered.
+        cost: the cost of its step on the target, by the report; None without a target.
+        predicted: the cost by Shardy's report, if `report` is the partitioner's.
+        also: other presets with the same step.
+        trouble: why it is not offered; empty if it is.
+        promises: checks of its description; each returns why a report breaks it, or nothing.
     """
 
     name: str
@@ -97,19 +97,18 @@ class Preset:
     promises: tuple[Promise, ...] = field(default=(), compare=False, repr=False)
 
     def broken(self, report: Report) -> str:
-        """Why its sentence does not hold of the plan that it made; empty where it does."""
+        """Return why a report breaks the preset's promises; empty if it keeps them."""
         return next((why for promise in self.promises if (why := promise(report))), "")
 
     @property
     def words(self) -> str:
-        """What it does, and what else comes out the same."""
+        """The preset's text, and the names of presets with the same step."""
         return self.text + (f" ({' and '.join(self.also)}: the same step here)" if self.also else "")
 
 
 class Presets(dict[str, Plan], Displayed):
-    """Name → plan, the shortest modelled step first where a target was given; `rows` has what was found of each, those
-    that are not offered last, with the reason. Several names may be one row, which has them as `also`.
-    """
+    """Name → plan; with a target, the shortest modelled step first. `rows` has each preset's results; those that are
+    not offered come last, with the reason. Presets with the same step share a row, which names the others in `also`."""
 
     __repr__ = Displayed.__repr__
 
@@ -122,7 +121,7 @@ class Presets(dict[str, Plan], Displayed):
 def presets_of(
     mesh: DeviceMesh, arguments: Sequence[Argument], dimensions: Dimensions, roles: Roles
 ) -> Iterator[Preset]:
-    """The presets, not tried yet. Raises ShardvizError if the mesh has no axis."""
+    """Yield the presets, untried. Raises ShardvizError if the mesh has no axis."""
     if not mesh.names:
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
     arrays = {"arguments": arguments, "dimensions": dimensions, "roles": roles, "optimizer": roles.optimizer}
@@ -143,7 +142,7 @@ def _data(subject: Subject, none: Plan) -> Any:
     cache = " and its cache are" if subject.cached else " is"
     text = f"parameters are replicated, and the batch{cache} sharded {_along(subject, axes)}{summed}"
     promises = [is_communicated("all-reduce", (), "backward", "gradients")] if summed else []
-    return _copies(subject, none, axes), text, is_whole(subject.state), batch_is_sharded(subject, axes), *promises
+    return _copies(subject, none, axes), text, is_replicated(subject.state), batch_is_sharded(subject, axes), *promises
 
 
 def _zero1(subject: Subject, none: Plan) -> Any:
@@ -151,7 +150,7 @@ def _zero1(subject: Subject, none: Plan) -> Any:
     if not roles.optimizer:
         return None
     whole = none.with_spec(dict.fromkeys(sorted(roles.gradients), Spec()), output=True)
-    plan = _state_cut(subject, _copies(subject, whole, axes), axes, roles.optimizer)
+    plan = _state(subject, _copies(subject, whole, axes), axes, roles.optimizer)
     which, inside = ("parameters and gradients are", "") if roles.gradients else ("parameters are", _INSIDE)
     return plan, f"{which} replicated and the optimizer state is sharded: {_UPDATE} (ZeRO-1){inside}", *_zero(subject)
 
@@ -160,7 +159,7 @@ def _zero2(subject: Subject, none: Plan) -> Any:
     roles, axes = subject.roles, subject.mesh.names
     if not roles.optimizer and not roles.gradients:
         return None
-    plan = _state_cut(subject, _copies(subject, none, axes), axes, roles.optimizer, roles.gradients)
+    plan = _state(subject, _copies(subject, none, axes), axes, roles.optimizer, roles.gradients)
     text = f"parameters are replicated, optimizer state and gradients are sharded: {_UPDATE} (ZeRO-2)"
     gradients = [o for o in roles.outputs if o.name in roles.gradients]
     return plan, text, *_zero(subject), are_sharded("gradients", gradients, axes)
@@ -174,16 +173,16 @@ _INSIDE = (
 
 
 def _zero(subject: Subject) -> tuple[Promise, ...]:
-    """What both stages promise."""
+    """Return the promises of both ZeRO stages."""
     axes, optimizer = subject.mesh.names, [a for a in subject.state if a.name in subject.roles.optimizer]
-    whole, batch = is_whole(subject.parameters), batch_is_sharded(subject, axes)
+    whole, batch = is_replicated(subject.parameters), batch_is_sharded(subject, axes)
     new = [is_communicated("all-gather", (), "update", "new parameters")] if optimizer else []
     return whole, batch, are_sharded("the optimizer state", optimizer, axes), *new
 
 
 def _fsdp(subject: Subject, none: Plan) -> Any:
     axes = subject.mesh.names
-    plan = _state_cut(subject, _copies(subject, none, axes), axes)
+    plan = _state(subject, _copies(subject, none, axes), axes)
     trains = subject.roles.differentiated
     what = "parameters and optimizer state" if trains else "parameters"
     text = f"{what} are sharded over all devices" + ", as in ZeRO-3" * trains
@@ -191,7 +190,7 @@ def _fsdp(subject: Subject, none: Plan) -> Any:
 
 
 def _tensor(subject: Subject, none: Plan) -> Any:
-    plan = _tensor_cut(subject, none)
+    plan = _tensor(subject, none)
     text = (
         f"{_products(subject, plan)}, by d_ff, heads and the like, and their partial sums all-reduced; the batch is "
         "replicated"
@@ -204,7 +203,7 @@ def _data_tensor(subject: Subject, none: Plan) -> Any:
     *others, _ = subject.mesh.names
     if not others or subject.roles.differentiated:
         return None
-    plan = _copies(subject, _tensor_cut(subject, none), others)
+    plan = _copies(subject, _tensor(subject, none), others)
     text = f"the batch is sharded {_along(subject, others)}, and {_products(subject, plan)}"
     return plan, text, batch_is_sharded(subject, others), between_is_sharded(subject)
 
@@ -213,7 +212,7 @@ def _fsdp_tensor(subject: Subject, none: Plan) -> Any:
     *others, _ = subject.mesh.names
     if not others:
         return None
-    plan = _state_cut(subject, _copies(subject, _tensor_cut(subject, none), others), others)
+    plan = _state(subject, _copies(subject, _tensor(subject, none), others), others)
     text = f"{_products(subject, plan)}, and fsdp over {' and '.join(others)}: parameters are sharded along them too"
     promises = (
         batch_is_sharded(subject, others),
@@ -228,12 +227,16 @@ def _sequence(subject: Subject, none: Plan) -> Any:
     sequences = subject.of("sequence")
     if not others or not sequences:
         return None
-    plan = _cut(subject, _copies(subject, none, others), sequences, (last,))
+    plan = _sharded(subject, _copies(subject, none, others), sequences, (last,))
     text = (
         f"parameters are replicated, every sequence is sharded along {last} and the batch {_along(subject, others)} "
         "(context parallel)"
     )
-    promises = is_whole(subject.state), batch_is_sharded(subject, others), each_is_sharded("sequence", sequences, last)
+    promises = (
+        is_replicated(subject.state),
+        batch_is_sharded(subject, others),
+        each_is_sharded("sequence", sequences, last),
+    )
     return plan, text, *promises
 
 
@@ -241,7 +244,7 @@ def _kv_sequence(subject: Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
     if not subject.cached:
         return None
-    plan = _tensor_cut(subject, _cut(subject, _copies(subject, none, others), subject.cached, (last,)))
+    plan = _tensor(subject, _sharded(subject, _copies(subject, none, others), subject.cached, (last,)))
     batch = f", and the batch {_along(subject, others)}" if others else ""
     text = (
         f"the cache is sharded along {last} by its sequence{batch}: each device attends to its own keys and values, "
@@ -259,17 +262,17 @@ def _expert(subject: Subject, none: Plan) -> Any:
 
 def _expert_whole(subject: Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
-    how = f"the batch is replicated along {last}, and the experts' results are all-reduced"
-    return _experts(subject, none, others, how, is_communicated("all-reduce", (last,), "", "experts' results"))
+    text = f"the batch is replicated along {last}, and the experts' results are all-reduced"
+    return _experts(subject, none, others, text, is_communicated("all-reduce", (last,), "", "experts' results"))
 
 
-def _experts(subject: Subject, none: Plan, data: Sequence[str], how: str, sent: Promise) -> Any:
+def _experts(subject: Subject, none: Plan, data: Sequence[str], more: str, sent: Promise) -> Any:
     experts = [d for d in subject.dimensions if d.experts]
     if not experts:
         return None
-    plan = _cut(subject, _copies(subject, none, data), experts, (subject.last,))
+    plan = _sharded(subject, _copies(subject, none, data), experts, (subject.last,))
     which = ", ".join(f"dimension {d.arguments[0].dimension} of {d.arguments[0].path}" for d in experts if d.arguments)
-    text = f"experts are sharded along {subject.last} ({which}: each multiplies rows of its own); {how}"
+    text = f"experts are sharded along {subject.last} ({which}: each multiplies rows of its own); {more}"
     return plan, text, each_is_sharded("experts'", experts, subject.last), sent
 
 
@@ -278,8 +281,8 @@ def _two(subject: Subject, none: Plan) -> Any:
     through = subject.through
     if not others or through is None:
         return None
-    plan = _tensor_cut(subject, none)
-    plan = _cut(subject, _copies(subject, plan, others[:-1]), [through], others[-1:])
+    plan = _tensor(subject, none)
+    plan = _sharded(subject, _copies(subject, plan, others[:-1]), [through], others[-1:])
     dims = Counter(m.path for m, axes in plan.dim_edits if m.role == "argument" and set(axes) & {others[-1], last})
     weights = subject.weights
     both = sum(dims[a.name] > 1 for a in weights)
@@ -294,12 +297,12 @@ def _three(subject: Subject, none: Plan) -> Any:
     first, *middle, _ = [*subject.mesh.names, ""][: max(len(subject.mesh.names), 2)]
     if not middle:
         return None
-    plan = _state_cut(subject, _copies(subject, _tensor_cut(subject, none), (first, *middle)), middle)
+    plan = _state(subject, _copies(subject, _tensor(subject, none), (first, *middle)), middle)
     text = (
         f"everything is replicated along {first}; within each replica {_products(subject, plan)}, and fsdp over "
         f"{' and '.join(middle)}: parameters are sharded along them too"
     )
-    replicas, batch = is_whole(subject.state, {first}), batch_is_sharded(subject, (first, *middle))
+    replicas, batch = is_replicated(subject.state, {first}), batch_is_sharded(subject, (first, *middle))
     parameters = are_sharded("parameters", subject.state, middle)
     return plan, text, replicas, batch, parameters, between_is_sharded(subject)
 
@@ -319,11 +322,11 @@ _ALL: Sequence[tuple[str, Callable[[Subject, Plan], Any]]] = (
     ("2-D tensor parallel", _two),
     ("data + fsdp + tensor parallel", _three),
 )
-"""Name → how it is made. Of several of one name the one is kept that moves the fewest bytes on this program."""
+"""Name → its maker. If several have one name, the one that moves the fewest bytes in this program is used."""
 
 
 def _along(subject: Subject, axes: Sequence[str]) -> str:
-    """Along which of some axes the batch is sharded, in words."""
+    """Return in words along which of some axes the batch is sharded."""
     batch = subject.of("batch")
     used = {a for d in batch for a in dividing(d.size, axes, subject.mesh)}
     if used == set(subject.mesh.names):
@@ -334,7 +337,7 @@ def _along(subject: Subject, axes: Sequence[str]) -> str:
 
 
 def _products(subject: Subject, plan: Plan) -> str:
-    """How much of the layers' matrix products is sharded along the last axis, in words."""
+    """Return in words how much of the layers' matrix products is sharded along the last axis."""
     cut = {m.path for m, axes in plan.dim_edits if subject.last in axes}
     weights = subject.weights
     whole = sum(map(nbytes, weights)) or 1.0
@@ -343,21 +346,21 @@ def _products(subject: Subject, plan: Plan) -> str:
     return f"each layer's matrix products are sharded along {subject.last}{which}"
 
 
-def _tensor_cut(subject: Subject, plan: Plan) -> Plan:
-    """The plan with what lies between the layers' products sharded along the last axis."""
-    return _cut(subject, plan, subject.inner, (subject.last,), once=True)
+def _tensor(subject: Subject, plan: Plan) -> Plan:
+    """Return the plan with the dimensions between the layers' products sharded along the last axis."""
+    return _sharded(subject, plan, subject.inner, (subject.last,), once=True)
 
 
 def _copies(subject: Subject, plan: Plan, axes: Sequence[str]) -> Plan:
-    """The plan with every device group's own rows of the batch."""
-    return _cut(subject, plan, subject.of("batch"), axes)
+    """Return the plan with the batch sharded, so that every group of devices has its own rows."""
+    return _sharded(subject, plan, subject.of("batch"), axes)
 
 
-def _cut(
+def _sharded(
     subject: Subject, plan: Plan, dimensions: Sequence[Dimension], axes: Sequence[str], *, once: bool = False
 ) -> Plan:
-    """The plan with dimensions sharded along as many of the axes, the first first, as divide them; with `once` without
-    those of which an array is sharded along one of the axes already."""
+    """Return the plan with dimensions sharded along as many of the axes, in order, as divide them. `once` skips
+    dimensions that have an array already sharded along one of the axes."""
     for dimension in dimensions:
         taken = {m.path for m, by in plan.dim_edits if set(by) & set(axes)}
         if once and any(m.path in taken for m in dimension.arguments):
@@ -368,16 +371,16 @@ def _cut(
     return plan
 
 
-def _state_cut(
+def _state(
     subject: Subject,
     plan: Plan,
     axes: Sequence[str],
     arguments: Set[str] | None = None,
     outputs: Set[str] = frozenset(),
 ) -> Plan:
-    """Shards arrays of the state along the axes, each along its largest dimension that nothing shards and that
-    divides; and these results. Of the state named by `arguments` the new values lie as the old ones do; of all of it
-    the compiler places them."""
+    """Return the plan with arrays of the state sharded along the axes, each along its largest unsharded dimension that
+    divides, and with these outputs sharded. If only some `arguments` are named, their new values are sharded as they
+    are; otherwise the compiler decides."""
     dim_edits = dict(plan.dim_edits)
     state = subject.state
     for array in state if arguments is None else [a for a in state if a.name in arguments]:
@@ -412,8 +415,8 @@ def _shard_array(
 
 
 def tried(program: Any, presets: Iterable[Preset], target: str | Machine | None, level: str = "propagated") -> Presets:
-    """The presets propagated, and with a target timed, the shortest step first, which at level `partitioned` the
-    partitioner has confirmed. Raises MeshError, TargetError as `sv.cost`."""
+    """Return the presets propagated, and with a target timed and ordered by their step, shortest first. At level
+    `partitioned` the partitioner has confirmed the first one. Raises MeshError, TargetError as `sv.cost`."""
     rows: dict[str, Preset] = {}
     for preset in presets:
         row = _propagated(program, preset)
@@ -434,7 +437,7 @@ def tried(program: Any, presets: Iterable[Preset], target: str | Machine | None,
 
 
 def _propagated(program: Any, preset: Preset) -> Preset:
-    """A preset with Shardy's report; with the reason where it is not offered."""
+    """Return a preset with Shardy's report, or with the reason why it is not offered."""
     try:
         report = program.propagate(preset.plan)
     except ShardvizError as error:
@@ -445,7 +448,7 @@ def _propagated(program: Any, preset: Preset) -> Preset:
 
 
 def _confirmed(program: Any, row: Preset, target: str | Machine) -> Preset:
-    """A preset with the partitioner's report, and its cost by that."""
+    """Return a preset with the partitioner's report and its cost."""
     try:
         report = program.partition(row.plan, target if isinstance(target, str) else target.text)
     except ShardvizError as error:
@@ -454,21 +457,20 @@ def _confirmed(program: Any, row: Preset, target: str | Machine) -> Preset:
 
 
 def step_of(report: Report) -> Any:
-    """What two plans have in common that are one step: what each device holds, computes and moves."""
+    """Return a key that is equal for plans with the same step: the bytes held, the FLOPs, and the collectives."""
     held = sum(v.bytes_per_device or 0.0 for v in (*report.arguments, *report.outputs))
     flops = sum(row.dot_flops for row in report.cost.work) if report.cost is not None else 0.0
     return held, flops, tuple(sorted((c.kind, str(c.axes), c.assumed_bytes) for c in report.collectives))
 
 
 def _order(row: Preset) -> tuple[bool, bool, float]:
-    """Without a target, as they were made."""
+    """Return a preset's sort key; without a cost, presets keep their order."""
     return (row.report is None, False, 0.0) if row.cost is None else rank(row.report, row.cost)
 
 
 def rank(report: Report | None, cost: StepCost | None) -> tuple[bool, bool, float]:
-    """The order of offers: what cannot be, and what does not fit, by an estimate too, comes last; then the shortest
-    step first, or without a time what moves least.
-    """
+    """Return a sort key for plans: impossible plans and plans that do not fit come last, estimates included; the others
+    by their step's time, or without times by the bytes of their collectives."""
     if report is None:
         return True, True, 0.0
     if cost is None:

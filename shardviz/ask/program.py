@@ -1,6 +1,6 @@
-"""The Program: a function traced, and asked about under one plan after another.
+"""The Program: a traced function, of which each plan is asked.
 
-Tracing and lowering happen once for each set of mesh axis names; a change of plan edits the lowered module.
+Tracing and lowering happen once for each set of mesh axis names; another plan only edits the lowered module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from shardviz.tracing.trace import Argument, Constraint, needs_mesh
 
 
 class Program(Derivable):
-    """A function with abstract arguments, to be explored under plans. Made by `sv.trace`.
+    """A function with abstract arguments, to explore under plans; `sv.trace` makes it.
 
     Attributes:
         name: the function's name.
@@ -88,23 +88,24 @@ class Program(Derivable):
         """Every array among the arguments: tree path, shape, dtype, whether it is donated.
 
         Raises:
-            TraceError: if the function needs a mesh to be traced and has met no plan yet.
+            TraceError: if the function needs a mesh to be traced and has had no plan yet.
         """
         return self._lowerings.latest.arguments
 
     @property
     def traces(self) -> int:
-        """How often the function was traced in this process, for this program and those made of it.
+        """The number of traces of the function in this process, for this program and those derived from it.
 
-        Each trace calls the function, unless JAX has kept the same one. The first plan on a mesh with other axis names
-        makes one (on Explicit axes, or with a `shard_map` inside, also one with other sizes), the first constraint on a
-        value inside two, another value one. Presets, fixes and a search try plans, which makes some of these.
+        Each trace calls the function, unless JAX has the trace in its cache. The first plan on a mesh with other axis
+        names causes a trace (on Explicit axes, or with a `shard_map` inside, other sizes do too), the first constraint
+        on an intermediate two, another constrained intermediate one. Presets, fixes and a search try plans, and so
+        cause traces.
         """
         return self._call.tally.traces
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """Every `with_sharding_constraint` inside: the shape and spec that it asks for, and its line.
+        """Every `with_sharding_constraint` inside: its shape, its spec, and its line.
 
         Raises:
             TraceError: as `arguments`.
@@ -113,19 +114,19 @@ class Program(Derivable):
 
     @of_plan
     def outputs(self, plan: Plan) -> tuple[Argument, ...]:
-        """Every array of the result: tree path, shape, dtype."""
+        """Return every array of the result: tree path, shape, dtype."""
         return self._lowerings.traced(plan).outputs
 
     def with_flops(self, flops: Mapping[str, float]) -> Program:
-        """The same program, with FLOPs told of kernels and library calls that say none themselves.
+        """Return the program with the FLOPs of kernels and library calls that do not state them.
 
         Args:
-            flops: name → FLOPs of one run on one device. The name is the one that the warning `unknown-flops` has: a
-                Pallas kernel's (its `name`, or the function around it), or a call's target, such as
-                `lapack_ssyevd_ffi`. A number that is told goes before any that is known otherwise.
+            flops: name → FLOPs of one run on one device. The names are those of the warning `unknown-flops`: a Pallas
+                kernel's (its `name`, or the function around it), or a call's target, such as `lapack_ssyevd_ffi`. These
+                numbers override all others.
 
         Raises:
-            ShardvizError: for a number that is not 0 or more.
+            ShardvizError: for a number below 0.
         """
         for name, count in flops.items():
             if not isinstance(count, int | float) or not count >= 0:
@@ -139,18 +140,18 @@ class Program(Derivable):
     def plan(
         self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None, target: str | Machine | None = None
     ) -> Plan:
-        """A plan, with what the function brings along where nothing is given.
+        """Return a plan; the function's own mesh and specs replace arguments that are not given.
 
         Args:
             mesh: a mesh in any form that `sv.mesh` takes. None for the function's own: that of its `in_shardings`, of
                 its arguments' shardings, of the call site (`jax.set_mesh`, `with mesh:`), or of the first
                 `shard_map` or sharding constraint inside it.
             in_specs, out_specs: as for `Plan`; None for the function's own, see `Plan`.
-            target: a machine whose `default_mesh` is taken where no mesh is given and the function brings none.
+            target: a machine whose `default_mesh` is used if no mesh is given and the function has none.
 
         Raises:
             MeshError: if there is no mesh.
-            TargetError: if there is no such machine, or the target is a chip alone and no mesh says how many.
+            TargetError: for an unknown machine, and for a chip without a number when there is no mesh.
         """
         if mesh is None:
             first = self._lowerings.first
@@ -159,7 +160,7 @@ class Program(Derivable):
             if mesh is not None and waits is not None and needs_mesh(waits):
                 self._lowerings.traced(Plan(mesh, in_specs, out_specs))  # which says what else is wrong
                 raise TraceError(
-                    f"{waits}\nThe mesh of its shardings does not stand around this call: call it under "
+                    f"{waits}\nThe mesh of its shardings is not set around this call: call it under "
                     "`with jax.set_mesh(mesh):`, or give mesh="
                 ) from waits
         if mesh is None and target is not None:
@@ -172,10 +173,12 @@ class Program(Derivable):
         return Plan(mesh, in_specs, out_specs)
 
     def bind(self, plan: Plan) -> PlanRecord:
-        """The plan, found to fit: a full-rank spec for every argument and every output (None: the compiler's choice).
+        """Return the plan with a full-rank spec for every argument and every output (None: the compiler's choice),
+        checked.
 
         Raises:
-            SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
+            SpecError: if a spec breaks one of pjit's rules; the message names the argument and the numbers, and
+                suggests a fix.
             TraceError: if the function cannot be traced on the plan's mesh.
         """
         program, plan = planned(self, plan)
@@ -183,28 +186,29 @@ class Program(Derivable):
 
     @of_plan
     def _undivided(self, plan: Plan) -> tuple[Undivided, ...]:
-        """The dimensions of arguments and outputs that do not divide by what a plan shards them by; else as `bind`."""
+        """Return the dimensions of arguments and outputs that their plan's axes do not divide; otherwise as `bind`."""
         return undivided(plan, self._call, self._lowerings.traced(plan))
 
     @of_plan
     def rules_table(self, plan: Plan) -> RulesTable:
-        """For each of a plan's rules which arguments its filter catches and which it wins, and what no rule catches;
-        where its spec does not fit one, the row says why."""
+        """Return for each of a plan's rules the arguments that it matches and those that it wins, or why its spec does
+        not fit one; and the arguments that no rule matches."""
         return rules_table(plan, self._call, self._lowerings.known(plan.mesh))
 
     def presets(self, mesh: Any = None, target: str | Machine | None = None, *, level: str = "propagated") -> Presets:
-        """Plans to begin with, from the logical dimensions: data parallel, ZeRO-2 and -3, tensor, expert parallel, ...
+        """Return starting plans made from the logical dimensions: data parallel, ZeRO-2 and -3, tensor, expert
+        parallel, ...
 
         Args:
-            mesh: a mesh in any form that `sv.mesh` takes; None for the one that the program was traced on. The first
-                axes are for data, the last for what lies between the layers' products.
-            target: a machine that each is timed on, so that the one with the shortest step comes first.
-            level: `partitioned` to have the partitioner confirm the first before it is first, which takes a compile or
-                more; without that the order is predicted.
+            mesh: a mesh in any form that `sv.mesh` takes; None for the mesh of the trace. The first axes shard data,
+                the last one the dimensions between the layers' products.
+            target: a machine to time each preset on; the one with the shortest step comes first.
+            level: `partitioned` if the partitioner must confirm the first preset, which takes at least one compile;
+                otherwise the order is predicted.
 
         Returns:
-            Name → plan, each propagated; shown as a table with what each shards and costs. One whose sentence its plan
-            does not keep is not offered; its row says why.
+            Name → plan, each propagated; displayed as a table with each preset's shardings and cost. A preset that
+            breaks its description is not offered; its row says why.
 
         Raises:
             MeshError: if there is no mesh, or the target has another number of devices.
@@ -213,27 +217,27 @@ class Program(Derivable):
         return tried(self, self._untried_presets(mesh, target), target, level)
 
     def _untried_presets(self, mesh: Any = None, target: str | Machine | None = None) -> Iterator[Preset]:
-        """The presets as they are made, one after the other, with no report; of some there are several of one name."""
+        """Yield the presets without reports; several may have the same name."""
         on = self.plan(mesh, target=target).mesh
         arguments = self._lowerings.traced(Plan(on)).arguments
         return presets_of(on, arguments, self.dimensions, roles(self._lowerings.lowered))
 
     @of_plan
     def propagate(self, plan: Plan, target: str | Machine = "cpu", *, timeout: float = LONGEST) -> Report:
-        """What Shardy makes of the plan: level `propagated`, in the kernel, in tens of milliseconds.
+        """Return Shardy's propagation of a plan: level `propagated`, in the kernel, in tens of milliseconds.
 
         Args:
             plan: mesh and specs.
-            target: the machine for which JAX lowers the program; few operations have another lowering for another
+            target: the machine that JAX lowers the program for; few operations are lowered differently for another
                 platform.
-            timeout: seconds that it may take. One of Shardy's passes, which are C++, is not interrupted.
+            timeout: time limit in seconds. A running pass of Shardy, which is C++, is not interrupted.
 
-        The first time, Shardy is tried on the program in a process of its own, so that it cannot take the kernel along.
+        The first time, Shardy runs on the program in a separate process, so that a crash does not end the kernel.
 
         Raises:
             SpecError, TraceError: as `bind`; TraceError too for an operation that JAX cannot lower.
             TargetError, MeshError: if there is no such machine, or it has another number of devices than the mesh.
-            CompileError: if Shardy does not survive the program; CompileTimeout if it takes longer than `timeout`.
+            CompileError: if Shardy crashes on the program; CompileTimeout if it takes longer than `timeout`.
         """
         if target == "cpu":
             return self._propagate(plan, timeout=timeout)
@@ -263,7 +267,7 @@ class Program(Derivable):
         target: str | Machine | None = None,
         pause: Callable[[int], None] | None = None,
     ) -> Why | CollectiveWhy:
-        """Why a value is sharded as it is, or why a collective is there: tried, by propagating with something changed.
+        """Explain why a value is sharded as it is, or why a collective exists, by propagating with something changed.
 
             program.why(plan, "h", axis="model")
             program.why(plan, report.collectives[3])
@@ -271,14 +275,14 @@ class Program(Derivable):
         Args:
             plan: mesh and specs.
             of: a value (its name, tree path, variable, or a line such as `model.py:20`; or a `Value` of the plan's
-                propagated report), or a `Collective` of that report, or of another level's, for which that on the same
-                line, of the same kind and axes answers.
+                propagated report), or a `Collective` of that report. A collective of another level is replaced by the
+                one on the same line, of the same kind and over the same axes.
             axis: the mesh axis to explain, which may be missing from the value; None for all axes of the mesh.
-            target: a machine that what is compared is timed on.
-            pause: called before each run of Shardy with how many there were; what it raises ends the question.
+            target: a machine to time the compared plans on.
+            pause: called before each run of Shardy with the number of runs so far; an exception ends the question.
 
         Returns:
-            A `Why`, or a `CollectiveWhy`: causes, chain, contest; they show themselves as text and HTML.
+            A `Why`, or a `CollectiveWhy`: causes, chain, contest; displayed as text and HTML.
 
         Raises:
             ShardvizError: if there is no such value, axis or collective in the plan's propagated report.
@@ -302,32 +306,32 @@ class Program(Derivable):
 
     @of_plan
     def partition(self, plan: Plan, target: str = "cpu", *, options: Any = (), timeout: float | None = None) -> Report:
-        """What XLA's partitioner makes of the plan: level `partitioned`, in the compile server.
+        """Return the result of XLA's partitioner for a plan: level `partitioned`, computed in the compile server.
 
         Args:
             plan: mesh and specs; at most 2048 simulated devices.
-            target: the machine whose compiler partitions it; see `compile`. Where nothing here can compile for it,
-                simulated devices stand in, and a diagnostic says so.
+            target: the machine whose compiler partitions it; see `compile`. If this installation cannot compile for it,
+                simulated devices replace it, and a diagnostic says so.
             options: compiler options besides the plan's own, as `Plan.with_options` takes them.
-            timeout: seconds that the compile may take.
+            timeout: time limit of the compile in seconds.
 
         Raises:
             SpecError, TraceError: as `bind`.
-            CompileError: if the compile crashed, took too long or too much, or was refused.
+            CompileError: if the compile crashed, exceeded its time or memory limit, or was refused.
         """
         return self._answer(plan, "partitioned", target=target, options=options, timeout=timeout)
 
     @of_plan
     def compile(self, plan: Plan, target: str = "cpu", *, options: Any = (), timeout: float | None = None) -> Report:
-        """The target's optimised program and memory plan: level `compiled`.
+        """Return the target's optimised program and memory plan: level `compiled`.
 
-        Machine code, most of a compile, is not waited for. That a program does not fit into the target's memory is an
-        answer: `report.memory.fits` is False then, and a diagnostic says by how much.
+        The report does not wait for machine code, which is most of a compile. A program that does not fit into the
+        target's memory still gets a report: `report.memory.fits` is False, and a diagnostic has the excess.
 
         Args:
             plan: mesh and specs; the mesh has as many devices as the target.
-            target: `cpu`, or a machine that need not be there: `tpu v5p:4x4x4`, `tpu v5e:4x4*2` (two slices),
-                `gpu h100:2x8` (hosts x GPUs), `v5p` (as many as the mesh has devices), `v5p-64` (a cloud's name); or
+            target: `cpu`, or a machine that need not exist here: `tpu v5p:4x4x4`, `tpu v5e:4x4*2` (two slices), `gpu
+                h100:2x8` (hosts x GPUs), `v5p` (as many chips as the mesh has devices), `v5p-64` (a cloud's name); or
                 `attached`, the devices that JAX sees in this process.
             options: compiler options besides the plan's own, as `Plan.with_options` takes them:
                 `{"xla_tpu_scoped_vmem_limit_kib": 98304}`, or `"host-offload"`, a set of `sv.gallery.option_sets`.
@@ -337,8 +341,8 @@ class Program(Derivable):
             SpecError, TraceError: as `bind`.
             TargetError: if there is no such chip or topology.
             MeshError: if the mesh and the target differ in their number of devices.
-            CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
-                the target, and with the compiler's own words where it does not take an option.
+            CompileError: as `partition`; CompileRefused if this installation cannot compile for the target, with the
+                command that fixes it, and if the compiler refuses an option, with its own words.
         """
         return self._answer(plan, "compiled", target=target, options=options, timeout=timeout)
 
@@ -354,16 +358,16 @@ class Program(Derivable):
         memory_limit: float | None = None,
         on_report: OnReport | None = None,
     ) -> ReportFuture:
-        """Starts a compile and returns at once.
+        """Start a compile and return at once.
 
         Args:
             plan: mesh and specs.
-            level: `partitioned` or `compiled`: when nothing more is wanted.
-            target: the machine to compile for; see `compile`. Where nothing here can, level `partitioned` is made on
-                simulated devices.
+            level: the last requested level, `partitioned` or `compiled`.
+            target: the machine to compile for; see `compile`. If this installation cannot compile for it, level
+                `partitioned` uses simulated devices.
             options: as `compile`.
-            timeout: seconds that it may take.
-            memory_limit: bytes that its process may use.
+            timeout: time limit in seconds.
+            memory_limit: memory limit of its process in bytes.
             on_report: called with the report of each level that is reached, on another thread.
 
         Returns:
@@ -377,13 +381,13 @@ class Program(Derivable):
         try:
             submitting.check_level(level)
             future.begin(self._reading(plan.with_options(options), level, target), level, timeout, memory_limit)
-        except BaseException:
+        except BaseException:  # a Ctrl-C too must stop the compile
             future.stop()
             raise
         return future
 
     def _answer(self, plan: Plan, level: str, **asked: Any) -> Report:
-        """Starts a compile and waits for its report; who interrupts that stops the compile, and sees how far it was."""
+        """Start a compile and wait for its report. Interrupting the call cancels the compile and says how far it was."""
         future = self.submit(plan, level, **asked)
         try:
             return future.result()
@@ -394,7 +398,7 @@ class Program(Derivable):
             future.stop()
 
     def _reading(self, plan: Plan, level: str, target: str) -> CompileReading:
-        """What is to be compiled, and reads what comes of it."""
+        """Return what is to be compiled, and how its outcome is read."""
         bound = self.bind(plan)
         resolved = resolve_target(target, bound.mesh)
         simulated = resolved.topology is None and level == "partitioned"
@@ -404,13 +408,13 @@ class Program(Derivable):
         return CompileReading(self._call, bound, lowered, resolved=resolved, propagate=propagate, flops=self._flops)
 
     def texts(self, plan: Plan) -> dict[str, str]:
-        """The program before XLA: `jaxpr`, if it was traced here, without the plan's constraints; `stablehlo` under the
-        plan, and `shardy`, what Shardy makes of that. Raises as `propagate`."""
+        """Return the program's texts before XLA: `jaxpr`, if it was traced here, without the plan's constraints;
+        `stablehlo` under the plan; `shardy`, after Shardy's passes. Raises as `propagate`."""
         return {stage.name: "".join(f"{line.text}\n" for line in stage.lines) for stage in self.stages(plan)}
 
     @of_plan
     def stages(self, plan: Plan) -> Iterator[Stage]:
-        """The same texts line by line, each line with the source line that it comes from. Raises as `propagate`."""
+        """Return the same texts line by line, each line with its source line. Raises as `propagate`."""
         bound, lowered = self.bind(plan), self._lowered(plan, CPU)
         if not lowered.rehearsed:
             shardy.rehearse(lowered, bound)
@@ -418,19 +422,20 @@ class Program(Derivable):
 
     @of_plan
     def plan_code(self, plan: Plan) -> str:
-        """Python that rebuilds the plan."""
+        """Return Python code that rebuilds the plan."""
         traced = self._lowerings.traced(plan)
         return plan_code(plan, self.bind(plan), traced, ruled_arguments(plan, self._call, traced))
 
     @of_plan
     def code(self, plan: Plan) -> str:
-        """Python that runs the plan with JAX alone: the mesh, the shardings, `jax.jit`, and what to write inside.
+        """Return Python code that runs the plan with JAX alone: the mesh, the shardings, `jax.jit`, and what to write
+        inside.
 
-        State that the compiler would give back sharded otherwise is told to come back as it went in, so that the next
-        step does not compile once more.
+        State that the compiler would return with another sharding is constrained to its input sharding, so that the
+        next step does not compile again.
 
         Raises:
-            SpecError: if a spec shards along a part of a mesh axis, which no PartitionSpec says.
+            SpecError: if a spec shards along a part of a mesh axis, which no PartitionSpec expresses.
         """
         bound, kept = self.bind(plan), dict[str, Spec | None]()
         with contextlib.suppress(ShardvizError):  # Shardy may not survive the program
@@ -441,22 +446,23 @@ class Program(Derivable):
 
 
 def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], variant: Variant) -> Program:
-    """A program that was sent from another process."""
+    """Return a program that was sent from another process."""
     program = Program(call, mesh)
     program._flops = flops
     return of_variant(program, variant)
 
 
 def named_axes(program: Program) -> tuple[str, ...]:
-    """The mesh axes that a program itself names, in its constraints and in its `shard_map`s: every mesh that it runs on
-    has them. Raises TraceError as `Program.arguments`, of a function whose axes cannot be told."""
+    """Return the mesh axes that a program names in its constraints and `shard_map`s; every mesh that it runs on must
+    have them. Raises TraceError as `Program.arguments` if they cannot be known."""
     traced = program._lowerings.shapes
     names = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
     return tuple(dict.fromkeys((*names, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
 
 
 def state_of(program: Program) -> dict[str, str]:
-    """Argument → the result that a search shards as it: its new value, its gradient, or what alone has its shape."""
+    """Return argument → the result that a search shards equally: its new value, its gradient, or the only one of its
+    shape."""
     arguments, outputs = arrays(program)
     pairs = dict(roles(program._lowerings.lowered).becomes)
     for alone in (False, True):
@@ -467,8 +473,8 @@ def state_of(program: Program) -> dict[str, str]:
 
 @of_plan
 def resharded_state(program: Program, plan: Plan) -> dict[str, str]:
-    """Argument → the result that is its new value, where Shardy gives it back sharded otherwise: a second step then
-    compiles once more. Raises SpecError, TraceError, CompileError as `Program.propagate`."""
+    """Return argument → the result that is its new value, if Shardy returns it with another sharding. A second step
+    then compiles again. Raises SpecError, TraceError, CompileError as `Program.propagate`."""
     report, becomes = program.propagate(plan), roles(program._lowerings.lowered).becomes
     ins, outs = ({v.name: v.spec for v in values} for values in (report.arguments, report.outputs))
     return {name: becomes[name] for name in resharded(becomes, ins, outs)}
@@ -480,12 +486,12 @@ def is_differentiated(program: Program) -> bool:
 
 
 def update_arguments(program: Program) -> frozenset[str]:
-    """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
+    """Return the arguments that only the update uses, an optimizer's state; empty without a backward pass."""
     return roles(program._lowerings.lowered).optimizer
 
 
 def arrays(program: Program, plan: Plan | None = None) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
-    """Every array of the arguments, and of the result, as they are under a plan's mesh; without one, under any."""
+    """Return the arrays of the arguments and of the result under a plan's mesh; without a plan under any mesh."""
     if plan is None and not program._lowerings.is_traced:
         names = named_axes(program) or ("_",)
         plan = Plan(DeviceMesh(names, (1,) * len(names)))
@@ -495,8 +501,8 @@ def arrays(program: Program, plan: Plan | None = None) -> tuple[tuple[Argument, 
 
 
 def own_plan(program: Program) -> Plan | None:
-    """The plan that the function's own shardings, or those of its arguments, make on the mesh that is known of; None
-    where they say nothing of any argument, or there is no mesh yet."""
+    """Return the plan that the function's or its arguments' own shardings make on the known mesh; None if they
+    determine no argument, or no mesh is known yet."""
     brings, lowerings = program._call.brings, program._lowerings
     mesh = brings.mesh or lowerings.mesh or (lowerings.first and lowerings.first.mesh)
     says = any(spec is not None for spec in brings.in_specs)
@@ -505,8 +511,8 @@ def own_plan(program: Program) -> Plan | None:
 
 @of_plan
 def sketch(program: Program, plan: Plan, target: LowerFor = CPU) -> Report:
-    """What costs of a plan, and nothing else, a search's `propagate`: a report of level `propagated` with arguments,
-    outputs, collectives, FLOPs and the schedule alone. Raises as `Program.propagate`."""
+    """Return a report of level `propagated` with only what a cost needs: arguments, outputs, collectives, FLOPs and the
+    schedule. A search uses it in place of `propagate`. Raises as `Program.propagate`."""
     bound = program.bind(plan)
     lowered = program._lowered(plan, target)
     with limited(LONGEST, f"propagating {program.name}"):
@@ -515,7 +521,7 @@ def sketch(program: Program, plan: Plan, target: LowerFor = CPU) -> Report:
 
 @of_plan
 def result_specs(program: Program, plan: Plan, target: LowerFor = CPU) -> tuple[Spec, ...]:
-    """How Shardy shards a plan's results, which takes less than a report. Raises as `Program.propagate`."""
+    """Return how Shardy shards a plan's results, which is faster than a report. Raises as `Program.propagate`."""
     bound = program.bind(plan)
     with limited(LONGEST, f"propagating {program.name}"):
         return shardy.result_specs(program._lowered(plan, target), bound)

@@ -1,4 +1,5 @@
-"""What a preset promises, read off a report: which arrays are sharded along what, and what is communicated."""
+"""The promises of presets, as checks of a report: which arrays are sharded along which axes, and which collectives
+there are."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from shardviz.records import Collective, Value
 from shardviz.tracing.trace import Argument
 
 NEARLY, MOST = 0.9, 0.5
-"""The share of the bytes that has to be sharded where a sentence says that they are; and of matrix products."""
+"""The share of the bytes that must be sharded if a description says that they are, and of matrix products."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject(Parts):
-    """What presets are made from: a program's parts, the roles of its arrays, and a mesh."""
+    """The basis of presets: a program's parts, the roles of its arrays, and a mesh."""
 
     mesh: DeviceMesh
     roles: Roles
@@ -37,7 +38,7 @@ class Subject(Parts):
 
     @cached_property
     def parameters(self) -> list[Argument]:
-        """The state but for the optimizer's."""
+        """The state without the optimizer's."""
         return [a for a in self.state if a.name not in self.optimizer]
 
     @cached_property
@@ -46,8 +47,8 @@ class Subject(Parts):
 
     @cached_property
     def cached(self) -> list[Dimension]:
-        """The sequence of a cache: dimensions of nothing but data that comes out again, no derivative being taken; of
-        several of an array the longest, as heads that are split from a projection have a dimension of their own too."""
+        """The sequence of a cache, without a derivative: dimensions of data that are returned again. If an array has
+        several, the longest, because heads that are split from a projection form a dimension too."""
         state = {a.name for a in self.state}
         again = set(self.roles.becomes) - state if not self.roles.differentiated else set[str]()
         free = [d for d in self.dimensions if not (d.of == "batch" or d.stacked or d.experts)]
@@ -58,23 +59,22 @@ class Subject(Parts):
 
 P = ParamSpec("P")
 Promise = Callable[[Report], str]
-"""What a preset's sentence says of a report: why that does not hold, or nothing."""
+"""A check of a report: returns why the report breaks a preset's description, or nothing."""
 
 
 def _promise(broken: Callable[Concatenate[Report, P], str]) -> Callable[P, Promise]:
-    """What a report has to keep, of a function that says why one does not, or nothing."""
+    """Turn a check, which returns why a report breaks a promise (or nothing), into a maker of promises."""
     return lambda *of, **more: lambda report: broken(report, *of, **more)
 
 
 def _axes_of(values: Iterable[Value]) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Tree path → the axes of each dimension."""
     specs = {v.name: v.spec for v in values}
     return {name: tuple(tuple(map(axis_name, d)) for d in spec.dims) for name, spec in specs.items() if spec}
 
 
 @_promise
-def is_whole(report: Report, arrays: Sequence[Argument], axes: Set[str] | None = None) -> str:
-    """That no array is sharded, by some axes or by any."""
+def is_replicated(report: Report, arrays: Sequence[Argument], axes: Set[str] | None = None) -> str:
+    """Check that no array is sharded, by some axes or by any."""
     for name, dims in _axes_of(report.arguments).items():
         used = [a for dim in dims for a in dim if axes is None or a in axes]
         if used and any(a.name == name for a in arrays):
@@ -84,7 +84,7 @@ def is_whole(report: Report, arrays: Sequence[Argument], axes: Set[str] | None =
 
 @_promise
 def is_unsharded(report: Report, dimensions: Sequence[Dimension]) -> str:
-    """That nothing shards these dimensions."""
+    """Check that nothing shards these dimensions."""
     dims = _axes_of(report.arguments)
     cut = (m.path for d in dimensions for m in d.arguments if m.path in dims and dims[m.path][m.dimension])
     return next((f"the {dimensions[0].of} of {path} is sharded" for path in cut), "")
@@ -92,7 +92,7 @@ def is_unsharded(report: Report, dimensions: Sequence[Dimension]) -> str:
 
 @_promise
 def batch_is_sharded(report: Report, subject: Subject, axes: Sequence[str]) -> str:
-    """That the batch is sharded by as many of the axes as divide it, in every array that has it."""
+    """Check that every array with a batch dimension shards it by as many of the axes as divide it."""
     dims, some = _axes_of(report.arguments), False
     for batch in subject.of("batch"):
         wanted = dividing(batch.size, axes, subject.mesh)
@@ -112,7 +112,7 @@ def batch_is_sharded(report: Report, subject: Subject, axes: Sequence[str]) -> s
 def are_sharded(
     report: Report, what: str, arrays: Sequence[Argument], axes: Sequence[str], least: float = NEARLY
 ) -> str:
-    """That these arrays are sharded along all of the axes, by their bytes."""
+    """Check that at least a share of these arrays' bytes is sharded along all of the axes."""
     dims = _axes_of((*report.arguments, *report.outputs))
     cut = sum(nbytes(a) for a in arrays if {x for dim in dims.get(a.name, ()) for x in dim}.issuperset(axes))
     whole = sum(map(nbytes, arrays))
@@ -122,20 +122,20 @@ def are_sharded(
 
 
 def between_is_sharded(subject: Subject) -> Promise:
-    """That most of the layers' matrix products are sharded along the last axis."""
+    """Return the promise that most of the layers' matrix products are sharded along the last axis."""
     return are_sharded("the matrices' bytes", subject.weights, (subject.last,), MOST)
 
 
 @_promise
 def all_stay(report: Report, arrays: Sequence[Argument]) -> str:
-    """That none of the arrays is gathered."""
+    """Check that none of the arrays is gathered."""
     gathered = _gathered(arrays, report)
     return _where_gathered(gathered[0]) if gathered else ""
 
 
 @_promise
 def are_multiplied(report: Report, subject: Subject) -> str:
-    """That most of the matrices' bytes are multiplied as they are sharded along the last axis, and not gathered."""
+    """Check that most of the matrices' bytes are multiplied as sharded along the last axis, not gathered."""
     weights = [a for a in subject.weights if a.name not in subject.roles.optimizer]
     gathered = [c for c in _gathered(weights, report) if subject.last in map(axis_name, c.axes or ())]
     names = {c.operand for c in gathered}
@@ -145,7 +145,7 @@ def are_multiplied(report: Report, subject: Subject) -> str:
 
 @_promise
 def is_communicated(report: Report, kind: str, axes: Sequence[str], phase: str, what: str) -> str:
-    """That there is such a collective, over just these axes where some are named, in a phase where one is."""
+    """Check that there is such a collective, over exactly these axes and in this phase if given."""
 
     def over(c):
         return {*map(axis_name, c.axes or ())}
@@ -169,7 +169,7 @@ def _where_gathered(c: Collective) -> str:
 
 @_promise
 def each_is_sharded(report: Report, what: str, dimensions: Sequence[Dimension], axis: str) -> str:
-    """That these dimensions are sharded along an axis wherever they are."""
+    """Check that these dimensions are sharded along an axis in every array that has them."""
     dims = _axes_of(report.arguments)
     for m in (m for d in dimensions for m in d.chosen() if m.role == "argument"):
         if axis not in dims.get(m.path, ())[m.dimension]:
@@ -178,7 +178,7 @@ def each_is_sharded(report: Report, what: str, dimensions: Sequence[Dimension], 
 
 
 def dividing(size: int, axes: Sequence[str], mesh: DeviceMesh) -> tuple[str, ...]:
-    """The axes, from the first on, whose product divides a size."""
+    """Return the first axes whose product divides a size."""
     chosen: list[str] = []
     for axis in axes:
         if size % math.prod(mesh.shape[a] for a in (*chosen, axis)) == 0:

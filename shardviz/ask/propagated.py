@@ -1,4 +1,4 @@
-"""What Shardy's propagation found as a `Report`, level `propagated`."""
+"""The result of Shardy's propagation as a `Report`, level `propagated`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def report_of(
 
 
 def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, propagated: Propagated) -> Report:
-    """A report with arguments, outputs, collectives, FLOPs and their schedule alone."""
+    """Return a report with arguments, outputs, collectives, FLOPs and their schedule only."""
     return Report(
         level="propagated",
         program=call.name,

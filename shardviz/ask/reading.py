@@ -1,4 +1,4 @@
-"""A compiler's texts, milestone by milestone, turned into reports.
+"""Reports from a compiler's texts, level by level.
 
 partitioned   the partitioner's program: shardings, collectives, FLOPs, and where Shardy's level differs
 compiled      the same, with the target's memory plan, its collectives, and what it reads and writes
@@ -26,7 +26,7 @@ from shardviz.tracing.trace import Argument
 
 
 class CompileReading:
-    """Turns the compiler's texts into reports; what the first level found serves the second."""
+    """A reader of the compiler's texts, which reuses the first level's results for the second."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class CompileReading:
         propagate: Callable[[], Report],
         flops: Mapping[str, float],
     ):
-        """`propagate` gives what Shardy made of the same, to compare with; `flops`: kernel name or call target → FLOPs
-        of one run on one device, as a person says."""
+        """Prepare to read a compile. `propagate` returns Shardy's result for the same plan, for comparison; `flops` is
+        kernel name or call target → FLOPs of one run on one device, as the user states them."""
         self.kernels = KernelFacts(flops, lowered.traced.estimates)
         self.call, self.bound, self.lowered, self.resolved, self.propagate = call, bound, lowered, resolved, propagate
         self.options = {} if resolved.missing else bound.options  # simulated devices stand in for another compiler
         self.reached: dict[str, Report] = {}
 
     def report(self, milestone: str, texts: dict[str, str], job: processes.Job) -> Report:
-        """The report of a milestone, from its texts."""
+        """Return the report of a level, from the compiler's texts."""
         read = self._partitioned if milestone == "partitioned" else self._compiled
-        with limited(LONGEST, f"reading what the compiler made of {self.call.name}"), collection_paused():
+        with limited(LONGEST, f"reading the compiler's result for {self.call.name}"), collection_paused():
             self.reached[milestone] = timed(read(texts, job))
         return self.reached[milestone]
 
@@ -96,7 +96,7 @@ class CompileReading:
         return rows.annotated(report, self.call, self.resolved.lowered_for.platform)
 
     def _compiled(self, texts: dict[str, str], job: processes.Job) -> Report:
-        """The partitioned report with what the target's own compiler made of it."""
+        """Return the partitioned report, completed by the target compiler's results."""
         first, waited, target = self.reached["partitioned"], job.elapsed, self.resolved.text
         before, after = self.modules
         assert first.cost is not None
@@ -130,9 +130,9 @@ class CompileReading:
         )
 
     def _memory(self, texts: Mapping[str, str], buffers: compiler.Buffers, optimized: compiler.Module) -> Memory:
-        """The memory plan, with what is alive at the peak and whether it fits."""
-        told = {"report": texts.get("memory_report", ""), "no_room": texts.get("no_room", "")}
-        plan = compiler.memory(buffers, target=self.resolved.text, **told)
+        """Return the memory plan, with the values alive at the peak and whether it fits."""
+        messages = {"report": texts.get("memory_report", ""), "no_room": texts.get("no_room", "")}
+        plan = compiler.memory(buffers, target=self.resolved.text, **messages)
         plan = replace(plan, alive_at_peak=compiler.alive_at_peak(buffers, optimized, self._names))
         usable = self.resolved.hbm
         if usable is None:
@@ -146,12 +146,12 @@ class CompileReading:
 
     @property
     def _names(self) -> list[str]:
-        """The names of the compiled program's arguments."""
         return [a.name for a in self.lowered.kept]
 
 
 def _outputs(outputs: Sequence[Argument], before: compiler.Module, bound: PlanRecord) -> tuple[Value, ...]:
-    """A row for each output, as the partitioner has it: its sharding stands on the root of the program it was given."""
+    """Return a value for each output, with the partitioner's sharding, which is on the root of the program before
+    partitioning."""
     values = []
     shapes = before.entry.root.shapes
     for output, shape, text in zip(outputs, shapes, compiler.output_shardings(before), strict=True):
@@ -164,7 +164,7 @@ def _outputs(outputs: Sequence[Argument], before: compiler.Module, bound: PlanRe
 
 
 def _with_types(values: Sequence[Value], predicted: Sequence[Value]) -> tuple[Value, ...]:
-    """The partitioner's values with the specs in their types, which only Shardy's level can read from the program."""
+    """Return the partitioner's values with the specs in their types, which only Shardy's level can read."""
     types = {(v.source, v.name_stack, v.shape): v.fixed for v in predicted if v.fixed is not None}
     if not types:
         return tuple(values)

@@ -1,4 +1,4 @@
-"""A report's rows, whatever its level: values with their shardings, the source lines that they refer to, versions."""
+"""A report's rows at any level: values with their shardings, the source lines that they refer to, versions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _MOST_LINES = 600
 def value(
     array: Argument, spec: Spec | None, shard: tuple[int, ...] | None, memory: Mapping[str, str], **more: Any
 ) -> Value:
-    """An argument or an output; `spec` is None where no PartitionSpec says it, `shard` None where one device's shape is
-    not known. `memory`: tree path → memory kind of what does not lie in the device's own."""
+    """Return an argument or an output. `spec` is None if no PartitionSpec expresses its sharding, `shard` None if one
+    device's shape is unknown. `memory` is tree path → memory kind, for arrays outside the device's own memory."""
     written = {} if spec is None else {"pspec": _pspec(spec)}
     return Value(
         name=array.name,
@@ -50,7 +50,7 @@ def value(
 
 
 def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
-    """A row for each argument: what the plan says, which every level keeps."""
+    """Return a value for each argument as the plan shards it, which is the same at every level."""
     of, rows = roles(lowered), []
     for argument, unused in zip(lowered.traced.arguments, lowered.unused, strict=True):
         use = Use(argument.name in of.optimizer, of.becomes.get(argument.name, ""))
@@ -60,19 +60,19 @@ def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
 
 
 def outputs(lowered: Lowered, specs: Sequence[Spec], bound: PlanRecord) -> tuple[Value, ...]:
-    """A row for each output, as Shardy has it."""
+    """Return a value for each output, as Shardy shards it."""
     rows = zip(lowered.traced.outputs, specs, strict=True)
     return tuple(_planned(output, spec, bound.mesh, bound.out_memory) for output, spec in rows)
 
 
 def _planned(array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str, str], **more: Any) -> Value:
-    shard, sdy = _cut(array.shape, spec, mesh)
+    shard, sdy = _shard(array.shape, spec, mesh)
     return value(array, spec, shard, memory, sharding={"sdy": sdy}, **more)
 
 
 @lru_cache(maxsize=4096)
-def _cut(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[tuple[int, ...], str]:
-    """One device's shape, and Shardy's attribute: many arrays of a model share both."""
+def _shard(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[tuple[int, ...], str]:
+    """Return one device's shape, and Shardy's attribute, cached because many arrays of a model share both."""
     return shard_shape(shape, spec, mesh), f"#sdy.sharding<@mesh, {sdy_spec(spec, len(shape))}>"
 
 
@@ -80,8 +80,8 @@ _pspec = lru_cache(maxsize=4096)(str)
 
 
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
-    """The values, with the last one of each assignment in the source called by its variable, on the way forward and in
-    the update: what the backward pass, or a function of a library, makes at a line is not what the line assigns."""
+    """Return the values; the last value of each assignment in the forward pass or the update is labelled with the
+    assigned variable. Values of the backward pass or of library functions at the same line are not."""
     last: dict[tuple[Frame, str], int] = {}
     for i, value in enumerate(values):
         if value.source is not None and phase(value.name_stack) in ("forward", "update"):
@@ -94,7 +94,7 @@ def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def source(values: Iterable[Value], others: Iterable[Collective | Alive | Work]) -> dict[str, Mapping[int, str]]:
-    """The text of every file's lines from the first to the last that a row refers to."""
+    """Return the text of every file's lines, from the first to the last that a row refers to."""
     lines: dict[str, tuple[int, int]] = {}
     for row in (*values, *others):
         if row.source is not None:
@@ -114,13 +114,13 @@ def versions() -> Mapping[str, str]:
 
 
 def annotated(report: Report, call: Call, platform: str) -> Report:
-    """The report with the call's notes."""
+    """Return the report with the call's notes."""
     notes = call.notes(report.mesh, platform)
     return replace(report, diagnostics=notes + report.diagnostics) if notes else report
 
 
 def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost, platform: str) -> tuple[Finding, ...]:
-    """What there is to say of the program itself, asked about for a platform."""
+    """Return the findings about the program itself when it is lowered for a platform."""
     traced = lowered.traced
     findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks)
     findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)

@@ -1,4 +1,4 @@
-"""Starting a compile: a `ReportFuture` says how far it has come, can be stopped, and ends with a report or an error."""
+"""The start of a compile: a `ReportFuture` has its progress, can be stopped, and ends with a report or an error."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ OnReport = Callable[[Report], None]
 
 
 class ReportFuture(Job[Report]):
-    """The report of a compile under way.
+    """The report of a running compile.
 
     `result(timeout)` waits for the report, or raises a `CompileError` that says what happened. `on_report`, if given to
-    `Program.submit`, is called with the report of each level as it is reached.
-    `stop()` stops the compile; the future then ends with `CompileStopped`. `state` and the like are those of a `Job`.
+    `Program.submit`, is called with the report of each level as it is reached. `stop()` stops the compile; the future
+    then ends with `CompileStopped`. `state` and similar attributes are those of a `Job`.
 
     Attributes:
-        reports: what was reached so far: `partitioned`, `compiled`.
+        reports: the reports so far, by level: `partitioned`, `compiled`.
     """
 
     def __init__(self, on_report: OnReport | None = None):
@@ -37,7 +37,7 @@ class ReportFuture(Job[Report]):
         self._until = ""
 
     def begin(self, reading: CompileReading, until: str, timeout: float | None, memory_limit: float | None) -> None:
-        """Starts the compile, up to the last milestone that is wanted; one that cannot be made is refused."""
+        """Start the compile up to the last requested level; an impossible compile fails the future."""
         self._reading, self._until = reading, until
         self.on_milestone = lambda _, name, texts: self._deliver(name, lambda: reading.report(name, texts, self))
         try:
@@ -48,12 +48,12 @@ class ReportFuture(Job[Report]):
         processes.begin(self, timeout=timeout, memory_limit=memory_limit)
 
     def conclude(self, error: CompileError | None) -> None:
-        """Ends with the last report, or with what went wrong."""
+        """End with the last report, or with the error."""
         why, last = _about_options(error, self._reading), self.reports.get(self._until)
         self.finish(why or last or CompileError(f"the compile ended without reaching level {self._until!r}"))
 
     def _deliver(self, level: str, build: Callable[[], Report]) -> None:
-        """Builds the report of a level and hands it to `on_report`. An error in either ends the future."""
+        """Build the report of a level and pass it to `on_report`. An error in either ends the future."""
         if self.done():
             return
         try:
@@ -66,14 +66,14 @@ class ReportFuture(Job[Report]):
 
 
 def check_level(level: str) -> None:
-    """Raises ShardvizError for a level that a compile does not reach."""
+    """Raise ShardvizError for a level that a compile does not reach."""
     if level not in processes.LEVELS:
         raise ShardvizError(f"level {level!r}: a compile reaches one of {', '.join(map(repr, processes.LEVELS))}")
 
 
 def request_of(reading: CompileReading, until: str) -> processes.Request:
-    """What the compile server is asked for. Raises CompileRefused for a target that cannot be compiled for here, or a
-    mesh that XLA cannot be given."""
+    """Return the request to the compile server. Raises CompileRefused if this installation cannot compile for the
+    target, or XLA does not accept the mesh."""
     bound, lowered, resolved = reading.bound, reading.lowered, reading.resolved
     if resolved.missing and until != "partitioned":
         raise CompileRefused(resolved.missing)
@@ -90,7 +90,8 @@ def request_of(reading: CompileReading, until: str) -> processes.Request:
 
 
 def _about_options(error: CompileError | None, reading: CompileReading | None) -> CompileError | None:
-    """What ended a compile, with the compiler option that the compiler names, or with all that it was given."""
+    """Return a compile's error with the compiler option that its message names, or with all options that were given;
+    None if it is not about options."""
     options = {} if reading is None else reading.options
     if reading is None or not options or not isinstance(error, CompileRefused | CompileCrashed):
         return error
@@ -104,7 +105,7 @@ def _about_options(error: CompileError | None, reading: CompileReading | None) -
 
 
 def _not_compilable(mesh: DeviceMesh, *, simulated: bool = True) -> str:
-    """Why XLA cannot be given a mesh, on simulated CPU devices or others; empty if it can."""
+    """Return why XLA does not accept a mesh, on simulated CPU devices or on others; empty if it does."""
     if simulated and mesh.size > MAX_CPU_DEVICES:
         return f"the mesh {mesh} has {mesh.size} devices and XLA's CPU compiler simulates at most {MAX_CPU_DEVICES}"
     for name in mesh.names:

@@ -1,8 +1,8 @@
-"""A target's text and a plan's mesh, made into a machine that the compile server can compile for.
+"""A target's text and a plan's mesh as a machine that the compile server can compile for.
 
     "tpu v5e:4x4*2" and data=8,model=4   →   libtpu's "v5e:4x4" with num_slices=2, and which device is at which place
 
-Where nothing here can compile for it, the machine still stands, for level `partitioned` and the cost model.
+If nothing here can compile for the machine, it is still used for level `partitioned` and the cost model.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from shardviz.propagate.lower import CPU, LowerFor
 
 @dataclass(frozen=True)
 class CompileTarget:
-    """What a plan is compiled for: the text as `Machine.text` writes it; what the compile server is told (None for
-    `cpu`, and where nothing here can compile for the machine); why nothing can and the command that fixes it (else
-    empty); and the slice of the device at each place of the mesh, where there are several."""
+    """The target of a compile: the text in the form of `Machine.text`; the compile server's settings (None for `cpu`,
+    and if nothing here can compile for the machine); why nothing can, with the command that fixes it, else empty; and
+    the slice of the device at each position of the mesh, if there are several."""
 
     text: str
     machine: Machine
@@ -34,7 +34,7 @@ class CompileTarget:
 
     @property
     def lowered_for(self) -> LowerFor:
-        """What JAX lowers a program for: for a TPU also where nothing here can compile for it."""
+        """The platform that JAX lowers a program for; a TPU's even if nothing here can compile for it."""
         chip = self.machine.chip
         if self.topology is None and chip.kind != "tpu":
             return CPU
@@ -42,7 +42,7 @@ class CompileTarget:
 
     @property
     def hbm(self) -> int | None:
-        """Bytes of main memory that a program can use on one device."""
+        """The bytes of main memory that a program can use on one device."""
         try:
             return int(fits(0, self.machine).usable)
         except TargetError:  # a chip whose memory is not known
@@ -50,8 +50,8 @@ class CompileTarget:
 
 
 def resolve_target(target: str | Machine, mesh: DeviceMesh) -> CompileTarget:
-    """Reads a target and puts a mesh on it, in the order of JAX's `mesh_utils` where it does not say its devices'.
-    Raises TargetError if there is no such chip or topology; MeshError if the two differ in their number of devices."""
+    """Read a target and place a mesh on it, in the order of JAX's `mesh_utils` unless the mesh has its own device
+    order. Raises TargetError for an unknown chip or topology; MeshError if the numbers of devices differ."""
     machine = machine_of(target, mesh.size)
     kind = machine.chip.kind
     if kind == "cpu":

@@ -1,7 +1,7 @@
-"""Questions about one plan: why a value is sharded as it is, why a collective is there, what would change.
+"""Questions about a plan: why a value is sharded as it is, why a collective exists, what would change.
 
-All answers are tried: Shardy runs again on the same lowered program with something taken away, put in or forced. What
-was found out about a plan is kept while questions are about it.
+All answers are tested: Shardy runs again on the same lowered program with a source removed, added or forced. Results
+about a plan are cached while questions are about it.
 """
 
 from __future__ import annotations
@@ -42,18 +42,17 @@ Reported = Callable[[PlanRecord, Callable[[], Any]], Report]
 
 
 class Questions:
-    """One plan of a program, to be asked about."""
+    """A plan of a program, to ask questions about."""
 
     def __init__(self, lowered: Lowered, bound: PlanRecord, report: Report, reported: Reported):
-        """A plan that was propagated; `reported` makes the report of another module, given its plan and what makes the
-        module."""
+        """Prepare questions about a propagated plan. `reported` returns the report of a changed module, from its plan
+        and a function that makes the module."""
         self.trial, self.report = Perturbed(lowered, bound), report
         self._reported = reported
 
     def why(
         self, of: Any, axis: str | None, target: str | Machine | None, pause: Callable[[int], None] | None = None
     ) -> Why | CollectiveWhy:
-        """See `Program.why`."""
         before = self.trial.runs
         self.trial.pause = None if pause is None else lambda: pause(self.trial.runs - before)
         mesh = self.report.mesh
@@ -70,7 +69,6 @@ class Questions:
         return replace(answer, tried=self.trial.runs - before, seconds=time.perf_counter() - start)
 
     def without(self, source: Source, target: str | Machine | None = None) -> Any:
-        """See `Why.without`."""
         if source.role == "shard_map":
             raise ShardvizError(
                 f"{source.text}: the shapes inside a shard_map follow from its specs; change the program"
@@ -82,7 +80,7 @@ class Questions:
     def changed(
         self, removed: Sequence[Source] = (), added: Sequence[Source] = (), forced: Sequence[Forced] = ()
     ) -> Report:
-        """The propagated report without some sources, with others, and with constraints on arrays."""
+        """Return the propagated report without some sources, with others, and with constraints on arrays."""
         bound = self.trial.bound
         specs = {"argument": dict(bound.in_specs), "output": dict(bound.out_specs)}
         for put, sources in ((False, removed), (True, added)):
@@ -119,7 +117,8 @@ class Questions:
         )
 
     def _contest(self, quarrel: Quarrel, of: Node, target: str | Machine | None) -> Contest:
-        """A disagreement with what either choice costs: the wanted one is forced by constraints."""
+        """Return a disagreement with the cost of either choice; the choice that was not made is forced by
+        constraints."""
         node, dim, forced = quarrel.choice(of)
         step, wanted = quarrel.step, forced[0].spec if forced else node.spec
         reason = impossible(node.shape, wanted, self.report.mesh) if forced else "nothing else has this dimension"
@@ -182,7 +181,7 @@ class Questions:
         )
 
     def _of_the_partitioner(self, of: Collective) -> CollectiveWhy:
-        """Why a collective is there that XLA's partitioner makes for one operation, which Shardy leaves as it is."""
+        """Explain a collective that XLA's partitioner makes for one operation which Shardy leaves unchanged."""
         names, line = set(map(axis_name, of.axes or ())), None if of.source is None else of.source.short
         steps = {node.maker: None for node in self.trial.base.nodes.values() if node.maker is not None}
         cuts = [
@@ -197,7 +196,7 @@ class Questions:
         if not cuts:
             raise ShardvizError(
                 f"why({of.name!r}): Shardy's propagation, which answers this, has no {of.kind} over these axes "
-                "on this line: XLA's partitioner has made it of something else. Ask why of one of "
+                "on this line: XLA's partitioner has made it from other collectives. Ask why of one of "
                 "program.propagate(plan).collectives"
             )
         own = of.name_stack.rsplit("/", 1)[-1]
@@ -223,7 +222,7 @@ class Questions:
     def _changes(
         self, why: Reason, answers: Sequence[AxisWhy], collective: Collective, target: str | Machine | None
     ) -> tuple[TriedChange, ...]:
-        """What would avoid a collective, tried: the cheapest first."""
+        """Return changes that may avoid a collective, tried, cheapest first."""
         before, changes = self._effect(self.report, target), []
         for text, removed, added in list(self._tries(why, answers))[:_MOST_CHANGES]:
             other = self.changed(removed, added)
@@ -245,7 +244,7 @@ class Questions:
     def _tries(
         self, why: Reason, answers: Sequence[AxisWhy]
     ) -> Iterator[tuple[str, Sequence[Source], Sequence[Source]]]:
-        """Changes of specs that may avoid a collective, in words and as sources that go or come."""
+        """Yield changes of specs that may avoid a collective: in words, the sources to remove, the sources to add."""
         removed, added = _asked(self.trial, why)
         if added:
             yield f"{added[0].label} as {added[0].spec.canonical()}", removed, added
@@ -262,7 +261,8 @@ class Questions:
                 yield f"without {free[0].axis} in {_several([s.label for s in free])}", free, ()
 
     def _both(self, why: Reason, sources: tuple[Source, ...]) -> tuple[Source, ...]:
-        """What takes an axis off everything that is summed over, given what takes it off the first operand."""
+        """Return the sources to remove so that an axis leaves every summed operand, given those for the first
+        operand."""
         for axis, cut in why.axes[1:]:
             if self.trial.holds(cut.node.key, cut.dim, axis, sources):
                 more = causes_of(self.trial, cut.node.key, cut.dim, axis)
@@ -273,7 +273,7 @@ class Questions:
 
     @cached_property
     def reading(self) -> PropagatedReading:
-        """The report's rows with where they are in the graph."""
+        """The reading of the plan's graph, whose rows are the report's."""
         trial = self.trial
         reading = PropagatedReading(MlirGraph(trial.run((), COLLECTIVES)), trial.lowered, trial.bound.mesh, {})
         names = [reading.values[n].name for n in reading.shown]
@@ -282,17 +282,17 @@ class Questions:
 
     @cached_property
     def rows(self) -> dict[NodeKey, Value]:
-        """Every value inside, those too that nothing shards and the report has not."""
+        """Every intermediate, including those that nothing shards and the report omits."""
         return dict(zip(keys_of(self.reading.made_at), labelled(self.reading.values), strict=True))
 
     @cached_property
     def named(self) -> Named:
-        """What each value of the plan's graph is called."""
+        """A function that names each value of the plan's graph."""
         arguments, outputs = ([v.name for v in of] for of in (self.report.arguments, self.report.outputs))
         return namer(arguments, outputs, self.rows)
 
     def _find(self, of: Any, axis: str | None) -> tuple[str, Value, NodeKey, tuple[str, ...]]:
-        """The value that is meant: its role, itself, its key, and the others of its name."""
+        """Return the requested value: its role, itself, its key, and the other values of this name."""
         report = self.report
         name = of.name if isinstance(of, Value) else of
         if not isinstance(name, str):
@@ -316,7 +316,8 @@ class Questions:
 
     @staticmethod
     def _rank(value: Value, axis: str | None, *, last: bool) -> tuple[bool, bool, int]:
-        """What is meant first: a value of the way forward, that the line assigns, that has the axis."""
+        """Return a sort key: values of the forward pass first, then those that a line assigns, then those with the
+        axis."""
         names = () if value.spec is None else tuple(map(axis_name, value.spec.axes))
         return phase(value.name_stack) != "forward", last and not value.label, 0 if axis is None or axis in names else 1
 
@@ -332,7 +333,7 @@ class Questions:
 
 
 def _alike(collective: Collective, report: Report) -> list[Collective]:
-    """The collectives of a report that are of one kind, line and phase, over the same axes, whoever reads them."""
+    """Return a report's collectives of the same kind, type, line, phase and axes, whatever reads them."""
 
     def facts(c):
         return (c.kind, c.axes, c.source, c.phase, c.dtype)
@@ -341,7 +342,7 @@ def _alike(collective: Collective, report: Report) -> list[Collective]:
 
 
 def _added(comparison: Any) -> Iterator[str]:
-    """What there is more of than before, the most bytes first."""
+    """Yield in words which collectives appeared or grew, most bytes first."""
     for change in comparison.collectives:
         after = change.after
         if after is not None and change.bytes > 0:
@@ -351,7 +352,8 @@ def _added(comparison: Any) -> Iterator[str]:
 
 
 def _asked(trial: Perturbed, why: Reason) -> tuple[list[Source], list[Source]]:
-    """What a constraint or an output would have to leave out, and to say as well, so that nothing need be moved."""
+    """Return the sources that a constraint or an output would have to drop, and those it would have to add, so that
+    nothing is moved."""
     step, before = why.step, why.need.before
     if step is None or before is None or why.need.kind not in ("constraint", "output"):
         return [], []
@@ -370,7 +372,6 @@ def _asked(trial: Perturbed, why: Reason) -> tuple[list[Source], list[Source]]:
 
 
 def _several(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and 3 others`."""
     shown = list(names[:2]) if len(names) > 3 else list(names[:-1])
     last = f"{len(names) - 2} others" if len(names) > 3 else names[-1]
     return f"{', '.join(shown)} and {last}" if shown else last
@@ -382,9 +383,9 @@ def _place_words(value: Value) -> str:
 
 
 def alike(of: Collective, among: Iterable[Collective]) -> Collective | None:
-    """It, or the collective of another level that stands on the same line for the same: over the same axes, of its kind
-    or in its phase. A line may have many, as a library's that makes every layer's product: of these that of the same
-    array, by its size and name, as often; of several the one that moves most."""
+    """Return the corresponding collective of another level: on the same line, over the same axes, and of the same kind
+    or phase. Of several, the one for the same array (by size and name) with the same count is preferred, then the one
+    with the most bytes."""
 
     def dims(c):
         return c.array or c.shape

@@ -1,1 +1,1 @@
-"""What `why` rests on: perturbed specs, links between dimensions, what needs a sharding."""
+"""The basis of `why`: perturbed specs, links between dimensions, reasons for reshards."""

@@ -1,18 +1,18 @@
-"""Where a mesh axis on a value comes from, found by taking it away at its sources; or where it ends on its way there.
+"""The causes of a mesh axis on a value, found by removing the axis at its sources; or the place where the axis stops.
 
-A source is where the axis is written down: a dimension of an argument's or output's spec, or of a constraint. The graph
-says which sources can matter: those that are connected with the value through dimensions that carry the axis. Which of
-them do matter is tried: without all of them the value must lose the axis. Then a smallest set is looked for without
-which the axis is lost:
+A source is a place that states the axis: a dimension of an argument's or output's spec, or of a constraint. The graph
+shows which sources can matter: those connected with the value through dimensions that carry the axis. Which of them
+matter is tested: without all of them the value must lose the axis. Then a smallest set without which the axis is lost
+is searched:
 
-* one source: it is *needed*. Where it does not bring the axis alone, it does so *only together* with others;
-* several sources: each brings the axis though the others are gone; the value is sharded because of *one of several*.
+* one source: it is *needed*. If it does not bring the axis alone, it does so *only together* with others;
+* several sources: each brings the axis without the others; the value is sharded because of *one of several*.
 
-The chain from the first cause is a shortest path over dimensions that carry the axis, in the plan as it is and, where
-that was tried, also without the other causes: a value on it has the axis from this cause and from nothing else.
+The chain from the first cause is a shortest path over dimensions that carry the axis, in the plan as it is and, if
+tested, also without the other causes. A value on it then has the axis from this cause only.
 
-For an axis that the value does not have, the graph is followed over dimensions without the axis until one has it. There
-the axis ends, and what stands between says why.
+For an axis that the value lacks, the graph is searched over dimensions without the axis until one has it. The axis
+stops there, and the operation in between says why.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNTRIED = (
 
 
 def axis_why(trial: Perturbed, key: NodeKey, axis: str, named: Named) -> AxisWhy:
-    """Why a mesh axis is on a value, or is not."""
+    """Explain why a mesh axis shards a value, or why it does not."""
     node = trial.base.node(key)
     target = next((cut for cut in node.dims if cut.carries(axis)), None)
     if target is not None:
@@ -67,13 +67,13 @@ def axis_why(trial: Perturbed, key: NodeKey, axis: str, named: Named) -> AxisWhy
 
 
 def causes_of(trial: Perturbed, key: NodeKey, dim: int, axis: str) -> tuple[Source, ...]:
-    """What takes an axis off a value, all together."""
+    """Return the sources that, removed together, take an axis off a value."""
     causes, _ = Tracing(trial, key, NodeDim(trial.base.node(key), dim), axis).causes()
     return tuple(cause.source for cause in causes)
 
 
 class Tracing:
-    """An axis that is followed from a dimension of a value to its sources."""
+    """The search for the sources of an axis on a dimension of a value."""
 
     def __init__(self, trial: Perturbed, key: NodeKey, target: NodeDim, axis: str):
         self.trial, self.key, self.target, self.axis = trial, key, target, axis
@@ -82,20 +82,20 @@ class Tracing:
         self._until = trial.runs + _MOST_RUNS
 
     def causes(self) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
-        """The causes, the nearest first, and what was not tried."""
+        """Return the causes, nearest first, and the sources that were not tried."""
         near = self._in_order(self._near)
         if len(near) > 1 and self._is_lost(near[:1]):  # most often the nearest is all
             return self._needed(near[0], near[1:]), ()
-        gone = self._widened(near)
-        if not self._is_lost(gone):
+        removed = self._widened(near)
+        if not self._is_lost(removed):
             if not self._is_lost(self._sources):
-                every = tuple(Cause(source=s, verdict="not tried") for s in gone)
+                every = tuple(Cause(source=s, verdict="not tried") for s in removed)
                 return every, ("the axis stays without every source",)
-            gone = self._sources
-        keep, untried = self._fewest(gone)
+            removed = self._sources
+        keep, untried = self._fewest(removed)
         if len(keep) == 1:
-            return self._needed(keep[0], [s for s in gone if s is not keep[0]]), ()
-        causes = tuple(self._one_of_several(source, keep, gone, source in untried) for source in keep)
+            return self._needed(keep[0], [s for s in removed if s is not keep[0]]), ()
+        causes = tuple(self._one_of_several(source, keep, removed, source in untried) for source in keep)
         return causes, (_UNTRIED.format(len(untried)),) if untried else ()
 
     def _in_order(self, keys: Iterable[tuple]) -> list[Source]:
@@ -103,29 +103,31 @@ class Tracing:
         return [sources[key] for key in keys]
 
     def _widened(self, near: Sequence[Source]) -> list[Source]:
-        """The near sources, and farther ones that they had kept away, until the value loses the axis."""
-        gone = list(near)
+        """Return the near sources, and farther ones that they had hidden, until the value loses the axis without
+        them."""
+        removed = list(near)
         for _ in range(_MOST_REACHED):
-            if self._is_lost(gone):
+            if self._is_lost(removed):
                 break
-            reached = self._nearest(self.trial.links(gone).dim(self.key, self.target.dim), self._sources)
-            new = [source for source in self._in_order(reached) if source not in gone]
+            reached = self._nearest(self.trial.links(removed).dim(self.key, self.target.dim), self._sources)
+            new = [source for source in self._in_order(reached) if source not in removed]
             if not new:
                 break
-            gone += new
-        return gone
+            removed += new
+        return removed
 
-    def _one_of_several(self, source: Source, keep: list[Source], gone: list[Source], untried: bool) -> Cause:
-        """One of several sources that bring the axis, and whether it does so alone (None where that was not tried)."""
+    def _one_of_several(self, source: Source, keep: list[Source], removed: list[Source], untried: bool) -> Cause:
+        """Return the cause for one of several sources of the axis, and whether it is enough alone (None if not
+        tried)."""
         enough: bool | None = None
-        if len(keep) == len(gone) and not untried:
+        if len(keep) == len(removed) and not untried:
             enough = True  # `_fewest` has tried just this
         elif self._may_run():
-            enough = not self._is_lost([s for s in gone if s is not source])
+            enough = not self._is_lost([s for s in removed if s is not source])
         return Cause(source=source, verdict="not tried" if untried else "one of several", enough=enough)
 
     def chain(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
-        """The steps from the first cause to the value, and what they leave out."""
+        """Return the steps from the first cause to the value, and the causes that they leave out."""
         if not causes:
             return (), ()
         first, others = causes[0].source, tuple(c.source for c in causes[1:] if c.enough)
@@ -150,16 +152,16 @@ class Tracing:
         return cut is not None and cut.carries(self.axis)
 
     def _path_by_itself(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
-        """The chain in a program where only the causes say the axis: in the plan itself a value on the way may have
-        lost it, because another source says it for another dimension of that value."""
+        """Return the chain in a program where only the causes state the axis. In the plan itself a value on the way may
+        have lost the axis, because another source states it for another dimension of the value."""
         base, first = self.trial.base.nodes, causes[0].source
 
         def called(node):
             return named(base[node.key]) if node.key in base else str(node.key)
 
         for kept in ([c.source.key for c in causes], [first.key]):
-            gone = tuple(s for s in self._sources if s.key not in kept)
-            target = self.trial.links(gone).dim(self.key, self.target.dim) if gone else None
+            removed = tuple(s for s in self._sources if s.key not in kept)
+            target = self.trial.links(removed).dim(self.key, self.target.dim) if removed else None
             if target is None or not self._carries(target):
                 continue
             start = self._nearest(target, [first]).get(first.key)
@@ -171,7 +173,7 @@ class Tracing:
     def _path(
         self, start: NodeDim, target: NodeDim, through: Callable[[NodeDim], bool], named: Named
     ) -> tuple[Hop, ...]:
-        """The steps from one dimension to another, over those that pass a test."""
+        """Return the steps from one dimension to another, through dimensions that pass a test."""
         reached = reach(target, through)
         hops: list[Hop] = []
         while start in reached:
@@ -183,7 +185,7 @@ class Tracing:
         return tuple(hops)
 
     def _nearest(self, target: NodeDim | None, sources: Iterable[Source]) -> dict[tuple, NodeDim]:
-        """Which sources are connected with a value along the axis, the nearest first → the dimension where they are."""
+        """Return the sources that are connected with a value along the axis, nearest first, each with its dimension."""
         wanted = {(s.role, place, s.dimension): s.key for s in sources for place in s.places}
         reached: dict[tuple, NodeDim] = {}
 
@@ -200,11 +202,12 @@ class Tracing:
     def _may_run(self) -> bool:
         return self.trial.runs < self._until
 
-    def _is_lost(self, gone: Collection[Source]) -> bool:
-        return not self.trial.holds(self.key, self.target.dim, self.axis, gone)
+    def _is_lost(self, removed: Collection[Source]) -> bool:
+        return not self.trial.holds(self.key, self.target.dim, self.axis, removed)
 
     def _needed(self, first: Source, rest: Sequence[Source]) -> tuple[Cause, ...]:
-        """The first source is needed. Of the rest, those without which it does not bring the axis."""
+        """Return the causes when the first source is needed: of the others, those without which the first does not
+        bring the axis."""
         if not rest or not self._is_lost(rest):
             return (Cause(source=first, verdict="needed", enough=True),)
         # with the first alone it is lost: which of the others must stay?
@@ -216,7 +219,8 @@ class Tracing:
         return tuple(Cause(source=s, verdict=verdict, enough=False) for s, verdict in pairs)
 
     def _fewest(self, free: Sequence[Source]) -> tuple[list[Source], list[Source]]:
-        """A smallest set of sources without which the axis is lost; and those in it that were not tried alone."""
+        """Return a smallest set of sources without which the axis is lost, and those in it that were not tried
+        alone."""
         keep = list(free)
         half = len(keep) // 2
         while half > 1 and self._may_run():  # a needed one among many redundant ones is found by halves
@@ -228,7 +232,8 @@ class Tracing:
     def _least(
         self, sources: Sequence[Source], will_do: Callable[[list[Source]], bool], order: Iterable[Source]
     ) -> tuple[list[Source], list[Source]]:
-        """The sources without those, one after the other, without which the rest will do; and those not tried."""
+        """Return the sources without those that can be dropped one after the other while a condition holds; and those
+        not tried."""
         keep, untried = list(sources), list(order)
         while untried and self._may_run():
             source = untried.pop(0)
@@ -240,9 +245,9 @@ class Tracing:
 _BOUNDARIES = {
     "call": ("call", "the function takes it as its argument"),
     "return": ("call", "the function gives it back"),
-    "loop": ("loop", "the loop carries it, or takes it, as it is"),
+    "loop": ("loop", "the loop does not change its sharding"),
     "branch": ("branch", "each branch gives it back"),
-    "manual": ("shard_map", "the shard_map leaves this axis as it is"),
+    "manual": ("shard_map", "the shard_map does not change this axis"),
     "output": ("output", "the program gives it back"),
     "reshard": ("reshard", "the compiler reshards it and keeps this axis"),
     "constraint": ("sharding_constraint", "the constraint says this axis"),
@@ -274,7 +279,7 @@ def _hop(before: NodeDim, after: NodeDim, link: DimLink, named: Named) -> Hop:
 
 
 def _words(step: LinkStep, rule: FactorRule, before: NodeDim, after: NodeDim, factor: int) -> tuple[str, bool]:
-    """What an operation does with a dimension, and whether that goes from a result to an operand."""
+    """Return in words what an operation does with a dimension, and whether that leads from a result to an operand."""
     (gives, one), (taken, other) = (_called(step, cut, factor) for cut in (before, after))
     if gives and taken:
         return f"{one} and {other} {'are summed over together' if factor in rule.reduced else 'go together'}", False
@@ -284,7 +289,7 @@ def _words(step: LinkStep, rule: FactorRule, before: NodeDim, after: NodeDim, fa
 
 
 def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
-    """Whether a dimension is an operand's, and what it is called; of operands only the arrays are counted."""
+    """Return whether a dimension belongs to an operand, and its name; operands are numbered without scalars."""
     same = [n for n, (node, _) in enumerate(step.arrays) if node is cut.node]
     at = next(n for n in same if factor in step.arrays[n][1][cut.dim])
     operand = at < len(step.ins)
@@ -307,7 +312,7 @@ def _stop(last: NodeDim, after: NodeDim, link: DimLink, *, axis: str, mesh: Devi
 
 
 def _reason(cut: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> str:
-    """Why a dimension does not take an axis from the one beside it."""
+    """Return why a dimension does not take over an axis from its neighbour."""
     node, name, step = cut.node, named(cut.node), link.step
     spec = node.spec.canonical()
     if node.key.kind == "argument":
@@ -329,11 +334,11 @@ def _reason(cut: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Nam
     if here:
         have = " and ".join(map(axis_name, here))
         return f"{have} shards dimension {cut.dim} of {name} already, and the two do not go together"
-    return "an operand that is sharded otherwise had more to say"
+    return "Shardy preferred the sharding of another operand"
 
 
 def _wanted(node: Node, named: Named) -> str:
-    """Why the compiler moves a value before it is used."""
+    """Return why the compiler reshards a value before it is used."""
     spec = node.spec.canonical()
     for step in node.steps:
         frame = step.place.frame

@@ -1,11 +1,12 @@
-"""How the dimensions of a program's values are connected: which dimension of one value runs along which of another.
+"""The connections between dimensions of a program's values: which dimension of one value corresponds to which of
+another.
 
-A propagated module is read once, calls entered where they stand. Every value is a node with a key that does not depend
-on the plan: each operation carries a number that Shardy's passes leave where it is. Every operation hands axes between
-dimensions of its operands and results that its rule gives the same factor: `([i, k], [k, j])->([i, j])` hands `i` from
-the left operand to the result. Calls, loops and branches hand on every dimension as it is.
+A propagated module is read once, with calls entered where they occur. Every value is a node with a key that does not
+depend on the plan: each operation has a number that Shardy's passes preserve. An operation connects the dimensions of
+its operands and results that have the same factor in its rule: `([i, k], [k, j])->([i, j])` connects `i` of the left
+operand with the result. Calls, loops and branches connect equal dimensions.
 
-`reach` goes from a value's dimension along those that carry an axis: what it meets first is nearest.
+`reach` starts from a value's dimension and follows those that carry an axis, nearest first.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ RULES = "func.func(sdy-populate-op-sharding-rules)"
 
 
 class NodeKey(NamedTuple):
-    """A value's identity, which is the same under every plan: the numbers of the calls that lead to it, and of the
-    operation that makes it, or that it is inside of (-1 for a function).
+    """A value's identity under every plan: the numbers of the calls that lead to it, and of the operation that makes it
+    or contains it (-1 for a function).
 
-    Its kind is `result`, as the operation computes it; `value`, the same as propagation has it, which the compiler may
-    have to move there; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ...: of a block of what was
-    entered. `place` is which of them, `copy` which copy that the compiler made of a constant's operation."""
+    Its kind is `result`, as the operation computes it; `value`, the same after propagation, which the compiler may have
+    to reshard; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ... for the arguments of an entered
+    block. `place` is its position, and `copy` the number of the copy that the compiler made of a constant's operation.
+    """
 
     calls: tuple[int, ...]
     tag: int
@@ -55,12 +57,12 @@ class NodeKey(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """A value of the program, known by its key under every plan.
+    """A value of the program, with the same key under every plan.
 
     Attributes:
         shape: `()` for values that are not arrays.
         read_spec: reads its spec.
-        maker: the operation that makes it; None for an argument and for what is entered.
+        maker: the operation that makes it; None for an argument, of the program or of a block.
         steps: the operations that it is part of.
     """
 
@@ -82,12 +84,12 @@ class Node:
 
     @property
     def origin(self) -> Node:
-        """The value before the compiler moved it."""
+        """The value before the compiler resharded it."""
         moved = self.maker is not None and self.maker.kind == "reshard"
         return self.maker.ins[0].origin if moved and self.maker else self
 
     def readers(self) -> Iterator[tuple[Node, LinkStep]]:
-        """What reads it, past the compiler's reshards: as which node, and what."""
+        """Return the readers behind the compiler's reshards: the node that is read, and the operation."""
         for step in self.steps:
             if step.kind == "reshard" and step.ins[0] is self:
                 yield from step.ins[1].readers()
@@ -105,7 +107,7 @@ class NodeDim(NamedTuple):
         return self.dim < len(dims) and axis in map(axis_name, dims[self.dim])
 
     def links(self) -> Iterator[DimLink]:
-        """The dimensions that are directly connected with it."""
+        """Return the directly connected dimensions."""
         for step in self.node.steps:
             if step.kind != "rule":
                 yield from (
@@ -122,7 +124,7 @@ class NodeDim(NamedTuple):
 
 
 class DimLink(NamedTuple):
-    """A dimension that is connected with another: over which step, along which factor (None at a boundary)."""
+    """A connected dimension: the step that connects it, and the factor (None at a boundary)."""
 
     step: LinkStep
     factor: int | None
@@ -137,11 +139,12 @@ _ASKS = frozenset(("constraint", "output", "reshard", "same"))
 
 @dataclass(eq=False)
 class LinkStep:
-    """An operation, or a boundary, that connects dimensions: at a boundary `ins` are all that is tied together.
+    """An operation or a boundary that connects dimensions; at a boundary `ins` are all connected values.
 
-    Its kind is `rule`; or `call`, `return`, `loop`, `branch`, `manual`, `output`, `same`, `constraint`, `reshard` (the
-    compiler's own): it hands on every dimension as it is. `array` is which operand or result of a manual
-    computation."""
+    Its kind is `rule`, for an operation; or, for boundaries, which connect equal dimensions: `call`, `return`, `loop`,
+    `branch`, `manual`, `output`, `same`, `constraint`, `reshard` (the compiler's own). `array` is the number of the
+    operand or result of a manual computation.
+    """
 
     op: Any
     kind: str
@@ -152,7 +155,7 @@ class LinkStep:
 
     @cached_property
     def rule(self) -> FactorRule | None:
-        """The operation's rule; None where it has none, and at a boundary."""
+        """The operation's rule; None if it has none, and at a boundary."""
         if self.kind != "rule":
             return None
         attributes, name = self.op.attributes, self.op.name
@@ -163,7 +166,7 @@ class LinkStep:
 
     @cached_property
     def arrays(self) -> list[tuple[Node, Factors]]:
-        """The operands and then the results, with the factors of each dimension; none where there is no rule."""
+        """The operands and then the results, with the factors of each dimension; empty without a rule."""
         return [] if self.rule is None else list(zip((*self.ins, *self.outs), self.rule.arrays, strict=True))
 
     @property
@@ -176,7 +179,7 @@ class LinkStep:
 
     @property
     def name(self) -> str:
-        """What JAX calls the operation."""
+        """JAX's name of the operation."""
         if self.op.name in _CONSTRAINTS:
             return "sharding_constraint"
         return self.place.op.split("[")[0] or self.op.name.split(".", 1)[1]
@@ -197,9 +200,9 @@ Factors = tuple[tuple[int, ...], ...]
 
 
 class FactorRule(NamedTuple):
-    """An operation's sharding rule in plain data: the factors of each operand and then of each result; those that are
-    summed over or reduced, that it needs uncut, along which it hands no axis on; and as einsum, `([i, k], [k, j])->([i,
-    j])`."""
+    """An operation's sharding rule as plain data: the factors of each operand and then of each result; the factors that
+    are summed over or reduced, that must not be sharded, and that do not propagate an axis; and the rule as einsum,
+    `([i, k], [k, j])->([i, j])`."""
 
     arrays: tuple[Factors, ...]
     reduced: frozenset[int]
@@ -222,7 +225,7 @@ class FactorRule(NamedTuple):
 
 
 def einsum(*sides: Iterable[Factors]) -> str:
-    """The text of a rule, its factors called as Shardy calls them.
+    """Return a rule's text, with its factors named as Shardy names them.
 
     >>> einsum([((0,), (2,)), ((2,), (1,))], [((0,), (1,))])
     '([i, k], [k, j])->([i, j])'
@@ -238,7 +241,7 @@ def einsum(*sides: Iterable[Factors]) -> str:
 
 
 class Links(Walker):
-    """A propagated module as a graph of nodes by key; specs, rules and places are read where they are asked for."""
+    """A propagated module as a graph of nodes by key; specs, rules and places are read on demand."""
 
     def __init__(self, module: ir.Operation, locations: dict[Any, Any]):
         super().__init__(MlirGraph(module), locations)
@@ -264,7 +267,7 @@ class Links(Walker):
         return node
 
     def find(self, key: NodeKey) -> Node | None:
-        """The value of a key; None where it is no more there."""
+        """Return the node with a key; None if it no longer exists."""
         if key.kind != "value":
             return self.nodes.get(key)
         computed = self.nodes.get(key._replace(kind="result"))
@@ -279,12 +282,12 @@ class Links(Walker):
         return computed
 
     def dim(self, key: NodeKey, dim: int) -> NodeDim | None:
-        """A dimension of the value of a key; None where the value is no more there."""
+        """Return a dimension of the node with a key; None if the node no longer exists."""
         node = self.find(key)
         return None if node is None else NodeDim(node, dim)
 
     def _new(self, value: GraphValue, key: NodeKey) -> Node:
-        """A node; the value is found by it from now on."""
+        """Return a new node, registered under its key."""
         while key in self.nodes:
             key = key._replace(copy=key.copy + 1)
         manual = self.around.manual
@@ -325,7 +328,7 @@ class Links(Walker):
                 result.maker = self._step(op, kind, (operand, result))
 
     def _enter(self, op: MlirOperation, tag: int, operands: list[Node], results: list[Node]) -> None:
-        """Reads the blocks of an operation, and connects their values with those around the operation."""
+        """Read an operation's blocks, and connect their values with those around the operation."""
         scope, tags = self._scope, self._tags
         with self.inside(op) as blocks:
             if op.name == "func.call":
@@ -367,9 +370,9 @@ def reach(
     *,
     even: bool = False,
 ) -> dict[NodeDim, _Reached]:
-    """Every dimension that is connected with one through dimensions that pass a test → (how far it is, the one nearer
-    to the start, how it is reached from there), nearest first; nothing goes on from those that `ends` names. What a
-    value is made from is nearer than what is made of it, or used beside it; with `even` all are equally far."""
+    """Return every dimension that is reachable through dimensions that pass a test, nearest first: dimension →
+    (distance, the previous dimension, the link). The search does not continue beyond dimensions in `ends`. Operands are
+    nearer than results and siblings; with `even` all are equally far."""
     reached: dict[NodeDim, _Reached] = {}
     count = itertools.count()
     left: list[tuple[int, int, NodeDim, NodeDim | None, DimLink | None]] = [(0, next(count), start, None, None)]
@@ -403,7 +406,7 @@ def tag(module: ir.Operation) -> None:
 
 
 def keys_of(values: Iterable[At]) -> Iterator[NodeKey]:
-    """The keys of operations' results, in the order in which a numbered module is read."""
+    """Return the keys of operations' results, in the order of a numbered module."""
     copies: Counter[tuple[tuple[int, ...], int]] = Counter()
     for value, calls in values:
         at = tuple(map(number_of, calls)), number_of(value.owner)
@@ -412,7 +415,8 @@ def keys_of(values: Iterable[At]) -> Iterator[NodeKey]:
 
 
 def key_before(at: At) -> NodeKey:
-    """The key of what a collective moves, before all collectives and reshards of the compiler's on its way."""
+    """Return the key of a collective's original operand, before all collectives and reshards of the compiler on its
+    way."""
     value, calls = at.value, tuple(map(number_of, at.calls))
     while isinstance(owner := value.owner, MlirOperation) and owner.name.startswith("sdy.") and owner.operands:
         if number_of(owner) != ADDED and owner.name != "sdy.reshard":
@@ -427,15 +431,15 @@ def key_before(at: At) -> NodeKey:
 
 
 Named = Callable[[Node], str]
-"""What a value is called."""
+"""Returns a value's name."""
 
 _PARTS = frozenset(f"stablehlo.{op}" for op in ("dynamic_slice", "slice", "reshape", "transpose", "convert"))
-"""What makes a part of an argument, or it in another form."""
+"""Operations whose result is a part of an argument, or the argument in another form."""
 
 
 def namer(arguments: Sequence[str], outputs: Sequence[str], rows: Mapping[NodeKey, Row]) -> Named:
-    """What each value is called: its tree path, its variable (`rows`: the report's values), or the operation that makes
-    it; what is handed on as what it is given, a slice of an argument as a part of it."""
+    """Return a function that names values: by tree path, by variable (`rows` are the report's values), or by operation.
+    Values that are only passed on have their operand's name, and a slice of an argument is called a part of it."""
     names: dict[NodeKey, str] = {}
 
     def named(node: Node) -> str:

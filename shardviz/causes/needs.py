@@ -1,12 +1,12 @@
-"""Where shardings compete, and why a collective is there: what it moves, and which operation needs that.
+"""Competing shardings, and the reason for a collective: what it moves, and which operation needs that.
 
 Before Shardy decides how an operation computes, each of its arrays has a sharding. These may differ along a factor of
-the operation's rule. Then Shardy chooses one of them and reshards the arrays with another. `quarrels` finds these
-places; what the other choice would cost is found by forcing it and propagating again.
+the operation's rule. Then Shardy chooses one of them and reshards the arrays that differ. `quarrels` finds these
+places. The cost of the other choice is found by forcing it and propagating again.
 
-A collective of Shardy's stands between the operation that makes a value and the one that reads it, alone or beside
-others. The graph (`shardviz.causes.links`) has all three: the value that is resharded, the reshard, and the operation
-that reads the result, whose rule says which dimensions it takes together.
+A collective of Shardy's is between the operation that makes a value and the one that reads it, possibly with other
+collectives. The graph (`shardviz.causes.links`) has all three: the resharded value, the reshard, and the operation that
+reads the result, whose rule says which dimensions it uses together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardviz.records.why import Need
 
 
 class Quarrel(NamedTuple):
-    """An operation's arrays disagree along one factor of its rule."""
+    """An operation whose arrays disagree along one factor of its rule."""
 
     step: LinkStep  # the operation
     factor: int
@@ -42,12 +42,12 @@ class Quarrel(NamedTuple):
         return set(map(axis_name, (*self.chosen, *self.wanted)))
 
     def dim_of(self, node: Node) -> int | None:
-        """The dimension of one of the operation's results that is contested; None for any other value."""
+        """Return the contested dimension of one of the operation's results; None for other values."""
         results = (dims for each, dims in self.step.arrays[len(self.step.ins) :] if each is node)
         return next((d for d, factors in enumerate(next(results, ())) if self.factor in factors), None)
 
     def words(self, named: Named) -> str:
-        """What each wanted, and why not both."""
+        """Return in words which sharding each array needs, and why both are impossible."""
         op, name, dim = self.step.name, named(self.node), f"dimension {self.dim}"
         now, then = axes_text(self.chosen), axes_text(self.wanted)
         if self.result:
@@ -63,7 +63,8 @@ class Quarrel(NamedTuple):
         return f"{both}; {arrays}"
 
     def _busy(self, named: Named) -> Iterator[tuple[bool, bool, str, str]]:
-        """Wanted axes on other dimensions: if of the same array, if only once resharded; the axis, and where."""
+        """Yield wanted axes that shard other dimensions: whether of the same array, whether only after a reshard, the
+        axis, and the place."""
         for axis in [axis_name(a) for a in self.wanted if a not in self.chosen]:
             for node, dims in self.step.arrays:
                 came = node.origin
@@ -73,10 +74,10 @@ class Quarrel(NamedTuple):
                         yield came is self.node, not NodeDim(came, d).carries(axis), axis, where
 
     def choice(self, node: Node) -> tuple[Node, int, tuple[Forced, ...]]:
-        """Constraints that force the other choice, on the operation's result or on the operands that it sums over: the
-        value that stands for the choice, its contested dimension, and the constraints; none where nothing but the array
-        that wants it otherwise has the dimension. The value that was asked about is constrained itself if the operation
-        makes it."""
+        """Return constraints that force the other choice, on the operation's result or on the operands that it sums
+        over: the value that stands for the choice, its contested dimension, and the constraints. There are none if only
+        the array that prefers the other sharding has the dimension. The requested value is constrained itself if the
+        operation makes it."""
         for out in (node, *self.step.outs[:1]):
             if (dim := self.dim_of(out)) is not None:
                 return out, dim, (Forced(out.key.tag, out.key.place, self._wanted_spec(out, dim)),)
@@ -93,7 +94,7 @@ class Quarrel(NamedTuple):
         return (others[0][1], others[0][2], forced) if others else (self.node, self.dim, ())
 
     def _wanted_spec(self, node: Node, dim: int) -> Spec:
-        """A value's spec with what was wanted in its dimension, and those axes nowhere else."""
+        """Return a value's spec with the wanted axes in its dimension, and in no other dimension."""
         names = set(map(axis_name, self.wanted))
         dims = [tuple(a for a in axes if axis_name(a) not in names) for axes in node.spec.dims]
         dims[dim] = self.wanted
@@ -101,7 +102,8 @@ class Quarrel(NamedTuple):
 
 
 def quarrels(step: LinkStep) -> Iterator[Quarrel]:
-    """Where an operation's arrays disagree: operands that are resharded before it, and a result that is afterwards."""
+    """Yield the operations whose arrays disagree: operands that are resharded before it, and results that are resharded
+    after it."""
     arrays = [
         (node, _used_as(node) if (result := n >= len(step.ins)) else node.origin, dims, result)
         for n, (node, dims) in enumerate(step.arrays)
@@ -119,22 +121,22 @@ def quarrels(step: LinkStep) -> Iterator[Quarrel]:
 
 
 def _used_as(node: Node) -> Node:
-    """A result with the sharding in which all its readers take it, where that is one; else as it is made."""
+    """Return a result as all its readers reshard it, if they agree; otherwise as it is made."""
     moved = [s.ins[1] for s in node.steps if s.kind == "reshard" and s.ins[0] is node]
     others = [s for s in node.steps if s.kind != "reshard" and s is not node.maker]
     return _used_as(moved[0]) if len(moved) == 1 and not others else node
 
 
 def quarrels_of(node: Node, is_named: Callable[[Node], bool] = lambda _: True) -> list[Quarrel]:
-    """Where the operation that makes a value disagrees along its dimensions, or a reader wants it sharded otherwise; a
-    value that has no name of its own is a step on the way to the value."""
+    """Return the disagreements of the operation that makes a value, and of its readers. Values without their own name
+    count as steps towards the value."""
     every = [q for n in _unnamed(node, is_named) if n.maker for q in quarrels(n.maker) if q.dim_of(n) is not None]
     every += [q for _, step in node.readers() for q in quarrels(step) if q.node is node and not q.result]
     return list({(q.step.op, q.factor, q.wanted): q for q in reversed(every)}.values())[::-1]
 
 
 def _unnamed(node: Node, is_named: Callable[[Node], bool]) -> Iterator[Node]:
-    """A value, and those of its shape without a name that it is made from, as the product in `relu(x @ w)`."""
+    """Yield a value, and the unnamed values of its shape that it is made from, such as the product in `relu(x @ w)`."""
     way = {node: None}
     for each in (left := list(way)):
         yield each
@@ -146,12 +148,11 @@ def _unnamed(node: Node, is_named: Callable[[Node], bool]) -> Iterator[Node]:
 
 
 def axes_text(axes: tuple[Axis, ...]) -> str:
-    """`not sharded`, `sharded along model`, `sharded along data and model`."""
     return f"sharded along {' and '.join(map(axis_name, axes))}" if axes else "not sharded"
 
 
 def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
-    """Why a value of this shape cannot be sharded so; empty where it can."""
+    """Return why a value of this shape cannot be sharded so; empty if it can."""
     for d, (size, axes) in enumerate(zip(shape, spec.dims, strict=True)):
         if size % (ways := axes_size(axes, mesh)):
             return f"dimension {d} has size {size}, which does not divide by {ways}"
@@ -160,9 +161,9 @@ def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reason:
-    """Why a collective is there, and where that comes from: the dimensions that its mesh axes shard in what it moves or
-    sums, the disagreement that it settles and the operation that needs it (None where there is none), and `rivals`, the
-    dimensions of the operation's other arrays that the same axes shard."""
+    """The reason for a collective: the dimensions of the moved or summed value that its mesh axes shard, the
+    disagreement that it settles, the operation that needs it (None if there is none), and `rivals`, the dimensions of
+    the operation's other arrays that the same axes shard."""
 
     need: Need
     axes: tuple[tuple[str, NodeDim], ...] = ()
@@ -172,7 +173,7 @@ class Reason:
 
     @classmethod
     def of(cls, kind: str, words: str, value: str, step: LinkStep | None = None, op: str = "", **fields: Any) -> Reason:
-        """A reason; of the operation that needs it the need says the line and the rule."""
+        """Return a reason; an operation adds its line and rule."""
         ends = {name: fields.pop(name, None) for name in ("before", "after")}
         rule, frame = ("", None) if step is None else (step.rule.text if step.rule else "", step.place.frame)
         need = Need(kind=kind, words=words, value=value, op=op, rule=rule, source=frame, **ends)
@@ -180,7 +181,7 @@ class Reason:
 
 
 def reason(links: Links, moved: NodeKey, collective: Collective, named: Named) -> Reason:
-    """Why a collective is there."""
+    """Return the reason for a collective."""
     kind = collective.kind
     ends: dict[str, Any] = {"before": collective.before, "after": collective.after}
     if collective.origin == "user":
@@ -188,7 +189,7 @@ def reason(links: Links, moved: NodeKey, collective: Collective, named: Named) -
         return Reason.of("said", words, collective.operand or "an array", op=kind)
     node = links.nodes.get(moved)
     if node is None:
-        return Reason.of("other", "it communicates what the compiler made itself.", "a value", **ends)
+        return Reason.of("other", "it communicates a value that the compiler made itself.", "a value", **ends)
     axes = tuple(map(axis_name, collective.axes or ()))
     step = node.maker
     several = step is not None and step.op.name == "stablehlo.reduce" and len(step.outs) > 1
@@ -198,7 +199,7 @@ def reason(links: Links, moved: NodeKey, collective: Collective, named: Named) -
 
 
 def _summed(step: LinkStep, axes: tuple[str, ...]) -> list[tuple[str, NodeDim]]:
-    """The dimensions of an operation's operands that it sums over and these axes shard."""
+    """Return the operands' dimensions that an operation sums over and that these axes shard."""
     return [
         (axis, cut)
         for node, dims in step.arrays[: len(step.ins)]
@@ -210,7 +211,6 @@ def _summed(step: LinkStep, axes: tuple[str, ...]) -> list[tuple[str, NodeDim]]:
 
 
 def _partial(node: Node, step: LinkStep, sums: list[tuple[str, NodeDim]], named: Named) -> Reason:
-    """Partial sums are added."""
     parts = [f"dimension {cut.dim} of {named(cut.node.origin)}" for _, cut in sums]
     summed = tuple(dict.fromkeys(axis for axis, _ in sums))
     over, along = " and ".join(dict.fromkeys(parts)), " and ".join(summed)
@@ -231,13 +231,13 @@ _BOUNDARIES = {"loop": "the loop", "branch": "the branches", "manual": "the shar
 
 
 def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: Named) -> Reason:
-    """A value is moved to where it is needed."""
+    """Return the reason for a collective that reshards a value for its reader."""
     value, before, shown = named(node), node.spec, node.spec.canonical()
     step, after = _needing(node, collective)
     quarrel, rivals = None, ()
     if step is None:
         kind, op, after = "other", "", collective.after
-        words = f"{value} is used sharded otherwise than it is made."
+        words = f"{value} is read with another sharding than it is made with."
     elif step.kind == "constraint":
         kind, op = "constraint", "sharding_constraint"
         words = f"the constraint asks for {after.canonical()}, and {value} is made as {shown}."
@@ -253,7 +253,7 @@ def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: N
         own = [q for q in quarrels(step) if q.node is node and not q.result]
         quarrel = next((q for q in own if set(map(axis_name, q.wanted)) & set(axes)), own[0] if own else None)
         if quarrel is None or step.rule is None:
-            kind, words = "other", f"{op} takes {value} as {after.canonical()}, and it is made as {shown}."
+            kind, words = "other", f"{op} takes {value} as {after.canonical()}, but it is made as {shown}."
         elif quarrel.factor in step.rule.whole:
             wanted = axes_text(quarrel.wanted)
             kind, words = "unsharded", f"{op} needs dimension {quarrel.dim} of {value} whole, which is {wanted}."
@@ -268,7 +268,8 @@ def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: N
 
 
 def _needing(node: Node, collective: Collective) -> tuple[LinkStep | None, Spec]:
-    """The operation that reads a value otherwise than it is made, and how; the one that this collective is for."""
+    """Return the operation that reads a value with another sharding, and that sharding, for the step that this
+    collective performs."""
     readers = [(used, step) for used, step in node.readers() if used is not node or step.kind == "constraint"]
     for used, step in readers:
         after = step.ins[1].spec if step.kind == "constraint" else used.spec

@@ -1,8 +1,8 @@
-"""A lowered program under a plan, propagated again and again with an axis taken away or forced.
+"""A lowered program under a plan, propagated repeatedly with an axis removed or forced.
 
-Every operation of the module carries a number that Shardy's passes leave alone, so that a value can be found again in
-every run. A source is a place where an axis is written down: an argument's or output's spec, or a constraint. Only the
-axis is taken away there: `{"model", "data"}` without `model` is `{"data"}`, as closed or open as it was.
+Every operation of the module has a number that Shardy's passes preserve, so that each run's values can be matched. A
+source is a place that states an axis: an argument's or output's spec, or a constraint. Only the axis is removed there:
+`{"model", "data"}` without `model` is `{"data"}`, as closed or open as before.
 """
 
 from __future__ import annotations
@@ -22,18 +22,7 @@ from shardviz.propagate.lower import Lowered
 from shardviz.propagate.propagate import RESHARDS, prepared, run
 from shardviz.records import PlanRecord
 from shardviz.records.why import Source
-from shardviz.stablehlo.module import (
-    ENDS,
-    SHARDING,
-    attributes_of,
-    main_of,
-    place_of,
-    set_attributes,
-    sharding,
-    shardings_of,
-    spec_of,
-    verify,
-)
+from shardviz.stablehlo import module as stablehlo
 
 _SETTLED = f"func.func({RESHARDS})"
 _WITH_RULES = f"func.func({RESHARDS}),{RULES}"
@@ -41,7 +30,7 @@ _MANUAL = 2**16  # the arrays of a manual computation that a source's place can 
 
 
 class Forced(NamedTuple):
-    """A constraint put on an array to see its cost: the operation's number, which of its results (or operands)."""
+    """A constraint on an array to test its cost: the operation's number, and which of its results (or operands)."""
 
     tag: int
     place: int
@@ -51,10 +40,11 @@ class Forced(NamedTuple):
 
 @dataclass(eq=False)
 class Perturbed:
-    """A program under a plan, which answers what Shardy would do if a source were not there, or another one were.
+    """A program under a plan, which can be propagated without a source or with another one.
 
-    Use it with the program's lock held and its context entered: `with trial.lowered.entered():`. It counts how often
-    Shardy was run, and before each run calls `pause`, if anybody waits."""
+    Use it with the program's lock held and its context entered: `with trial.lowered.entered():`. It counts Shardy's
+    runs, and calls `pause` before each run if it is set.
+    """
 
     lowered: Lowered
     bound: PlanRecord
@@ -71,13 +61,13 @@ class Perturbed:
 
     @cached_property
     def base(self) -> Links:
-        """The plan as it is, propagated."""
+        """The graph of the unchanged plan, propagated."""
         return self.links(())
 
     # Sources.
 
     def sources(self, axis: str) -> list[Source]:
-        """Every place where an axis is written down."""
+        """Return every place that states an axis."""
         return [
             replace(each, dimension=d, axis=axis)
             for each in self.shardings
@@ -87,13 +77,15 @@ class Perturbed:
 
     @cached_property
     def shardings(self) -> list[Source]:
-        """Every sharding that is written down, of no dimension and axis yet."""
+        """Every stated sharding, before a dimension and an axis are chosen."""
         nowhere = {"dimension": -1, "axis": ""}
         ends = [
-            Source(role=role, name=array.name, spec=spec_of(entry[SHARDING]), places=(place,), **nowhere)
-            for role in ENDS
-            for place, (array, entry) in enumerate(self._entries(self.module, role))
-            if SHARDING in entry
+            Source(
+                role=role, name=array.name, spec=stablehlo.spec_of(entry[stablehlo.SHARDING]), places=(n,), **nowhere
+            )
+            for role in stablehlo.ENDS
+            for n, (array, entry) in enumerate(self._entries(self.module, role))
+            if stablehlo.SHARDING in entry
         ]
         lines: dict[Any, Source] = {}  # a line's constraint, on the way forward and on the way back
         for op in _jax.walk(self.module):
@@ -106,89 +98,97 @@ class Perturbed:
                 role, written = "shard_map", _of_manual(op)
             else:
                 continue
-            frame, number = place_of(op.location, self.lowered.locations).frame, number_of(op)
+            frame, number = stablehlo.place_of(op.location, self.lowered.locations).frame, number_of(op)
             for n, attribute in enumerate(written):
                 place = manual_place(number, n) if role == "shard_map" else number
                 key = role, number if frame is None or role == "type" else frame.bare, str(attribute)
                 places = (*(lines[key].places if key in lines else ()), place)
                 name = "an unknown line" if frame is None else frame.short
                 stands = {"role": role, "name": name, "source": frame, "places": places}
-                lines[key] = Source(spec=spec_of(attribute), **stands, **nowhere)
+                lines[key] = Source(spec=stablehlo.spec_of(attribute), **stands, **nowhere)
         return [*ends, *lines.values()]
 
     def _entries(self, module: ir.Operation, role: str) -> list[tuple[Any, dict[str, Any]]]:
-        """The arguments or outputs with their attributes."""
         traced = self.lowered.traced
         arrays = traced.arguments if role == "argument" else traced.outputs
-        return list(zip(arrays, attributes_of(main_of(module), ENDS[role], len(arrays)), strict=True))
+        return list(
+            zip(
+                arrays,
+                stablehlo.attributes_of(stablehlo.main_of(module), stablehlo.ENDS[role], len(arrays)),
+                strict=True,
+            )
+        )
 
     # Runs.
 
-    def links(self, gone: Collection[Source]) -> Links:
-        """The program propagated without some sources."""
-        return Links(self.run(gone, _WITH_RULES), self.lowered.locations)
+    def links(self, removed: Collection[Source]) -> Links:
+        """Return the graph of the program propagated without some sources."""
+        return Links(self.run(removed, _WITH_RULES), self.lowered.locations)
 
-    def holds(self, key: NodeKey, dim: int, axis: str, gone: Collection[Source]) -> bool:
+    def holds(self, key: NodeKey, dim: int, axis: str, removed: Collection[Source]) -> bool:
         """Whether a value's dimension has an axis without some sources."""
-        asked = key, dim, axis, frozenset(s.key for s in gone)
+        asked = key, dim, axis, frozenset(s.key for s in removed)
         if asked not in self._answers:
-            cut = Links(self.run(gone, _SETTLED), self.lowered.locations).dim(key, dim)
+            cut = Links(self.run(removed, _SETTLED), self.lowered.locations).dim(key, dim)
             self._answers[asked] = cut is not None and cut.carries(axis)
         return self._answers[asked]
 
-    def run(self, gone: Collection[Source], then: str) -> ir.Operation:
-        """A copy of the module without some sources, after propagation and further passes."""
-        module = self.changed(gone)
+    def run(self, removed: Collection[Source], then: str) -> ir.Operation:
+        """Return a copy of the module without some sources, after propagation and further passes."""
+        module = self.changed(removed)
         run(module, then)
         self.runs += 1
         return module
 
     def changed(
-        self, gone: Collection[Source], added: Sequence[Source] = (), forced: Sequence[Forced] = ()
+        self, removed: Collection[Source], added: Sequence[Source] = (), forced: Sequence[Forced] = ()
     ) -> ir.Operation:
-        """A copy of the module, not propagated, without some sources and with others. The shapes inside a shard_map
-        follow from its specs, so these stay, and a constraint without the axis is put between it and the array."""
+        """Return a copy of the module, not propagated, without some sources and with others. The shapes inside a
+        shard_map follow from its specs, so the specs stay, and a constraint without the axis separates them from the
+        array."""
         if self.pause is not None:
             self.pause()
         module = self.module.clone()
         edits: dict[str, dict[int, list[tuple[Source, bool]]]] = {}
-        for source, put in (*((s, False) for s in gone), *((s, True) for s in added)):
+        for source, put in (*((s, False) for s in removed), *((s, True) for s in added)):
             for place in source.places:
                 edits.setdefault(source.role, {}).setdefault(place, []).append((source, put))
         for each in forced:
             (op,) = _numbered(module, (each.tag,))
-            _constrain(op, each.place, sharding(each.spec, len(each.spec.dims)), operand=each.operand)
+            _constrain(op, each.place, stablehlo.sharding(each.spec, len(each.spec.dims)), operand=each.operand)
         for place, changes in edits.pop("shard_map", {}).items():
             _free(module, place, changes)
-        for role in edits.keys() & ENDS:
+        for role in edits.keys() & stablehlo.ENDS:
             entries = self._entries(module, role)
             for place, changes in edits.pop(role).items():
                 array, entry = entries[place]
-                entry[SHARDING] = _edited(entry.get(SHARDING) or sharding(Spec(), len(array.shape)), changes)
-            set_attributes(main_of(module), ENDS[role], (entry for _, entry in entries))
+                entry[stablehlo.SHARDING] = _edited(
+                    entry.get(stablehlo.SHARDING) or stablehlo.sharding(Spec(), len(array.shape)), changes
+                )
+            stablehlo.set_attributes(stablehlo.main_of(module), stablehlo.ENDS[role], (entry for _, entry in entries))
         inside = {place: changes for of in edits.values() for place, changes in of.items()}
         for op in _numbered(module, inside) if inside else ():
             op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
-        verify(module)
+        stablehlo.verify(module)
         return module
 
 
 def manual_place(number: int, array: int) -> int:
-    """One number for an array of a manual computation: the operation's, and which of its operands and results."""
+    """Return one number for an array of a manual computation, from the operation's number and the array's position."""
     return number * _MANUAL + array
 
 
 def places_of(node: Node) -> list[tuple[str, int]]:
-    """Where the sources of a value's sharding may stand: their role and one of their places."""
+    """Return the places where the sources of a value's sharding may be: a role and a position each."""
     key = node.key
-    if key.kind in ENDS:
+    if key.kind in stablehlo.ENDS:
         return [(key.kind, key.place)]
     own = [(role, key.tag) for role in ("constraint", "type") if key.kind == "result"]
     return own + [("shard_map", manual_place(s.number, s.array)) for s in node.steps if s.kind == "manual"]
 
 
 def edited(spec: Spec, source: Source, put: bool) -> Spec:
-    """A spec with a source's axis put last into its dimension, or taken out of it."""
+    """Return a spec with a source's axis appended to its dimension, or removed from it."""
     dims = list(spec.dims)
     kept = tuple(a for a in dims[source.dimension] if axis_name(a) != source.axis)
     dims[source.dimension] = (*kept, source.axis) if put else kept
@@ -196,8 +196,9 @@ def edited(spec: Spec, source: Source, put: bool) -> Spec:
 
 
 def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Collection[int] = ()) -> Any:
-    """A `#sdy.sharding` with sources' axes put in or taken out; all but `closed` stay open, priorities stay."""
-    spec = spec_of(attribute)
+    """Return a `#sdy.sharding` with sources' axes added or removed. All dimensions but the `closed` ones stay open, and
+    priorities are unchanged."""
+    spec = stablehlo.spec_of(attribute)
     for source, put in changes:
         spec = edited(spec, source, put)
     old = [sdy.DimensionShardingAttr(d) for d in sdy.TensorShardingAttr(attribute).dimension_shardings]
@@ -210,12 +211,12 @@ def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Coll
 
 
 def _of_manual(op: ir.Operation) -> list[Any]:
-    """The shardings of what a manual computation takes, and then of what it gives."""
-    return [*shardings_of(op, "in_shardings"), *shardings_of(op, "out_shardings")]
+    """Return the shardings of a manual computation's operands, then of its results."""
+    return [*stablehlo.shardings_of(op, "in_shardings"), *stablehlo.shardings_of(op, "out_shardings")]
 
 
 def _free(module: ir.Operation, place: int, changes: Sequence[tuple[Source, bool]]) -> None:
-    """Puts a constraint without the sources' axes between a manual computation and one of its arrays."""
+    """Insert a constraint without the sources' axes between a manual computation and one of its arrays."""
     number, array = divmod(place, _MANUAL)
     (op,) = _numbered(module, (number,))
     free = _edited(_of_manual(op)[array], changes, closed=[source.dimension for source, _ in changes])
@@ -224,7 +225,6 @@ def _free(module: ir.Operation, place: int, changes: Sequence[tuple[Source, bool
 
 
 def _constrain(op: ir.Operation, place: int, written: Any, *, operand: bool) -> None:
-    """Puts a constraint in front of one operand of an operation, or behind one of its results."""
     value = op.operands[place] if operand else op.results[place]
     uses = [(op, place)] if operand else [(use.owner, use.operand_number) for use in value.uses]
     constraint = ir.Operation.create(
@@ -241,5 +241,5 @@ def _constrain(op: ir.Operation, place: int, written: Any, *, operand: bool) -> 
 
 
 def _numbered(module: ir.Operation, numbers: Collection[int]) -> list[ir.Operation]:
-    """The operations of a module that have one of these numbers."""
+    """Return a module's operations with one of these numbers."""
     return [op for op in _jax.walk(module) if number_of(op) in numbers]

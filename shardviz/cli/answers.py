@@ -16,8 +16,8 @@ from shardviz.records import Collectives, PlanRecord
 from shardviz.study.answer import Finalist, Search
 from shardviz.study.sweep import Sweep, value_text
 from shardviz.view.collectives import collectives_section
-from shardviz.view.document import Block, Document, section, words
-from shardviz.view.report import counted, findings_table, full_report, memory_section
+from shardviz.view.document import Block, Document, listed, words
+from shardviz.view.report import findings_section, full_report, memory_section
 from shardviz.view.step_cost import headline, memory_words, step_section
 
 
@@ -65,10 +65,8 @@ def report_document(report: Report, cost: StepCost | None, *, brief: bool = Fals
     whole = full_report(report, cost)
     blocks: tuple[Block, ...] = whole.blocks
     if brief:
-        findings = report.findings_on(cost)
-        parts = [section("Findings", findings_table(findings), lead=counted(findings))] if findings else []
-        parts.append(collectives_section(report, cost))
-        blocks = (*parts, *([memory_section(report, report.memory)] if report.memory is not None else []))
+        memory = None if report.memory is None else memory_section(report, report.memory)
+        blocks = listed(findings_section(report.findings_on(cost)), collectives_section(report, cost), memory)
     if cost is None:
         return dataclasses.replace(whole, blocks=blocks)
     lead = (

@@ -43,6 +43,7 @@ def reshard(
     array: str,
     before: str,
     after: str,
+    *,
     mesh: Sequence[str],
     target: Sequence[str],
     rename: Sequence[str],
@@ -81,6 +82,7 @@ def checkpoint(
     array: str,
     before: str,
     after: str | None,
+    *,
     mesh: Sequence[str],
     processes: Sequence[int],
     target: Sequence[str],
@@ -117,9 +119,9 @@ def checkpoint(
 
 
 def _two_at_most(**options: Sequence[Any]) -> None:
-    for name, given in options.items():
-        if len(given) > 2:
-            raise ShardvizError(f"--{name}: {len(given)} values; give one, or one before and one after")
+    for name, values in options.items():
+        if len(values) > 2:
+            raise ShardvizError(f"--{name}: {len(values)} values; give one, or one before and one after")
 
 
 def _renamed(entries: Sequence[str]) -> dict[Any, Any]:

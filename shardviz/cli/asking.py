@@ -27,9 +27,9 @@ from shardviz.study import sweep as ask
 
 def report(function: str | None, full: bool, **options: Any) -> Answer:
     if function is not None and function.endswith(".json"):
-        if given := [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, ())]:
+        if flags := [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, ())]:
             raise ShardvizError(
-                f"{', '.join(given)}: {function} is a finished report or run, which takes no such option; name a step"
+                f"{', '.join(flags)}: {function} is a finished report or run, which takes no such option; name a step"
             )
         return Answer(read_report("STEP", function)[0])
     step = load(function, **options)
@@ -109,7 +109,7 @@ def _pin(text: str, step: LoadedStep) -> tuple[str, Any]:
 
 
 def sweep(
-    function: str, over: tuple[str, ...], mesh: str | None, target: str | None, level: str, tokens: float | None
+    function: str, *, over: tuple[str, ...], mesh: str | None, target: str | None, level: str, tokens: float | None
 ) -> Answer:
     importable(project())
     make = resolve("MAKE", function, call=False)

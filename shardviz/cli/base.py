@@ -94,8 +94,8 @@ def base_of(revision: str, steps: Mapping[str, Settings], options: Mapping[str, 
             # In a session of its own: Ctrl-C is for this process, which ends that one.
             cwd, environment = where if where.is_dir() else tree, _environment(root, tree)
             # What it prints goes to standard error: standard output is for this process's answer.
-            how: dict[str, Any] = {"cwd": cwd, "env": environment, "stdout": open_error(), "start_new_session": True}
-            with subprocess.Popen(command, **how) as process:
+            settings: dict[str, Any] = {"cwd": cwd, "env": environment, "stdout": open_error()}
+            with subprocess.Popen(command, start_new_session=True, **settings) as process:
                 try:
                     yield Base(f"{revision} ({commit[:7]})", process, answers, list(steps))
                 finally:
@@ -136,7 +136,7 @@ def _commit(revision: str) -> str:
 
 
 def _environment(root: Path, tree: Path) -> dict[str, str]:
-    """The environment in which what lies in the repository is imported from the worktree."""
+    """Return an environment in which the repository's modules are imported from the worktree."""
     ours = [Path(place).resolve() for place in sys.path if place]
     moved = [str(tree / place.relative_to(root)) for place in ours if place.is_relative_to(root)]
     others = [str(place) for place in ours if not place.is_relative_to(root)]

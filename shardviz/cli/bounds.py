@@ -60,23 +60,23 @@ class Bounds:
         if not inside or not regular:
             why = "it is no regular file" if inside else f"it lies outside of {self.root}"
             raise ShardvizError(
-                f"{option} {excerpt(repr(str(path)))}: this server reads files of its project alone, and {why}"
+                f"{option} {excerpt(repr(str(path)))}: this server only reads files of its project, and {why}"
             )
 
     def check_options(self, option: str, value: Any) -> None:
         """Raise ShardvizError for compiler options that are not in `option_sets`. Some of the others name files and
         programs, which the compiler would write and run."""
-        known = {name for each in option_sets.values() for name in each.options}
-        for name, given in options_of(value).items():
+        allowed = {name for each in option_sets.values() for name in each.options}
+        for name, setting in options_of(value).items():
             words = {each.options.get(name) for each in option_sets.values()}
-            if name not in known or (isinstance(given, str) and given not in words):
+            if name not in allowed or (isinstance(setting, str) and setting not in words):
                 raise ShardvizError(
                     f"{option}: this server passes on the options of sv.gallery.option_sets alone, not {name}="
-                    f"{excerpt(repr(given))}; write others in pyproject.toml"
+                    f"{excerpt(repr(setting))}; write others in pyproject.toml"
                 )
 
 
 def bounds() -> Bounds | None:
-    """Return the bounds of the current call; None for a command that a person typed."""
+    """Return the bounds of the current call; None for a command that the user typed."""
     context = click.get_current_context(silent=True)
     return getattr(context.obj, "bounds", None) if context else None

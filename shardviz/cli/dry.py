@@ -1,4 +1,5 @@
-"""`shardviz run -- python train.py`: a script as it is, run dry in this process, and what it compiled.
+"""`shardviz run -- python train.py`: a dry run of an unchanged script in this process, and the programs that it
+compiles.
 
 The script's own output goes to standard error. An exception of it is shown as Python shows it; what was recorded until
 then is printed and written all the same, and the exit code is the script's.
@@ -152,11 +153,11 @@ def _once(command: str, target: str) -> tuple[Run, int]:
     """Return the dry run of a command, three steps of it, and its exit code. This command makes it once."""
     if not target:
         raise ShardvizError('--run: give the machine that the script is for, such as --target "tpu v5e:2x4"')
-    made = click.get_current_context().obj.runs
-    if (command, target) not in made:
+    runs = click.get_current_context().obj.runs
+    if (command, target) not in runs:
         progress(f"running {command} dry")
-        made[command, target] = recorded(_words(command), target, None, 3)
-    return made[command, target]
+        runs[command, target] = recorded(_words(command), target, None, 3)
+    return runs[command, target]
 
 
 def file_of(command: str) -> str | None:
@@ -295,7 +296,7 @@ def script_of(words: Sequence[str]) -> tuple[str, str, list[str]]:
 
 @contextlib.contextmanager
 def _as_script(kind: str, name: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Under it, `sys.argv` and `sys.path` are the script's."""
+    """Set the script's `sys.argv` and `sys.path` inside the context."""
     argv, path, folder = sys.argv, list(sys.path), os.getcwd()
     sys.argv = [name, *arguments]
     sys.path.insert(0, os.getcwd() if kind == "module" else str(Path(name).resolve().parent))

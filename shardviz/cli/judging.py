@@ -69,17 +69,8 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
         for name, settings in steps.items():
             step = step_of(name, settings, of)
             report = step.report()
-            was = before.report(name) if before else None
-            case = StepCheck(
-                step=step,
-                report=report,
-                cost=step.cost(report),
-                base=was,
-                folder=of.folder,
-                update=update,
-                accept=accept,
-            )
-            cases.append(case)
+            more = {"cost": step.cost(report), "base": before.report(name) if before else None}
+            cases.append(StepCheck(step=step, report=report, folder=of.folder, update=update, accept=accept, **more))
     refuse_unknown_axes(cases)  # before a golden is written
     checked = [case.checked() for case in cases]
     result = CheckData(ok=all(each.ok for each in checked), against=before.name if before else "", steps=checked)

@@ -1,4 +1,4 @@
-"""What `%load_ext shardviz` adds to a notebook: magics, and the sharding of a `jax.Array` beside its values.
+"""The effects of `%load_ext shardviz` in a notebook: magics, and the sharding of a `jax.Array` beside its values.
 
 `%%shard` explores the last call of a cell instead of running it. `%%dryrun` runs a cell dry, and
 `%dryrun -- python train.py` a script.

@@ -124,8 +124,8 @@ def server(limits: Bounds) -> Any:
         data = None if failed else json.loads(text)
         return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data, is_error=failed)
 
-    told = offered + guide()
-    return Server("shardviz", version=version("shardviz"), instructions=told, on_list_tools=listed, on_call_tool=called)
+    about: dict[str, Any] = {"version": version("shardviz"), "instructions": offered + guide()}
+    return Server("shardviz", **about, on_list_tools=listed, on_call_tool=called)
 
 
 async def answer(verb: str, arguments: Mapping[str, Any], limits: Bounds | None = None) -> tuple[str, bool]:
@@ -152,8 +152,8 @@ async def answer(verb: str, arguments: Mapping[str, Any], limits: Bounds | None 
             asyncio.get_running_loop().call_later(_ENDING, _kill, process)
     failed = process.returncode not in (0, FAILED) or not out.strip()  # a check that fails has an answer too
     if failed:
-        told = err.decode(errors="replace").strip()[-_MOST_WORDS:]
-        return told or f"exit code {process.returncode}", True
+        message = err.decode(errors="replace").strip()[-_MOST_WORDS:]
+        return message or f"exit code {process.returncode}", True
     return out.decode(), False
 
 

@@ -193,7 +193,7 @@ def collectives_of(text: str, *, argument: str) -> dict[str, str]:
     kind = kind.strip()
     where = {} if kind in ("", "any") else {"kind": kind}
     if twice := [word for place, word in enumerate(rest[::2]) if word in rest[: 2 * place : 2]]:
-        raise ShardvizError(f"{argument} {text!r}: {twice[0]!r} stands there twice; axes go together, over data,model")
+        raise ShardvizError(f"{argument} {text!r}: {twice[0]!r} occurs twice; write axes together: over data,model")
     if kind not in ("any", *KINDS):
         raise ShardvizError(
             f"{argument} {text!r}: expected a kind of collective (any, {', '.join(KINDS)}), and behind it what you "

@@ -146,7 +146,7 @@ _FLAGS = {
 }
 OPTIONS = tuple(flag.option(field) for field, flag in _FLAGS.items() if not flag.check)
 BUDGETS = tuple(flag.option(field) for field, flag in _FLAGS.items() if flag.check)
-"""The requirements that `check` takes besides."""
+"""The additional requirements of `check`."""
 
 
 def step_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -181,16 +181,16 @@ def project() -> Project:
     if not isinstance(table, dict):
         raise ShardvizError(f"{file}: [tool.shardviz] must be a table, not {excerpt(repr(table))}")
     try:
-        found = msgspec.convert(table | {"folder": str(file.parent)}, Project)
+        loaded = msgspec.convert(table | {"folder": str(file.parent)}, Project)
     except msgspec.ValidationError as error:
         raise ShardvizError(f"{file}: [tool.shardviz] cannot be read: {error}{_given(table)}") from error
     if (limits := bounds()) is None:
-        return found
-    steps = {name: step for name, step in found.steps.items() if not limits.steps or name in limits.steps}
+        return loaded
+    steps = {name: step for name, step in loaded.steps.items() if not limits.steps or name in limits.steps}
     for step in steps.values():
         own = {"STEP": step.function, "--args": step.args, "--in-specs": step.in_specs, "--out-specs": step.out_specs}
         limits.written.update((own | {"--run": step.run}).items())
-    return msgspec.structs.replace(found, steps=steps)
+    return msgspec.structs.replace(loaded, steps=steps)
 
 
 def _given(table: Mapping[str, Any]) -> str:
@@ -308,16 +308,16 @@ def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
     mesh = None if settings.mesh is None else _option("mesh", lambda: DeviceMesh.of(settings.mesh))
     subject = _subject(name, settings, mesh)
     if callable(subject) and not hasattr(subject, "program"):
-        known = mesh  # on which specs are read
+        specs_mesh = mesh  # on which specs are read
         if mesh is None and settings.target and (settings.in_specs or settings.out_specs):
-            known = DeviceMesh.of(machine_of(settings.target).default_mesh)
+            specs_mesh = DeviceMesh.of(machine_of(settings.target).default_mesh)
         named = {kind: [a for a in getattr(settings, kind) if isinstance(a, str)] for kind in _PLACES}
         numbered = {kind: [a for a in getattr(settings, kind) if isinstance(a, int)] for kind in _PLACES}
         subject = (subject, arguments_of(settings), {
             "static_argnums": numbered["static"], "static_argnames": named["static"],
             "donate_argnums": numbered["donate"], "donate_argnames": named["donate"],
-            "in_specs": specs_of("in-specs", settings.in_specs, known),
-            "out_specs": specs_of("out-specs", settings.out_specs, known),
+            "in_specs": specs_of("in-specs", settings.in_specs, specs_mesh),
+            "out_specs": specs_of("out-specs", settings.out_specs, specs_mesh),
         })  # fmt: skip
         program, plan = _with_hint(settings, lambda: program_and_plan(subject, mesh, settings.target or None))
         if mesh is None:
@@ -327,7 +327,7 @@ def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
         if any(getattr(settings, name) for name in own):
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in own)
             what = settings.run or settings.function
-            raise ShardvizError(f"{flags}: {what} brings its own; leave them out, or change specs by --rule")
+            raise ShardvizError(f"{flags}: {what} has its own; leave them out, or change specs by --rule")
         program, plan = program_and_plan(subject, mesh)
     if settings.rules:
         rules = {pattern: _spec("rule", text, plan.mesh) for pattern, text in settings.rules.items()}
@@ -378,7 +378,7 @@ def _with_hint(settings: Settings, make: Callable[[], Any]) -> Any:
     except ShardvizError as error:
         if isinstance(error, MeshError) and settings.mesh is None:
             raise MeshError(
-                f"--mesh: {settings.function} brings no mesh; give one, such as --mesh data=8,model=8, or a "
+                f"--mesh: {settings.function} has no mesh; give one, such as --mesh data=8,model=8, or a "
                 'topology, such as --target "tpu v5e:4x4"'
             ) from error
         if isinstance(error, TraceError) and not settings.args:
@@ -413,7 +413,7 @@ def _spec(option: str, text: str, mesh: Any) -> Any:
 
 
 def _option(option: str, read: Callable[[], Any]) -> Any:
-    """What an option means; where that cannot be read, the message names it."""
+    """Return an option's value; if it cannot be read, the error names the option."""
     try:
         return read()
     except ShardvizError as error:

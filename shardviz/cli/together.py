@@ -16,6 +16,7 @@ from shardviz.runs.together import together as together_of
 
 def together(
     programs: Sequence[str],
+    *,
     run: str | None,
     target: str | None,
     shared: Sequence[str],

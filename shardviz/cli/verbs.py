@@ -15,6 +15,9 @@ __all__ = ["cli", "run"]
 
 ARRAY = click.argument("array")
 MESH = click.option("--mesh", required=True, metavar="AXES", help="The mesh: data=4,model=2.")
+MESHES = click.option(
+    "--mesh", required=True, multiple=True, metavar="AXES", help="The mesh: data=4,model=2. A second is the mesh after."
+)
 
 verb(
     "report",
@@ -253,13 +256,7 @@ verb(
     ARRAY,
     click.argument("before"),
     click.argument("after"),
-    click.option(
-        "--mesh",
-        required=True,
-        multiple=True,
-        metavar="AXES",
-        help="The mesh: data=4,model=2. A second is the mesh after.",
-    ),
+    MESHES,
     click.option(
         "--target",
         multiple=True,
@@ -297,13 +294,7 @@ verb(
     ARRAY,
     click.argument("before"),
     click.argument("after", required=False),
-    click.option(
-        "--mesh",
-        required=True,
-        multiple=True,
-        metavar="AXES",
-        help="The mesh: data=4,model=2. A second is the mesh that reads.",
-    ),
+    MESHES,
     click.option(
         "--processes",
         type=click.IntRange(min=1),

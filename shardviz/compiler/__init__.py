@@ -1,4 +1,4 @@
-"""What the compiler made, from its HLO: instructions, collectives, loops, shardings, FLOPs, bytes, memory. No JAX."""
+"""The compiler's results, from its HLO: instructions, collectives, loops, shardings, FLOPs, bytes, memory. No JAX."""
 
 from shardviz.compiler.collectives import collectives
 from shardviz.compiler.frames import FrameTable

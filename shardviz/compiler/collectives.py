@@ -1,13 +1,13 @@
-"""Every collective of a partitioned module: what it moves, along which mesh axes, how often, and from which line.
+"""Every collective of a partitioned module: what it moves, over which mesh axes, how often, and its source line.
 
     %all-gather.4 = bf16[256,128] all-gather(%squeeze.49), replica_groups=[4,2]<=[2,4]T(1,0), ...   in a scan's body
 
 becomes `Collective(kind="all-gather", axes=("data",), dtype="bfloat16", operand_bytes=32768, count=80,
 operand="params['w1']", source=model.py:30, phase="forward", ...)`.
 
-Bytes are one device's. An asynchronous pair or chain is one collective (`asynchronous`). A collective is
-the user's where the module had it before partitioning, as `psum` in a `shard_map` is. The groups of devices are read by
-`shardviz.notation.groups`.
+Bytes are per device. An asynchronous pair or chain is one collective (`asynchronous`). A collective is the user's if
+the module had it before partitioning, such as `psum` in a `shard_map`. `shardviz.notation.groups` reads the groups of
+devices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shardviz.notation.spec import Axis
 from shardviz.records import Collective, Frame
 
 _CARRIERS = frozenset(("parameter", "while", "tuple", "call", "conditional", "opt-barrier"))
-"""Operations whose name says less of a value than that of what hands it on."""
+"""Operations whose name says less about a value than the operation that passes it on."""
 _TRANSPARENT = frozenset(
     (
         *("convert", "copy", "bitcast", "reshape", "transpose", "slice", "dynamic-slice", "pad"),
@@ -49,15 +49,15 @@ def collectives(
     phases: Phases | None = None,
     slices: Sequence[int] = (),
 ) -> tuple[Collective, ...]:
-    """Every collective of a module, partitioned or optimised, in program order, callees at the place of their call.
-    What the module `before` partitioning has is the user's; without it, JAX's names tell. `arguments` name the entry's
-    parameters, else the tree paths that the module has do."""
+    """Return every collective of a module, partitioned or optimised, in program order, with callees at their calls.
+    Collectives that the module `before` partitioning has are the user's; without that module, JAX's names decide.
+    `arguments` names the entry's parameters; if None, their tree paths in the module are used."""
     context = _Context(module, mesh, before, arguments=arguments, phases=phases, slices=slices)
     return tuple(context.collective(op) for op in context.graph.operations if op.collective and not op.goes_on)
 
 
 class _Context:
-    """What is asked of each collective of a module."""
+    """The facts that all collectives of a module share."""
 
     def __init__(
         self,
@@ -111,8 +111,9 @@ class _Context:
         )
 
     def _span(self, op: HloOperation) -> tuple[tuple[Axis, ...] | None, int | None, str]:
-        """The axes, the devices in a group, the text of the groups. Where only a part of the mesh is counted, from 0,
-        the axes are None, but where that is a slice: then those that the groups span on all slices."""
+        """Return the axes, the number of devices in a group, and the groups' text. If the module is for only a part of
+        the mesh, numbered from 0, the axes are None, unless the part is a slice; then they are the axes that the groups
+        span on all slices."""
         pairs = op.collective == "collective-permute"
         text = op.native.attributes.get("source_target_pairs" if pairs else "replica_groups", "{}")
         table = parse_pairs(text) if pairs else parse_groups(text, self.devices)
@@ -122,7 +123,7 @@ class _Context:
         return axes, size, text
 
     def _origin(self, op: HloOperation) -> str:
-        """Whose it is: of `user` or `partitioner`."""
+        """Return `user` or `partitioner`."""
         if 'is_spmd_generated="true"' in op.native.attributes_text:
             return "partitioner"
         if self.users is None:
@@ -131,9 +132,9 @@ class _Context:
         return "user" if _signature(op) in self.users else "partitioner"
 
     def _source_and_stack(self, op: HloOperation, origin: str) -> tuple[Frame | None, str]:
-        """Source line and name stack of a collective: of what the partitioner adds to bring an operand into the
-        sharding that its user needs, those of that user, whether the partitioner noted it, the operand's maker (jaxlib
-        0.12) or nothing."""
+        """Return a collective's source line and name stack. If the partitioner added the collective to reshard an
+        operand for its user, they are that user's; the partitioner itself may have noted the user, the operand's maker
+        (jaxlib 0.12) or nothing."""
         computation, named = self.module.computations[op.block.name], op.native
         operand = computation.by_name[named.operands[0]] if named.operands else None
         if origin == "partitioner" and op.collective in uses.RESHARDS:
@@ -151,8 +152,8 @@ class _Context:
         return source, self.phases.full_name(op.block, named)
 
     def _later(self, computation: Computation, instruction: Instruction) -> Frame | None:
-        """The line of the operation that an instruction is a part of: where XLA writes one as several, a windowed sum
-        on a TPU, say, the last alone keeps JAX's name and line."""
+        """Return the line of the operation that an instruction is a part of. If XLA writes an operation as several,
+        such as a windowed sum on a TPU, only the last one keeps JAX's name and line."""
         seen, waiting = {(computation.name, instruction.name)}, [(computation, instruction)]
         for at, each in waiting:
             for user in at.users.get(each.name, ()):
@@ -192,11 +193,12 @@ _USER_OPS = frozenset(
         *("psum_scatter", "all_to_all", "ragged_all_to_all", "ppermute", "pbroadcast"),
     )
 )
-"""JAX's collectives: their names end the name stack of what a person wrote."""
+"""JAX's collectives, whose names end the name stack of collectives in the user's code."""
 
 
 def _user(computation: Computation, instruction: Instruction) -> Instruction | None:
-    """The first instruction that computes with a result, past what only moves it; None where there is none here."""
+    """Return the first instruction that computes with a result, behind instructions that only move it; None if this
+    computation has none."""
     seen: set[str] = set()
     waiting = [instruction]
     while waiting:

@@ -1,7 +1,7 @@
 """The tables of source locations at the top of an HLO module.
 
-An instruction names a stack frame; a frame names a location and its parent frame; a location a file, a function and a
-line. Four tables, numbered from 1, hold them:
+An instruction refers to a stack frame; a frame to a location and its parent frame; a location to a file, a function and
+a line. Four tables, numbered from 1, contain them:
 
 >>> table = FrameTable.parse('''FileNames
 ... 1 "/home/me/model.py"
@@ -45,7 +45,7 @@ class FrameTable:
 
     @classmethod
     def parse(cls, text: str) -> FrameTable:
-        """Reads the four tables; text without them makes an empty table."""
+        """Read the four tables of source places; text without them gives an empty table."""
         rows: dict[str, list[str]] = {name: [] for name in TABLES}
         current: list[str] = []
         for line in text.splitlines():
@@ -74,7 +74,7 @@ class FrameTable:
         return cls(frames)
 
     def stack(self, frame_id: int) -> tuple[Frame, ...]:
-        """A frame and those around it, from the innermost outwards; empty for an unknown number."""
+        """Return a frame and those around it, innermost first; empty for an unknown number."""
         frames: list[Frame] = []
         while frame_id in self.frames and len(frames) <= len(self.frames):
             frame, frame_id = self.frames[frame_id]
@@ -82,7 +82,7 @@ class FrameTable:
         return tuple(frames)
 
     def innermost(self, frame_id: int) -> Frame | None:
-        """The innermost line of the person's code on a stack; see `shardviz.records.source.innermost`."""
+        """Return the innermost line of the user's code on a stack; see `shardviz.records.source.innermost`."""
         waiting: list[int] = []
         walked = set[int]()
         while frame_id in self.frames and frame_id not in self._innermost and frame_id not in walked:
@@ -96,7 +96,7 @@ class FrameTable:
 
 
 def unescape(text: str) -> str:
-    r"""What stands between double quotes in HLO's text, its escapes undone; beyond ASCII it is escaped byte by byte.
+    r"""Return the text of a quoted HLO string without its escapes; characters beyond ASCII are escaped byte by byte.
 
     >>> unescape(r"jos\303\251/a\"b")
     'josé/a"b'

@@ -1,11 +1,11 @@
-"""An HLO module as an operation graph (`shardviz.graph`): tuples are taken apart, so that a value is one array.
+"""An HLO module as an operation graph (`shardviz.graph`), without tuples: every value is one array.
 
-`get-tuple-element` and `tuple` are no operations of the graph, nor are parameters: their arrays are their operands' and
-the block's arguments. Of an asynchronous start only what its done will give is a result.
+`get-tuple-element`, `tuple` and parameters are not operations of the graph: their arrays are their operands' and the
+block's arguments. The results of an asynchronous start are those of its done.
 
-A collective that goes on while the chip computes stands in several instructions. Most compilers begin it with one and
-end it with another, `all-gather-start` and `all-gather-done`. A TPU's may instead write it into every fusion that it
-runs beside, as a chain; its links share `channel_id` and `chain_id`:
+An asynchronous collective consists of several instructions. Most compilers start it with one and end it with another,
+`all-gather-start` and `all-gather-done`. A TPU's compiler may instead write it into every fusion that runs at the same
+time, as a chain; its links share `channel_id` and `chain_id`:
 
     fusion.1   all-gather, chain_id="0", custom-call AsyncCollectiveStart   ← begins: this is the collective
     fusion.2   all-gather, chain_id="0", and a matrix product               ← goes on
@@ -60,7 +60,7 @@ _GRAPHS: WeakKeyDictionary[Module, HloGraph] = WeakKeyDictionary()
 
 
 class HloValue(GraphValue):
-    """An array of HLO; `array` is its `HloShape`, with its layout, and `native` the `Instruction` that gives it."""
+    """An array of HLO; `array` is its `HloShape`, with its layout, and `native` the `Instruction` that makes it."""
 
     __slots__ = ("array",)
 
@@ -78,7 +78,7 @@ class HloOperation(Operation):
         return f"HLO instruction {self.native.name!r} ({self.native.opcode})"
 
     def branch_operands(self, branch: int) -> tuple[GraphValue, ...]:
-        """What a conditional hands to a branch."""
+        """Return the operands that a conditional passes to a branch."""
         return self.branches[branch] if branch < len(self.branches) else ()
 
     @property
@@ -92,7 +92,7 @@ class HloOperation(Operation):
 
     @property
     def is_chained(self) -> bool:
-        """Whether it is a collective that is a link of a chain."""
+        """Whether it is a link of a chain."""
         return self.kind in _COLLECTIVES and _CHAINED in self.native.attributes_text
 
     @property
@@ -130,7 +130,7 @@ class HloOperation(Operation):
 
     @property
     def channel(self) -> str:
-        """The number of its channel; empty for none."""
+        """The channel's number; empty without one."""
         match = _CHANNEL.search(self.native.attributes_text)
         return match[1] if match else ""
 
@@ -144,7 +144,7 @@ class HloOperation(Operation):
 
     @property
     def is_exact(self) -> bool:
-        """By `operand_precision`, of a library's call in its `backend_config`."""
+        """Whether the library call in its `backend_config` has an exact `operand_precision`."""
         return "highest" in self._attribute("operand_precision") or _HIGHEST in self.config
 
     @property
@@ -162,7 +162,8 @@ class HloOperation(Operation):
 
     @property
     def convolution(self) -> Convolution:
-        """By `dim_labels` (such as `b01f_01io->b01f`) and `window` (`size=3x3 stride=2x2 pad=0_1x0_1`)."""
+        """The convolution's dimensions, from `dim_labels` (such as `b01f_01io->b01f`) and `window` (`size=3x3
+        stride=2x2 pad=0_1x0_1`)."""
         labels = _LABELS.fullmatch(text := self.native.attributes["dim_labels"])
         shapes = [value.shape for value in (self.array(0), self.array(1), self.result)]
         if labels is None or any(len(s) != len(part) for s, part in zip(shapes, labels.groups(), strict=True)):
@@ -199,7 +200,8 @@ class HloOperation(Operation):
 
     @property
     def _window(self) -> dict[str, list[str]]:
-        """By field: `window={size=3x3 pad=0_1x0_1}` is `size` 3, 3 and `pad` 0_1, 0_1."""
+        """Return the fields of the window attribute: for `window={size=3x3 pad=0_1x0_1}`, `size` is 3, 3 and `pad` is
+        0_1, 0_1."""
         return {key: value.split("x") for key, value in _WINDOW.findall(self._attribute("window"))}
 
     def _attribute(self, name: str) -> str:
@@ -248,7 +250,6 @@ class HloGraph(Graph):
         block.returns(leaves(arrays[computation.root.name]))
 
     def _note_operation(self, block: Block, instruction: Instruction, operands: list[Tree]) -> Tree:
-        """Notes an operation; the arrays that its instruction gives."""
         opcode, groups = instruction.opcode, [leaves(tree) for tree in operands]
         if opcode.endswith("-done"):
             groups = [tuple(v for v in values if v.maker and v in v.maker.results) or values for values in groups]
@@ -280,7 +281,7 @@ _NO_TUPLE = "what is no such tuple"
 
 
 def graph_of(module: Module) -> HloGraph:
-    """The graph of a module, made once. Raises ParseError if an instruction cannot be read; the message names it."""
+    """Return the graph of a module, cached. Raises ParseError, naming the instruction, if one cannot be read."""
     graph = _GRAPHS.get(module)
     if graph is None:
         graph = _GRAPHS[module] = HloGraph(module)
@@ -292,7 +293,7 @@ def _values(operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]
 
 
 def _run(instruction: Instruction) -> list[str]:
-    """The computations that an instruction runs as a whole, a loop's condition before its body."""
+    """Return the computations that an instruction runs, a loop's condition before its body."""
     roles = (*_RUN, "to_apply") if instruction.opcode == "call" else _RUN
     return [name for role in roles if role in instruction.called for name in instruction.called[role]]
 

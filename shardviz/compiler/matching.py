@@ -1,13 +1,13 @@
-"""The collectives of the optimised program, matched with those that the partitioner made.
+"""The collectives of the optimised program, matched with those of the partitioned one.
 
-A target's compiler combines collectives, splits them, makes them asynchronous, changes their element type (CPU adds up
-bfloat16 in float32), or turns an all-reduce into a reduce-scatter where each device keeps only a part:
+A target's compiler combines collectives, splits them, makes them asynchronous, changes their element type (CPU sums
+bfloat16 in float32), or turns an all-reduce into a reduce-scatter if each device keeps only a slice:
 
     partitioned   all-reduce.3 bf16[512,1024]               optimised   fusion.62 = reduce-scatter bf16[128,1024]
     partitioned   all-reduce.17, all-reduce.18              optimised   all-reduce.40 of both
 
-Instructions get new names on the way. They are matched by the channel (`channel_id`), then by source line and name
-stack, then by axes and sizes. What none of these finds stays unmatched, and is marked `added`.
+Instructions get new names. They are matched by the channel (`channel_id`), then by source line and name stack, then by
+axes and sizes. The rest stays unmatched and is marked `added`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ REDUCES = frozenset(("all-reduce", "reduce-scatter"))
 
 
 def family(kind: str) -> str:
-    """A kind, where all-reduce and reduce-scatter are one, `reduce`: compilers turn one into the other."""
+    """Return a collective's family: its kind, but `reduce` for both all-reduce and reduce-scatter, because compilers
+    turn one into the other."""
     return "reduce" if kind in REDUCES else kind
 
 
@@ -48,9 +49,9 @@ def target_collectives(
     phases: Phases | None = None,
     slices: Sequence[int] = (),
 ) -> tuple[TargetCollective, ...]:
-    """The collectives as the target runs them, in program order. `slices` is the slice of the device at each place of
-    the mesh, where there are several: a TPU's compiler then writes a program for one slice, whose devices it counts
-    from 0; between slices it sends and receives."""
+    """Return the collectives as the target runs them, in program order. `slices` is the slice of each device of the
+    mesh, if there are several. A TPU's compiler then writes a program for one slice, numbers its devices from 0, and
+    uses send and recv between slices."""
     runs_as, made_as = _named(optimized), _named(after)
     runs = [
         OptimizedCollective(c, runs_as[c.name], optimized)
@@ -94,7 +95,7 @@ def _record(run: OptimizedCollective, by_name: _ByName, several: Mapping[str, in
             phase=shown.phase if shown.name_stack else first.phase,
         )
     split = any(several[c.name] > 1 for c in stands_for)
-    how = {
+    changes = {
         "combined": len(stands_for) > 1,
         "split": split,
         "moved": not split and any(c.count != shown.count for c in stands_for),
@@ -105,15 +106,15 @@ def _record(run: OptimizedCollective, by_name: _ByName, several: Mapping[str, in
         "added": not stands_for,
     }
     return TargetCollective(
-        collective=shown, stands_for=tuple(run.stands_for), how=tuple(k for k, holds in how.items() if holds)
+        collective=shown, stands_for=tuple(run.stands_for), how=tuple(k for k, holds in changes.items() if holds)
     )
 
 
 class PartitionedCollective:
-    """A collective of the partitioner, with what may identify it in the optimised program: the elements of the whole
-    array on one device (`whole`: what a gather gives, what a reduction takes); the channel's number, which is its
-    `alone`, or as inside a `shard_map` others'; name stack, line and axes; and the sizes of the arrays that its operand
-    is a concatenation of in the program already (`laid`)."""
+    """A partitioned collective, with what may identify it in the optimised program: the elements of the full array on
+    one device (`whole`: a gather's result, a reduction's operand); the channel's number, and whether it is the only one
+    with that number (`alone`; inside a `shard_map` several may share one); name stack, line and axes; and, if its
+    operand is a concatenation already, the sizes of the arrays in it (`laid`)."""
 
     def __init__(self, collective: Collective, op: HloOperation, module: Module):
         self.collective, self.name, self.family = collective, collective.name, family(collective.kind)
@@ -125,13 +126,13 @@ class PartitionedCollective:
 
 
 class OptimizedCollective:
-    """A collective of the optimised module, with the partitioner's that it carries out (`stands_for`, filled while
+    """A collective of the optimised module, with the partitioned ones that it performs (`stands_for`, filled while
     matching).
 
-    For each array that goes in, `parts` has the family and the elements of the whole array: several, where several
-    collectives are combined. A sum of shards that were padded with zeros is a gather. `laid` has the sizes of the
-    arrays that its one operand is a concatenation of. It is `apart` if one instruction begins it and another ends
-    it."""
+    `parts` has the family and the elements of the full array for each operand; several if collectives are combined. A
+    sum of shards that are padded with zeros is a gather. `laid` has the sizes of the arrays that its only operand is a
+    concatenation of. It is `apart` if one instruction starts it and another ends it.
+    """
 
     def __init__(self, collective: Collective, op: HloOperation, module: Module):
         self.stands_for: list[str] = []
@@ -157,13 +158,14 @@ class OptimizedCollective:
         return sum(size for _, size in self.parts)
 
     def carry_out(self, name: str, left: _ByName) -> None:
-        """Matches it with one of the partitioner's that are left."""
+        """Match this run with one of the partitioner's remaining collectives."""
         self.stands_for.append(name)
         del left[name]
 
 
 def _scattered(collective: Collective, op: HloOperation) -> Collective:
-    """A fusion of an all-reduce and the slice that each device keeps is a reduce-scatter."""
+    """Return a reduce-scatter for a fusion of an all-reduce and the slice that each device keeps; other collectives
+    unchanged."""
     arrays = [value.array for value in op.block.callers[0].results]
     kept = max(arrays, key=lambda array: array.nbytes)
     nbytes = sum(array.nbytes for array in arrays)
@@ -187,8 +189,8 @@ _MOST_LAID = 10_000
 
 
 def _laid_together(op: HloOperation) -> tuple[int, ...]:
-    """The sizes of the arrays that a GPU's compiler has laid together as the operand; empty for one array, or for more
-    than a compiler lays together."""
+    """Return the sizes of the arrays that a GPU's compiler has concatenated into the operand; empty for one array, or
+    for more than a compiler concatenates."""
     origins = Origins(_LAYS_OUT)
 
     def sizes(value: GraphValue) -> Iterator[int]:
@@ -203,7 +205,7 @@ def _laid_together(op: HloOperation) -> tuple[int, ...]:
 
 
 def _place(instruction: Instruction, collective: Collective, module: Module) -> Hashable:
-    """The name stack (a function's under its callers'), line and axes of an instruction; None without a stack."""
+    """Return an instruction's name stack (including its callers'), line and axes; None without a name stack."""
     if not instruction.op_name:
         return None
     own = collective.name_stack.endswith(instruction.op_name)
@@ -247,7 +249,8 @@ def _pair(
     of_made: Callable[[PartitionedCollective], Hashable],
     sums: Sequence[Sequence[str]],
 ) -> None:
-    """Matches what has the same key, in program order; where fewer run than were made, summands run as one."""
+    """Match collectives with equal keys, in program order. If the target runs fewer than were partitioned, those that
+    are summed together are matched with one run."""
     waiting = grouped((repr(key), name) for name, partitioned in left.items() if (key := of_made(partitioned)))
     keys = {id(run): repr(key) for run in runs if not run.stands_for and (key := of_run(run))}
     running = Counter(keys.values())
@@ -262,7 +265,8 @@ def _pair(
 
 
 def _combined(runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByName) -> None:
-    """Matches further parts of combined collectives by axes, count and size: first at a known part's place."""
+    """Match the other parts of combined collectives by axes, count and size, preferring those at the place of a known
+    part."""
     waiting = {id(run): _unknown(run, by_name) for run in runs if len(run.parts) > 1}
 
     for by_place in (True, False):
@@ -279,7 +283,7 @@ def _combined(runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByNa
 
 
 def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -> None:
-    """An all-reduce of an all-reduce over other axes: compilers make one of the two, over all axes."""
+    """Match all-reduces of all-reduces over other axes, which compilers merge into one over all axes."""
     origins = Origins(_LAYS_OUT)
     inner_of: dict[str, str] = {}
     for op in graph_of(after).operations:
@@ -302,7 +306,7 @@ def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -
 
 
 def _unknown(run: OptimizedCollective, by_name: _ByName) -> list[tuple[str, float]]:
-    """The parts of which it is not known yet what they carry out."""
+    """Return the parts of a run that are not matched yet."""
     parts = list(run.parts)
     for name in run.stands_for:
         if (part := _part(by_name[name], parts, True)) is not None:
@@ -313,7 +317,7 @@ def _unknown(run: OptimizedCollective, by_name: _ByName) -> list[tuple[str, floa
 def _part(
     partitioned: PartitionedCollective, parts: Sequence[tuple[str, float]], any_family: bool
 ) -> tuple[str, float] | None:
-    """The part that is of the size of a collective, and of its family if there is such a one."""
+    """Return the part with a collective's size, preferably of its family."""
     if (partitioned.family, partitioned.whole) in parts:
         return partitioned.family, partitioned.whole
     return next((part for part in parts if any_family and part[1] == partitioned.whole), None)
@@ -322,7 +326,8 @@ def _part(
 def _serving_several(
     runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByName, sums: Sequence[Sequence[str]]
 ) -> None:
-    """What one run does for several: a gather that is asked for twice, and all-reduces whose results are added up."""
+    """Match the collectives that one run replaces: gathers of the same array, and all-reduces whose results are added
+    up."""
     runs_of = {name: run for run in runs for name in run.stands_for}
     others = {name: one.collective for name, one in by_name.items() if one.collective.kind not in REDUCES}
     same = grouped(((_moved(c), c.count), name) for name, c in others.items())
@@ -339,7 +344,7 @@ _KEEPS_SUMS = frozenset(("add", "convert", "copy", "bitcast", "reshape", "transp
 
 
 def _added_up(module: Module) -> list[list[str]]:
-    """All-reduces whose results are summands of one sum, the largest sums first."""
+    """Return groups of all-reduces whose results are added up, largest groups first."""
     owner: dict[GraphValue, set[str]] = {}  # value → the all-reduces that it is a sum of
     for op in graph_of(module).operations:
         if op.kind == "all-reduce" and len(op.results) == 1:
@@ -353,7 +358,7 @@ def _added_up(module: Module) -> list[list[str]]:
 
 
 def _further_parts(runs: Sequence[OptimizedCollective], by_name: _ByName) -> None:
-    """What is left of the target's: further parts of what was split, of whatever kind, or the same again."""
+    """Match the remaining runs with the collectives that they repeat or are a part of."""
     keys: dict[Hashable, str] = {}
     for name, one in by_name.items():
         for key in _keys(one.channel, one.collective):
@@ -372,6 +377,6 @@ def _keys(channel: str, collective: Collective) -> list[Hashable]:
 
 
 def _moved(collective: Collective) -> Hashable:
-    """A gather, or another that computes nothing, is told by what it moves; a sum is not."""
+    """Return a key for a collective that only moves data, by what it moves."""
     dims = tuple(sorted(d for d in collective.shape if d != 1))
     return collective.kind, collective.axes, collective.dtype, dims, collective.operand

@@ -1,6 +1,6 @@
-"""A compiler's memory plan, and what is alive when it is fullest, from the text of its buffer assignment.
+"""A compiler's memory plan, and the values alive at its peak, from the text of its buffer assignment.
 
-XLA writes down where each value lies (`*-buffer-assignment.txt`) and when it is alive (`*-live-range.txt`):
+XLA writes where each value is stored (`*-buffer-assignment.txt`) and when it is alive (`*-live-range.txt`):
 
 >>> buffers = Buffers('''BufferAssignment:
 ... allocation 0: size 8, page 0, parameter 0, shape |f32[2]| at ShapeIndex {}, maybe-live-out:
@@ -61,7 +61,7 @@ _RANGE = re.compile(r"^\s+([\w.\-]+)\{([\d,]*)\}:(\d+)-(\d+)$", re.MULTILINE)
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
     """A block of memory: its bytes, the memory space (`color`: 0 main memory, 1 a TPU's VMEM, 2 its SMEM, 5 the
-    host's), what it is for, which may be several things, and where its text is."""
+    host's), its purposes, and its position in the text."""
 
     size: int
     color: int
@@ -74,13 +74,13 @@ class Allocation:
 
     @property
     def stands(self) -> bool:
-        """Whether it is main memory that is held from the step's begin to its end."""
+        """Whether it is main memory that is held from the beginning to the end of the step."""
         return self.color == 0 and (self.is_argument or self.is_output or self.is_constant)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedValue:
-    """A value's name, the part of its tuple, and where it lies."""
+    """A value's name, its index in a tuple, and where it is stored."""
 
     name: str
     part: str
@@ -92,14 +92,14 @@ class PlacedValue:
 
 class Buffers:
     """A buffer assignment with its live ranges, from the texts of `*-buffer-assignment.txt` and `*-live-range.txt`
-    (empty for none); colors mean other memories for other targets' compilers."""
+    (empty if missing). The meaning of colors depends on the target's compiler."""
 
     def __init__(self, assignment: str, live_range: str = "", target: str = "cpu"):
         self.text, self.live_range, self.target = assignment, live_range, target
 
     @cached_property
     def allocations(self) -> tuple[Allocation, ...]:
-        """Every allocation, those of the chip's own memories and a thread's included."""
+        """Every allocation, including those in on-chip memory and of threads."""
         matches = list(_ALLOCATION.finditer(self.text))
         ends = itertools.chain((m.start() for m in matches[1:]), (len(self.text),))
         gpu = self.target.startswith("gpu")
@@ -107,7 +107,7 @@ class Buffers:
 
     @cached_property
     def placed(self) -> dict[tuple[str, str], PlacedValue]:
-        """Every value of main memory, by its name and the part of its tuple."""
+        """Every value of main memory, by its name and its index in a tuple."""
         placed = {}
         for number, a in enumerate(self.allocations):
             if a.stands or (a.is_temporary and a.color == 0):
@@ -120,14 +120,14 @@ class Buffers:
 
     @cached_property
     def ranges(self) -> tuple[tuple[PlacedValue, int, int], ...]:
-        """For each value of main memory that is no table its first and last moment."""
+        """The first and last moment of each value of main memory, without tuple tables."""
         body = self.live_range.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
         rows = ((self.placed.get((m[1], m[2])), int(m[3]), int(m[4])) for m in _RANGE.finditer(body))
         return tuple((value, first, last) for value, first, last in rows if value is not None and not value.is_table)
 
     @cached_property
     def _alive(self) -> tuple[tuple[int, int], ...]:
-        """(Moment, bytes of temporaries that are alive in main memory from then on), wherever that changes."""
+        """Return (moment, bytes of temporaries alive in main memory from then on) for each change."""
         ranges = [row for row in self.ranges if self.allocations[row[0].allocation].is_temporary]
         begin = grouped((first, value) for value, first, _ in ranges)
         end = grouped((last + 1, value) for value, _, last in ranges)
@@ -144,18 +144,18 @@ class Buffers:
 
     @cached_property
     def temporaries(self) -> int:
-        """The most bytes of temporaries that are alive at once in main memory."""
+        """The most bytes of temporaries alive at once in main memory."""
         return max((alive for _, alive in self._alive), default=0)
 
     @cached_property
     def moment(self) -> int:
-        """The first moment of that; -1 where there is none."""
+        """The first moment with the most bytes of temporaries; -1 if there is none."""
         most = self.temporaries
         return next((moment for moment, alive in self._alive if alive and alive == most), -1)
 
     @property
     def moments(self) -> tuple[tuple[str, int], ...]:
-        """Moment by moment the instruction, and the bytes of temporaries alive; empty where it is not said."""
+        """The instruction of each moment, and the bytes of temporaries alive; empty if unknown."""
         names = _MOMENT.findall(self.live_range.partition("BufferLiveRange:")[0])
         alive = [0] * len(names)
         for (begin, size), (end, _) in itertools.pairwise((*self._alive, (len(names), 0))):
@@ -168,9 +168,9 @@ class Buffers:
         return sum(a.size for a in self.allocations if a.stands)
 
     def held(self) -> tuple[tuple[Allocation, tuple[PlacedValue, ...]], ...]:
-        """What takes main memory at that moment, the heaviest first: for each place its allocation and its values.
-        Those alive then come first, then those just before and after in that place: what a loop is given, carries and
-        gives. A place that is held for the whole step has all of its values."""
+        """Return what occupies main memory at the peak, largest first: for each place its allocation and its values.
+        Values alive at the peak come first, then those just before and after: a loop's operand, carry and result. A
+        place held for the whole step has all its values."""
         if not self.ranges:
             return ()
         at = grouped(((row[0].allocation, row[0].offset), row) for row in self.ranges)
@@ -184,7 +184,7 @@ class Buffers:
 
 
 def largest(values: Iterable[PlacedValue]) -> int:
-    """The bytes of a place, which are those of the largest of its values."""
+    """Return the bytes of a place: those of its largest value."""
     return max(v.size for v in values)
 
 
@@ -205,7 +205,7 @@ def _allocation(match: re.Match[str], end: int, gpu: bool) -> Allocation:
 
 
 def _around(rows: Sequence[tuple[PlacedValue, int, int]], moment: int) -> list[PlacedValue]:
-    """Those of the values at one place that are alive at a moment, then those that touch them in time."""
+    """Return the values at one place that are alive at a moment, then those that adjoin them in time."""
     alive = [value for value, first, last in rows if first <= moment <= last]
     if not alive:
         return []
@@ -231,10 +231,10 @@ MOST_ALIVE = 24
 
 
 def memory(buffers: Buffers, *, target: str = "cpu", report: str = "", no_room: str = "") -> Memory:
-    """The memory plan of a compiled program, bytes on one device, from XLA's dumps, and its message if it has no room.
-    On-chip buffers and the host's memory are counted apart. `peak` is what is held for the whole step and the most
-    temporaries alive at once; without live ranges all that is set aside, aliased arrays once. `fits` is False with
-    `no_room`, else None. Raises ParseError if the text has no allocations."""
+    """Return the memory plan of a compiled program, in bytes on one device, from XLA's dumps; `no_room` is its message
+    if memory is exhausted. On-chip buffers and host memory are counted separately. `peak` is the memory held for the
+    whole step plus the most temporaries alive at once; without live ranges it is everything allocated, with aliased
+    arrays counted once. `fits` is False with `no_room`, else None. Raises ParseError if the text has no allocations."""
     if not buffers.allocations and "BufferAssignment" not in buffers.text:
         raise ParseError(f"this is no buffer assignment: no line 'allocation 0: size ...' in {buffers.text[:80]!r}...")
     main = [a for a in buffers.allocations if a.color == 0]
@@ -259,7 +259,7 @@ def memory(buffers: Buffers, *, target: str = "cpu", report: str = "", no_room: 
 
 
 def _sums(allocations: Sequence[Allocation]) -> tuple[int, int, int, int]:
-    """Bytes of arguments, of outputs, of what is both, and of temporaries."""
+    """Return the bytes of arguments, of outputs, of aliased arrays, and of temporaries."""
     return (
         sum(a.size for a in allocations if a.is_argument),
         sum(a.size for a in allocations if a.is_output),
@@ -271,13 +271,15 @@ def _sums(allocations: Sequence[Allocation]) -> tuple[int, int, int, int]:
 def alive_at_peak(
     buffers: Buffers, module: Module, arguments: Sequence[str] = (), most: int = MOST_ALIVE
 ) -> tuple[Alive, ...]:
-    """The heaviest values when most is alive in main memory, arguments and outputs included. A place that values share
-    is called after one alive then, or where that was only passed on (by a loop), after the one that was made there."""
+    """Return the largest values when most bytes are alive in main memory, arguments and outputs included. A place
+    shared by several values is named after one that is alive then; if a loop only passed that one on, after the value
+    that was made there."""
     heaviest = buffers.held()[:most]
     wanted = {value.name for _, values in heaviest for value in values}
     instructions = {i.name: i for _, i in module if i.name in wanted}
     entry = {i.name: number for number, i in module.entry.parameters.items()}
-    return tuple(_alive(allocation, values, instructions, entry, module, arguments) for allocation, values in heaviest)
+    more = {"module": module, "arguments": arguments}
+    return tuple(_alive(allocation, values, instructions, entry, **more) for allocation, values in heaviest)
 
 
 def _alive(
@@ -285,6 +287,7 @@ def _alive(
     values: Sequence[PlacedValue],
     instructions: dict[str, Instruction],
     entry: dict[str, int],
+    *,
     module: Module,
     arguments: Sequence[str],
 ) -> Alive:
@@ -298,10 +301,10 @@ def _alive(
     tellers = {v: _teller(instructions[v.name], module) for v in values if v.name in instructions}
     if not tellers:
         return Alive(name=values[0].name, bytes=size, kind=kind)
-    told = [v for v, teller in tellers.items() if module.source(teller) is not None]
-    makers = [v for v in told if instructions[v.name].opcode not in _PASSING]
+    placed = [v for v, teller in tellers.items() if module.source(teller) is not None]
+    makers = [v for v in placed if instructions[v.name].opcode not in _PASSING]
     stacked = [v for v in makers if "dynamic_update_slice" in tellers[v].op_name]  # filled, trip by trip of a loop
-    value = (stacked or makers or told or list(tellers))[0]
+    value = (stacked or makers or placed or list(tellers))[0]
     teller = tellers[value]
     dtype, shape = _array(instructions[value.name], value)
     return Alive(
@@ -316,20 +319,21 @@ def _alive(
 
 
 def _teller(instruction: Instruction, module: Module) -> Instruction:
-    """The instruction that says where a value comes from: a fusion's root, where the fusion itself says nothing."""
+    """Return the instruction that says where a value comes from: a fusion's root if the fusion itself does not."""
     if instruction.op_name or instruction.opcode != "fusion":
         return instruction
     return module.computations[next(iter(instruction.called.values()))[0]].root
 
 
 def _array(instruction: Instruction, value: PlacedValue) -> tuple[str, tuple[int, ...]]:
-    """The element type and shape of a value; empty where it is no array."""
+    """Return a value's element type and shape; empty if it is not an array."""
     shape = element(instruction.shape, tuple(int(n) for n in value.part.split(",") if n))
     return (shape.dtype, shape.dims) if isinstance(shape, HloShape) else ("", ())
 
 
 def _stated(message: str) -> tuple[int | None, int | None]:
-    """Bytes needed and bytes there are, as a compiler's refusal states them (in GiB, rounded)."""
+    """Return the required and the available bytes (in GiB, rounded) from a compiler's message about exhausted
+    memory."""
     for pattern in _NO_ROOM:
         if match := pattern.search(message):
             return round(float(match[1]) * _UNITS[match[2]]), round(float(match[3]) * _UNITS[match[4]])

@@ -1,4 +1,4 @@
-"""HLO text read into a module: computations of instructions, each with its shape, operands and attributes.
+"""HLO text parsed into a module: computations of instructions, each with its shape, operands and attributes.
 
 >>> module = parse('''HloModule jit_f, num_partitions=8
 ...
@@ -52,7 +52,7 @@ _CALLED = (
     *("called_computations", "async_wrapped_computation"),
 )
 CALLERS = frozenset(("while", "call", "fusion", "conditional", "async-start", "fusion-start", "custom-call"))
-"""Opcodes that run a computation as a whole."""
+"""Opcodes that run a full computation."""
 NAME = re.compile(r"%?([\w.\-]+)")
 _LITERAL_OPCODES = frozenset(("constant", "parameter", "iota", "partition-id", "replica-id"))
 
@@ -70,7 +70,7 @@ class Named(dict[str, T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """One instruction: its name, without the `%`, its opcode, such as `all-gather-start`, and the parts of its line."""
+    """An instruction: its name, without the `%`, its opcode, such as `all-gather-start`, and the parts of its line."""
 
     name: str
     opcode: str
@@ -81,12 +81,12 @@ class Instruction:
 
     @cached_property
     def shape(self) -> ShapeTree:
-        """Its result's shape; a tuple of shapes for a tuple."""
+        """The result's shape; a tuple of shapes for a tuple."""
         return parse_shape(self.shape_text)
 
     @property
     def shapes(self) -> tuple[HloShape, ...]:
-        """Its result's arrays, tuples flattened."""
+        """The shapes of the result's arrays, with tuples flattened."""
         return leaves(self.shape)
 
     @cached_property
@@ -109,7 +109,8 @@ class Instruction:
 
     @cached_property
     def operand_parts(self) -> tuple[tuple[int, ...], ...]:
-        """For each operand, which element of its tuple is meant, as by newer texts' `%loop#2`; empty for all."""
+        """For each operand, the index in its tuple, which newer texts write as `%loop#2`; empty for the whole
+        operand."""
         return tuple(part for _, part in self._operands)
 
     @cached_property
@@ -130,32 +131,32 @@ class Instruction:
 
     @cached_property
     def metadata(self) -> dict[str, str]:
-        """`op_name`, `stack_frame_id`, `source_file`, ...: what is known of where it stems from."""
+        """`op_name`, `stack_frame_id`, `source_file`, ...: what is known about its origin."""
         text = self.attributes.get("metadata", "")
         return {key: unescape(quoted) if quoted else plain for key, quoted, plain in _METADATA.findall(text)}
 
     @cached_property
     def op_name(self) -> str:
-        """JAX's name stack and operation (for an entry parameter, the argument's tree path); empty where not known."""
+        """JAX's name stack and operation (for an entry parameter, the argument's tree path); empty if unknown."""
         if match := _OP_NAME.search(self.attributes_text):
             return match[1]
         return self.metadata.get("op_name", "") if "op_name" in self.attributes_text else ""
 
     @property
     def stack_frame_id(self) -> int:
-        """Its row in the module's table of stack frames; 0 for none."""
+        """The row in the module's table of stack frames; 0 if there is none."""
         if "stack_frame_id" not in self.attributes_text:
             return 0
         return number(self.metadata.get("stack_frame_id", "0"), self)
 
     @property
     def sharding(self) -> str:
-        """The text of its sharding; empty for none."""
+        """The text of its sharding; empty without one."""
         return self.attributes.get("sharding", "")
 
     @property
     def parameter_number(self) -> int | None:
-        """Which parameter it is; None if it is none."""
+        """The number of the parameter; None for other instructions."""
         return number(self.operands_text, self) if self.opcode == "parameter" else None
 
     @cached_property
@@ -182,7 +183,7 @@ class Computation:
         for instruction in reversed(self.instructions):
             if instruction.is_root:
                 return instruction
-        raise ParseError(f"HLO computation {self.name!r} has no ROOT instruction; is the text cut short?")
+        raise ParseError(f"HLO computation {self.name!r} has no ROOT instruction; is the text incomplete?")
 
     @cached_property
     def parameters(self) -> dict[int, Instruction]:
@@ -197,7 +198,7 @@ class Computation:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """A module of HLO: computations by name, in the text's order, its first line, its tables of source lines."""
+    """A module of HLO: computations by name, in text order, its first line, and its tables of source lines."""
 
     name: str
     entry: Computation
@@ -206,7 +207,7 @@ class Module:
     tables: str
 
     def __iter__(self) -> Iterator[tuple[Computation, Instruction]]:
-        """Every instruction with its computation, in the text's order."""
+        """Yield every instruction with its computation, in text order."""
         for computation in self.computations.values():
             for instruction in computation.instructions:
                 yield computation, instruction
@@ -231,7 +232,7 @@ class Module:
         return int(text)
 
     def source(self, instruction: Instruction) -> Frame | None:
-        """The innermost line of the person's code that an instruction stems from; None where not known."""
+        """Return the innermost line of the user's code that an instruction comes from; None if unknown."""
         if frame_id := instruction.stack_frame_id:
             return self.frames.innermost(frame_id)
         if file := instruction.metadata.get("source_file"):
@@ -240,8 +241,8 @@ class Module:
 
 
 def parse(text: str) -> Module:
-    """Reads the text of an HLO module, of which instructions' parts are read on first use. Raises ParseError, showing
-    the line, for text that is none or is cut short."""
+    """Parse the text of an HLO module; the parts of instructions are parsed at first use. Raises ParseError, which
+    shows the line, if the text is no module or is incomplete."""
     start = text.find("HloModule ")
     if start < 0:
         raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {excerpt(text, 80)!r}")
@@ -283,15 +284,15 @@ def parse(text: str) -> Module:
         else:
             tables.append(line)
     if name:
-        raise ParseError(f"HLO: computation {name!r} does not end; the text is cut short")
+        raise ParseError(f"HLO: computation {name!r} does not end; the text is incomplete")
     if entry is None:
-        raise ParseError("HLO: the module has no ENTRY computation; the text is cut short")
+        raise ParseError("HLO: the module has no ENTRY computation; the text is incomplete")
     header = lines[0]
     return Module(header[10:].partition(",")[0].strip(), entry, computations, header, "\n".join(tables))
 
 
 def _is_open(line: str, text: str) -> bool:
-    """Whether a line that does not begin as an instruction goes on with one, whose brackets are not all closed."""
+    """Whether a line continues an instruction whose brackets are not all closed yet."""
     if line.startswith("}") and (line.rstrip() == "}" or line.startswith("}, execution_thread=")):
         return False
     brackets = [token[0][0] for token in _ATTRIBUTE_TOKEN.finditer(text) if token[0][0] in "{[()]}"]
@@ -336,7 +337,7 @@ def _shown(line: str) -> str:
 
 
 def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
-    """`text` at its commas outside of brackets and strings."""
+    """Split a text at commas outside brackets and strings."""
     parts, depth, begin = [], 0, 0
     for match in token.finditer(text):
         first = match[0][0]
@@ -352,7 +353,8 @@ def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
 
 
 def number(text: str, instruction: Instruction) -> int:
-    """The whole number that a part of an instruction is. Raises ParseError, naming the instruction, for none."""
+    """Return the whole number in a part of an instruction. Raises ParseError, which names the instruction, if it is
+    none."""
     if not _is_whole(text.strip()):
         named = f"HLO instruction {excerpt(instruction.name)!r} ({instruction.opcode})"
         raise ParseError(f"{named}: {excerpt(text)!r} is not a number")
@@ -368,8 +370,8 @@ _METADATA_TEXT = re.compile(r',? ?metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}')
 
 
 def hlo_lines(text: str) -> tuple[StageLine, ...]:
-    """The lines of a module, each with the line of the person's source that it comes from; the tables of places and
-    what instructions say of theirs are left out. Raises ParseError as `parse`.
+    """Return the lines of a module, each with its source line; tables of source places and instructions' references to
+    them are omitted. Raises ParseError as `parse`.
 
     >>> body = '  ROOT %x = f32[8] parameter(0), metadata={op_name="x"}'
     >>> text = "\\n".join(["HloModule m", "", "ENTRY %main (x: f32[8]) -> f32[8] {", body, "}"])

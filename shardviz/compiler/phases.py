@@ -1,7 +1,7 @@
-"""What JAX's name stack says of each HLO instruction: where it stems from, and in which pass of a train step it stands.
+"""The origin of each HLO instruction and its pass of a train step, from JAX's name stack.
 
-The rule of the passes is that of `records.phases` and `graph.flow`. Where the name stack is not the instruction's own
-(inside a `shard_map`, or for what the compiler adds), `full_name` and `named_instruction` find it.
+The passes are those of `records.phases` and `graph.flow`. If the name stack is not the instruction's own (inside a
+`shard_map`, or for instructions that the compiler added), `full_name` and `named_instruction` find it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FAR = 8
 
 
 class Phases:
-    """The name stacks of one module, whose fusions are taken as wholes, and the passes that they say."""
+    """The name stacks of a module, in which a fusion counts as one instruction, and the passes that they show."""
 
     def __init__(self, module: Module):
         self.module, self.graph = module, graph_of(module)
@@ -27,7 +27,8 @@ class Phases:
         self.differentiated = is_differentiated(names)
 
     def __call__(self, operation: HloOperation, name_stack: str) -> str:
-        """`forward`, `backward`, `rematerialised` or `update`: by its name stack, else by its operands and users."""
+        """Return an operation's phase, `forward`, `backward`, `rematerialised` or `update`, by its name stack, else by
+        its operands and users."""
         stated = phase(name_stack, self.differentiated)
         if stated != "update":
             return stated
@@ -46,7 +47,7 @@ class Phases:
         return Flow(self.graph, phase_at)
 
     def full_name(self, block: Block, instruction: Instruction) -> str:
-        """The whole name stack of an instruction: before one that a `shard_map` begins, the caller's is put."""
+        """Return an instruction's whole name stack; inside a `shard_map` the caller's stack is put before it."""
         return _within(self._prefix(block), instruction.op_name)
 
     def _prefix(self, block: Block) -> str:
@@ -64,14 +65,14 @@ class Phases:
         return self._prefixes[inwards[0] if inwards else block]
 
     def place_of(self, operation: HloOperation) -> tuple[str, Frame | None, str]:
-        """Where in the person's program an operation stems from: phase, line and module."""
+        """Return an operation's place in the user's program: phase, line and module."""
         computation = self.module.computations[operation.block.name]
         where, named = named_instruction(self.module, computation, operation.native)
         name_stack, source = self.full_name(self.graph.blocks[where.name], named), self.module.source(named)
         return self(operation, name_stack), source, module_of(name_stack, source)
 
     def source_around(self, operation: HloOperation) -> Frame | None:
-        """The line of the innermost call around an operation, itself included, that has one."""
+        """Return the innermost known source line of an operation and the calls around it."""
         source = self.module.source(operation.native)
         while source is None and operation.block.callers:
             operation = operation.block.callers[0]
@@ -88,9 +89,9 @@ def _within(prefix: str, name: str) -> str:
 def named_instruction(
     module: Module, computation: Computation, instruction: Instruction
 ) -> tuple[Computation, Instruction]:
-    """The instruction, and its computation, that says where one stems from. For what the compiler adds (a copy, a
-    reshard) it is a fusion's last with a name, the nearest maker of the first operand, or user; itself where none is
-    near."""
+    """Return the named instruction, with its computation, that one comes from. For an instruction that the compiler
+    added (a copy, a reshard) it is the last named one of a fusion, or else the nearest maker of the first operand, or
+    user; the instruction itself if none is near."""
     if _is_named(instruction):
         return computation, instruction
     if instruction.opcode == "fusion":

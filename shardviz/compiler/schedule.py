@@ -1,7 +1,7 @@
 """The schedule of an HLO module: what its instructions do, in the order in which they run.
 
-The optimised program of a TPU or a GPU says `is_scheduled=true`: its instructions stand in the order in which they
-begin. What goes on beside the others is begun by one instruction and ended by another:
+The optimised program of a TPU or a GPU has `is_scheduled=true`: its instructions are in the order in which they start.
+An asynchronous operation is started by one instruction and ended by another:
 
 | in the text | begun | ended |
 |---|---|---|
@@ -10,7 +10,7 @@ begin. What goes on beside the others is begun by one instruction and ended by a
 | fusions with one `channel_id` | at `AsyncCollectiveStart` | after `AsyncCollectiveDone` |
 | a collective, or a fusion of one, without such a mark | there | there: the chip waits |
 
-The order of a program that is not scheduled (the partitioner's) is `foresee.listed`'s, and so are its fusions.
+A program that is not scheduled (the partitioned one) gets the order and the fusions of `foresee.listed`.
 
 >>> from shardviz.compiler.module import parse
 >>> module = parse('''HloModule m, is_scheduled=true
@@ -56,7 +56,7 @@ _RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
 _TRANSFER = re.compile(r'_xla_megascale_transfer_type="([^"]*)"')
 _HOST = "S(5)"
 _STAYS = frozenset(("bitcast", "custom-call", "opt-barrier"))
-"""What moves nothing, though it stands between memories."""
+"""Operations that move nothing, although their operands and results are in different memories."""
 
 
 def is_scheduled(module: Module) -> bool:
@@ -71,9 +71,9 @@ def schedule_of(
     donated: Sequence[float] = (),
     phases: Phases | None = None,
 ) -> Schedule:
-    """What a module's instructions do, in the compiler's order where it is scheduled (`buffers`: its buffer
-    assignment), else in `foresee.listed`'s (`donated`: bytes on one device of each argument whose memory a result may
-    take). Raises ParseError if an instruction cannot be read; the message names it."""
+    """Return what a module's instructions do, in the compiler's order if it is scheduled (`buffers` is its buffer
+    assignment), else in the order of `foresee.listed` (`donated` is the bytes on one device of each argument whose
+    memory a result may take). Raises ParseError, naming the instruction, if one cannot be read."""
     moments = () if buffers is None else buffers.moments
     reading = _ScheduleReader(module, phases or Phases(module), kernels or KernelFacts(), moments)
     return reading.block(reading.graph.entry, donated=donated)
@@ -90,7 +90,7 @@ class _ScheduleReader:
         self._chains: dict[str, str] = {}  # the channel of a chain → the collective that began it
 
     def block(self, block: Block, initial: Sequence[GraphValue] = (), donated: Sequence[float] = ()) -> Schedule:
-        """A block's schedule, of a scheduled module made once; `initial` is what a loop begins with."""
+        """Return a block's schedule, cached in a scheduled module; `initial` is what a loop begins with."""
         if not self.scheduled:
             self.listing.open(block, initial)
             self._list(block)
@@ -100,7 +100,6 @@ class _ScheduleReader:
         return self._blocks[block]
 
     def _list(self, block: Block) -> None:
-        """Lists what a block does, what it calls in the calls' place."""
         for op in block.operations:
             if op.kind == "call":
                 self.listing.same(op.blocks[0].arguments, op.operands)
@@ -110,7 +109,7 @@ class _ScheduleReader:
                 self.listing.add(op, self.entries(op), _over(op) if op.collective else None)
 
     def entries(self, op: HloOperation) -> Iterator[Scheduled]:
-        """What an operation does; nothing for what costs nothing."""
+        """Yield the schedule entries of an operation; none if it costs nothing."""
         kind, name = op.kind, op.native.name
         if kind == "while":
             yield self._entry(op, "loop", trips=self.trips.get(op), body=self.block(op.blocks[1], op.operands))
@@ -140,7 +139,7 @@ class _ScheduleReader:
             yield from self._work(op)
 
     def _begin(self, op: HloOperation) -> Scheduled:
-        """A copy, or what an `async-start` runs beside the rest."""
+        """Return the entry of a copy, or of the operation that an `async-start` runs asynchronously."""
         inner = op
         while inner.kind in ("async-start", "call"):  # a call of what the sparse cores run
             operations = inner.blocks[0].operations
@@ -150,7 +149,7 @@ class _ScheduleReader:
         return self._entry(op, "begin", **(_copied(inner) or {"hbm_bytes": moved_bytes(inner)}))
 
     def _fusion(self, op: HloOperation) -> Iterator[Scheduled]:
-        """A fusion's collectives and its own work."""
+        """Yield a fusion's collectives and its own work."""
         ended, moved = list[Scheduled](), 0.0
         for inner in op.blocks[0].operations:
             if not inner.collective:
@@ -172,7 +171,8 @@ class _ScheduleReader:
         yield from ended
 
     def _work(self, op: HloOperation, less: float = 0.0) -> Iterator[Scheduled]:
-        """An operation's own work on the chip's units, its HBM traffic less that of what it begins."""
+        """Yield an operation's own work on the chip's units, with its HBM traffic reduced by that of the copies it
+        starts."""
         flops: dict[str, float] = {}
         opaque: set[str] = set()
         sides: list[int] = []
@@ -212,7 +212,7 @@ class _ScheduleReader:
 
 
 def _over(op: HloOperation) -> tuple[str, ...]:
-    """What makes two collectives of one array the same."""
+    """Return a key that is equal for equal collectives of one array."""
     attributes = op.native.attributes
     return op.kind, *(attributes.get(name, "") for name in ("replica_groups", "source_target_pairs", "dimensions"))
 
@@ -226,7 +226,7 @@ def _is_on_host(values: Iterable[Any]) -> bool:
 
 
 def _copied(op: HloOperation) -> dict[str, Any]:
-    """What an operation moves to the host's memory, or from there; nothing for what moves nothing."""
+    """Return the fields of a copy to or from the host's memory; empty for other operations."""
     if op.kind in _STAYS or not _is_on_host((*op.operands, *op.results)):
         return {}
     part = op.array(1) if op.kind == "dynamic-update-slice" else op.results[0]
@@ -234,7 +234,8 @@ def _copied(op: HloOperation) -> dict[str, Any]:
 
 
 def _begun(done: HloOperation) -> str:
-    """The name of what began what another ends; empty where that is not in the same computation."""
+    """Return the name of the start of an asynchronous operation, given its end; empty if it is in another
+    computation."""
     began = done.operands[0].maker if done.operands else None
     while began is not None and began.kind == "bitcast":
         began = began.array(0).maker

@@ -1,4 +1,4 @@
-"""Shapes in HLO text, `f32[4,8]{1,0}`, and the trees of them that tuples have.
+"""Shapes in HLO text, `f32[4,8]{1,0}`, and trees of them for tuples.
 
 >>> parse_shape("(bf16[4,8]{1,0:T(8,128)(2,1)}, /*index=1*/pred[])")
 (HloShape(dtype='bfloat16', dims=(4, 8)), HloShape(dtype='bool', dims=()))
@@ -41,8 +41,8 @@ _PREFIX = {"s": "int", "u": "uint", "f": "float"}
 
 @dataclass(frozen=True)
 class HloShape:
-    """An array's element type, in NumPy's word, and dimensions (a bounded one's bound); and how it is stored, as the
-    text has it: `1,0:T(8,128)S(1)`."""
+    """An array's element type (NumPy's name), its dimensions (a bounded one's bound), and its layout as in the text:
+    `1,0:T(8,128)S(1)`."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -50,7 +50,7 @@ class HloShape:
 
     @property
     def nbytes(self) -> float:
-        """Bytes; half a byte for each element of a 4-bit type."""
+        """Bytes; an element of a 4-bit type counts half a byte."""
         if self.dtype in ("token", "opaque"):
             return 0.0
         try:
@@ -60,13 +60,13 @@ class HloShape:
 
     @property
     def is_in_main_memory(self) -> bool:
-        """Whether it is in main memory: not in a chip's own (`S(1)`: a TPU's VMEM), nor in the host's (`S(5)`)."""
+        """Whether it is in main memory: neither in on-chip memory (`S(1)`: a TPU's VMEM) nor in the host's (`S(5)`)."""
         space = _SPACE.search(self.layout)
         return space is None or space[1] == "0"
 
     @property
     def stored_bytes(self) -> float:
-        """Bytes with the padding of its tiles: the minor dimensions rounded up to whole tiles."""
+        """Bytes with the padding of its tiles: minor dimensions are rounded up to full tiles."""
         order = _ORDER.match(self.layout)
         if order is None or not order[1] or not order[2]:
             return self.nbytes
@@ -81,12 +81,12 @@ ShapeTree = HloShape | tuple["ShapeTree", ...]
 
 
 def leaves(tree: Any) -> tuple[Any, ...]:
-    """What tuples within each other hold: the arrays of a `ShapeTree`, say."""
+    """Yield the leaves of nested tuples, such as the arrays of a `ShapeTree`."""
     return tuple(leaf for part in tree for leaf in leaves(part)) if isinstance(tree, tuple) else (tree,)
 
 
 def element(tree: Any, path: tuple[int, ...], called: str = "") -> Any:
-    """The part that `path` leads to of tuples within each other, which an error calls so."""
+    """Return the part of nested tuples at `path`; `what` names it in errors."""
     for index in path:
         if not isinstance(tree, tuple) or index >= len(tree):
             raise ParseError(f"HLO: there is no element {path} of {called or tree}")
@@ -96,7 +96,7 @@ def element(tree: Any, path: tuple[int, ...], called: str = "") -> Any:
 
 @lru_cache(maxsize=4096)
 def parse_shape(text: str) -> ShapeTree:
-    """Reads a shape, such as `f32[4,8]{1,0}` or `(s32[], f32[8])`. Raises ParseError if it is none."""
+    """Parse a shape such as `f32[4,8]{1,0}` or `(s32[], f32[8])`. Raises ParseError for other text."""
     plain = _without_comments(text).strip()
     shape, at = _shape_at(plain, 0, text, 0)
     if at != len(plain):
@@ -105,7 +105,7 @@ def parse_shape(text: str) -> ShapeTree:
 
 
 def _shape_at(plain: str, at: int, whole: str, around: int) -> tuple[ShapeTree, int]:
-    """The shape that begins at a place, inside of so many tuples, and where it ends."""
+    """Return the shape that begins at a position, inside so many tuples, and its end."""
     if not plain.startswith("(", at):
         return _leaf(plain, at, whole)
     check_size(range(around + 1), MOST_NESTED, f"HLO shape {excerpt(whole)!r}", "tuples within each other")
@@ -147,7 +147,7 @@ def _leaf(text: str, at: int, whole: str) -> tuple[HloShape, int]:
 
 
 def numpy_name(dtype: str) -> str:
-    """NumPy's (or ml_dtypes') name of one of HLO's element types: `bfloat16` for `bf16`."""
+    """Return NumPy's (or ml_dtypes') name of an HLO element type: `bfloat16` for `bf16`."""
     if dtype in _PLAIN:
         return _PLAIN[dtype]
     match = re.fullmatch(r"([suf])(\d+)(e\w+)?", dtype)

@@ -1,11 +1,11 @@
-"""Every value's sharding as the compiler decided it: read from the module just before it is partitioned.
+"""Every value's sharding as the compiler decided it, from the module just before partitioning.
 
 There each instruction carries its sharding over its global shape:
 
     %dot.1 = bf16[8,64,256] dot(...), sharding={mesh['data'=2,'model'=4], [{'data'}, {}, {'model'}]}
 
-so `values` gives `Value("dot.1", (8, 64, 256), "bfloat16", P('data', None, 'model'), shard_shape=(4, 64, 64), ...)`.
-After partitioning, the text no longer holds the outputs' shardings.
+so `values` returns `Value("dot.1", (8, 64, 256), "bfloat16", P('data', None, 'model'), shard_shape=(4, 64, 64), ...)`.
+After partitioning, the text no longer contains the outputs' shardings.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _TRIVIAL = frozenset(
 
 
 def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
-    """Every value of the module before partitioning with its sharding, in program order: each instruction that has one
-    and is no constant, tuple, inner parameter or copy. In a `shard_map` the shape is one device's along the `manual`
-    axes."""
+    """Return every value of the module before partitioning with its sharding, in program order: each instruction that
+    has a sharding and is no constant, tuple, inner parameter or copy. Inside a `shard_map` the shape is one device's
+    along the `manual` axes."""
     phases = Phases(module)
     block_runs = runs(phases.graph)
     rows: list[Value] = []
@@ -69,7 +69,8 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
 
 @lru_cache(maxsize=8192)
 def spec_and_shard(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | None, tuple[int, ...] | None]:
-    """The spec that an HLO sharding gives an array, and the shard's shape, `ceil(size / tiles)`; None if not said."""
+    """Return the spec that an HLO sharding gives an array, and the shard's shape, `ceil(size / tiles)`; None if
+    unknown."""
     try:
         spec = read_spec(text, mesh, len(shape))
     except SpecError:
@@ -83,7 +84,7 @@ def spec_and_shard(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple
 
 @lru_cache(maxsize=8192)
 def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tuple[Axis, ...], Spec | None]:
-    """The axes along which an HLO sharding is manual, and the spec over the others (None where none are left)."""
+    """Return the axes along which an HLO sharding is manual, and the spec over the others (None if there are none)."""
     if "manual" not in text:
         return (), None
     sharding = hlo.read(text.strip(), mesh, len(shape))
@@ -93,7 +94,7 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
 
 
 def output_shardings(before: Module) -> tuple[str, ...]:
-    """Each output array's sharding as HLO text, of the root before it is partitioned; `{replicated}` for none."""
+    """Return each output's sharding as HLO text, from the root before partitioning; `{replicated}` if it has none."""
     root = before.entry.root
     text = root.sharding or "{replicated}"
     count = len(leaves(root.shape))

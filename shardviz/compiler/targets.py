@@ -1,8 +1,8 @@
-"""Which machines this installation can compile for, and GPUs as XLA's compiler wants them described.
+"""The machines that this installation can compile for, and descriptions of GPUs for XLA's compiler.
 
-A compiler needs no machine of its kind: XLA for CPU comes with jaxlib, the TPU compiler is the package libtpu, the
-GPU compiler is JAX's CUDA plugin plus NVIDIA's ptxas. Looking at packages starts no JAX backend and imports none of
-them, so it costs milliseconds and cannot fail for want of a driver.
+A compiler needs no machine of its kind: XLA for CPU is part of jaxlib, the TPU compiler is the package libtpu, and the
+GPU compiler is JAX's CUDA plugin with NVIDIA's ptxas. Looking for packages starts no JAX backend and imports none of
+them, so it takes milliseconds and needs no driver.
 
 >>> [status.name for status in targets()]
 ['cpu', 'tpu', 'gpu']
@@ -36,7 +36,7 @@ ATTACHED = "attached      the devices that JAX sees in this process, by the comp
 
 @dataclass(frozen=True, kw_only=True)
 class TargetStatus:
-    """Whether programs can be compiled for one kind of machine here."""
+    """Whether this installation can compile programs for one kind of machine."""
 
     name: str  # `cpu`, `tpu` or `gpu`
     ready: bool  # its compiler is installed and fits this jaxlib
@@ -55,7 +55,7 @@ class TargetStatus:
 
 
 class Targets(tuple[TargetStatus, ...]):
-    """The statuses of all targets: a tuple that prints as a table."""
+    """The statuses of all targets, as a tuple that prints as a table."""
 
     __slots__ = ()
 
@@ -64,10 +64,10 @@ class Targets(tuple[TargetStatus, ...]):
 
 
 def targets() -> Targets:
-    """The kinds of machine that programs can be compiled for, in the order cpu, tpu, gpu.
+    """Return the kinds of machine that programs can be compiled for, in the order cpu, tpu, gpu.
 
     Returns:
-        One `TargetStatus` each, telling what is installed and what is missing. No JAX backend is started.
+        A `TargetStatus` for each, with what is installed and what is missing. No JAX backend is started.
 
     Examples:
         >>> import shardviz as sv
@@ -164,7 +164,7 @@ def _importable(module: str) -> bool:
 
 
 def _wanted(package: str, *, extra: str) -> str | None:
-    """The version prefix that jax's own extra asks for: `0.0.42.` from `libtpu==0.0.42.*; extra == "tpu"`."""
+    """Return the version prefix that jax's own extra requires: `0.0.42.` for `libtpu==0.0.42.*; extra == "tpu"`."""
     try:
         requirements = importlib.metadata.requires("jax") or ()
     except importlib.metadata.PackageNotFoundError:
@@ -174,11 +174,11 @@ def _wanted(package: str, *, extra: str) -> str | None:
 
 
 class Gpu(NamedTuple):
-    """What the compiler asks of a GPU beyond what all NVIDIA's GPUs of these generations share.
+    """A GPU's properties for the compiler, beyond those that all NVIDIA GPUs of these generations share.
 
-    NVIDIA's name, the major version of the CUDA compute capability, streaming multiprocessors and their boost clock,
-    bytes of HBM, its bytes a second, bytes of L2 cache; a multiprocessor's FP32 lanes and bytes of shared memory, of
-    which a block can ask for the second; NVLinks; bytes a second to the host.
+    NVIDIA's name, the major version of the CUDA compute capability, the number and boost clock of streaming
+    multiprocessors, bytes of HBM, its bytes per second, bytes of L2 cache; a multiprocessor's FP32 lanes, its bytes of
+    shared memory and how many of them a block can use; the number of NVLinks; bytes per second to the host.
     """
 
     name: str
@@ -241,7 +241,8 @@ device_description_str: "{gpu.name}\""""
 
 
 def gpu_config(chip: str) -> str | None:
-    """A GPU's description (`h100`) in protobuf's text form, for `jax.experimental.topologies`; None if not known."""
+    """Return a GPU's description (`h100`) in protobuf's text form, for `jax.experimental.topologies`; None if
+    unknown."""
     gpu = GPUS.get(chip)
     if gpu is None:
         return None

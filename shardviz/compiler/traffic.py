@@ -1,4 +1,4 @@
-"""Bytes that each instruction reads from and writes to main memory, by the conventions of XLA's `HloCostAnalysis`.
+"""The bytes that each instruction reads from and writes to main memory, by the conventions of XLA's `HloCostAnalysis`.
 
 Every operand is read once and every result written once, by each instruction:
 
@@ -13,9 +13,9 @@ Every operand is read once and every result written once, by each instruction:
 | asynchronous: begun and ended by two instructions | once, where it begins |
 | bitcast, tuple, parameter, loop, call, ... | none: they move nothing, or what they call is counted |
 
-Values in a chip's own memories (`S(1)`: a TPU's VMEM) and in the host's (`S(5)`) are not in main memory: a copy between
-the two counts its one end. A tiled layout (`T(8,128)`) is counted with its padding. A custom call, which is opaque,
-counts its operands and results.
+Values in on-chip memory (`S(1)`: a TPU's VMEM) and in the host's (`S(5)`) are not in main memory; a copy between two
+memories counts only its end in main memory. A tiled layout (`T(8,128)`) counts its padding. A custom call counts its
+operands and results, because its body is unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _LARGE_CONSTANT = 8
 
 
 def moved_bytes(op: HloOperation) -> float:
-    """Bytes read and written by one run of an operation outside of fusions; of its blocks, a fusion's only."""
+    """Return the bytes that one run of an operation outside fusions reads and writes; of its blocks, only a fusion's
+    count."""
     kind = op.kind
     if kind in _FREE or kind.endswith("-done"):
         return 0.0
@@ -63,7 +64,7 @@ def moved_bytes(op: HloOperation) -> float:
 
 
 class _FusionTraffic:
-    """What a fusion reads and writes at its boundary."""
+    """The bytes that a fusion reads and writes at its boundary."""
 
     def __init__(self, op: HloOperation):
         (self.fused,) = op.blocks
@@ -147,7 +148,7 @@ class _FusionTraffic:
 
 
 def _is_in_place(updated: GraphValue) -> bool:
-    """Whether an updated array is what its block gives, so that it is written where it was."""
+    """Whether an updated array is its block's result, so that it is updated in place."""
     return all(
         isinstance(user, Block) or (user.kind == "bitcast" and _is_in_place(user.result)) for user, _ in updated.uses
     )
@@ -160,15 +161,13 @@ def _behind_bitcasts(value: GraphValue) -> GraphValue:
 
 
 def _stored(value: HloValue) -> float:
-    """Bytes of an array, wherever it is."""
     return value.array.stored_bytes
 
 
 def _in_main(values: Iterable[HloValue]) -> float:
-    """Bytes of what is in main memory."""
     return math.fsum(v.array.stored_bytes for v in values if v.array.is_in_main_memory)
 
 
 def _part_in_main(value: HloValue, part: float) -> float:
-    """`part` of an array that is in main memory; 0 where it is not."""
+    """Return `part` of an array's bytes if it is in main memory; otherwise 0."""
     return part if _in_main((value,)) else 0.0

@@ -1,7 +1,7 @@
-"""Between which operations a partitioned program's collective stands, and whether it need be there.
+"""The operations around a partitioned program's collective, and whether it is necessary.
 
-The words are those of the propagated level (`records.collectives.Collective.facts`): what HLO itself says is read here,
-and what only Shardy's level knows is taken from the collective there that this one is.
+The facts are those of the propagated level (`records.collectives.Collective.facts`). Facts that HLO shows are read
+here; facts that only Shardy's level knows are taken from the matching collective there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHARDYS = frozenset(("asked", "undone", "stack", "sliced", "loop-invariant", "a
 
 
 def made_by(op: HloOperation) -> str:
-    """The operation that makes a collective's operand; empty for what its computation is given."""
+    """Return the operation that makes a collective's operand; empty for an input of its computation."""
     origin = maker(op.operands[0], _passes) if op.operands else None
     return "" if origin is None else _plain(origin.native.opcode)
 
@@ -37,7 +37,8 @@ def _passes(op: HloOperation) -> bool:
 
 
 def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
-    """The operation that the partitioner put it in for, else those that read its result; by JAX's names."""
+    """Return JAX's name of the operation that the partitioner inserted a collective for; otherwise of those that read
+    its result."""
     names = [name_stack.rpartition("/")[2]]
     if not names[0]:
         names = [_jax_name(user) for user in _users(op)]
@@ -94,17 +95,17 @@ def _windowed(op: HloOperation) -> bool:
 
 
 _WINDOWED = "windowed_dot_general"
-"""What XLA calls the loops of a product that moves one operand or its sum around, a piece each time."""
+"""XLA's name for the loop of a windowed product, which passes on an operand or a sum piece by piece."""
 
 
 def _users(op: HloOperation) -> list[Any]:
-    """The operations that use a result, in program order."""
+    """Return the operations that use a result, in program order."""
     users = (user for value in op.results for user, _ in value.uses if isinstance(user, Operation))
     return list(dict.fromkeys(users))
 
 
 def _plain(name: str) -> str:
-    """`reduce` of `reduce_sum` and `dynamic_slice` of `dynamic-slice`."""
+    """Return a plain operation name: `reduce` for `reduce_sum`, `dynamic_slice` for `dynamic-slice`."""
     name = name.partition("[")[0].replace("-", "_")
     return "reduce" if name.startswith("reduce_") and name != "reduce_scatter" else _NAMES.get(name, name)
 
@@ -112,9 +113,10 @@ def _plain(name: str) -> str:
 def with_shardys(
     ours: Sequence[Collective], predicted: Sequence[Collective], arguments: Sequence[str]
 ) -> tuple[Collective, ...]:
-    """The partitioner's collectives with what Shardy's level alone knows of the same under the same plan: first of
-    those alike in all, then of those that move as much along the same axes, then of those in place of Shardy's at that
-    line. A constraint that Shardy follows by another collective of that line is named too."""
+    """Return the partitioner's collectives with the facts that only Shardy's level knows, from matching collectives of
+    the same plan: first those equal in every respect, then those that move as much along the same axes, then those that
+    replace Shardy's at the same line. If Shardy follows a constraint by another collective of that line, the constraint
+    is added too."""
     rows = list(ours)
     left = [place for place, c in enumerate(ours) if c.origin == "partitioner"]
     free = list(predicted)
@@ -132,7 +134,7 @@ def with_shardys(
 def _matched(
     rows: list[Collective], left: Sequence[int], free: Sequence[Collective], key: Callable[[Collective], object]
 ) -> tuple[list[int], list[Collective]]:
-    """Tells each collective with a twin of the same key what the twin knows; gives what is left of both."""
+    """Add to each collective the facts of its match with the same key, and return the unmatched ones of both levels."""
     twins_of = grouped((key(c), c) for c in free)
     taken: set[int] = set()
     rest = []
@@ -150,7 +152,7 @@ def _matched(
 def _in_place_of(
     ours: Sequence[Collective], left: Sequence[int], free: Sequence[Collective], arguments: Collection[str]
 ) -> Iterator[tuple[int, Collective]]:
-    """For each of the partitioner's collectives the reshard of Shardy's that it is a part of, where that is plain."""
+    """Yield for each of the partitioner's collectives Shardy's reshard that it is a part of, if that is unambiguous."""
     groups: dict[object, tuple[list[int], list[Collective]]] = {}
     for place in left:
         if ours[place].kind in RESHARDS:
@@ -167,7 +169,7 @@ def _in_place_of(
 
 
 def _chain(twins: Sequence[Collective]) -> Collective:
-    """Several reshardings of one array as one; the first where they are of several arrays."""
+    """Merge several reshardings of one array; return the first if they are of several arrays."""
     first, last = twins[0], twins[0]
     for twin in twins[1:]:
         if twin.array != last.array or twin.before != last.after:
@@ -192,7 +194,7 @@ def _with_twin(c: Collective, twin: Collective) -> Collective:
 
 _SAME = "kind", "axes", "phase", "dtype", "shape", "count"
 _ALIKE = attrgetter(*_SAME, "source"), attrgetter(*_SAME, "operand")
-"""What two collectives have in common that are one, the surest first."""
+"""The properties that matching collectives share, the most reliable first."""
 
 
 def _where(c: Collective, arguments: Collection[str]) -> object:

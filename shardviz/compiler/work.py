@@ -1,12 +1,12 @@
-"""What one device computes, reads and writes in a step: summed over a module's instructions, loops multiplied in.
+"""The FLOPs and bytes of one device in a step: summed over a module's instructions, with loops multiplied.
 
-FLOPs are those of the partitioned program, the same for every target; bytes are those of the program as the target runs
-it, whose products may be calls of a library that say no FLOPs. Both are summed by place in the person's program:
+FLOPs are those of the partitioned program, equal for every target. Bytes are those of the target's program, in which
+products may be library calls without known FLOPs. Both are summed by place in the user's program:
 
     dot in a scan's body, 80 trips, jit(step)/transpose(jvp(block))/while/body/dot_general, model.py:31
     → Work(phase="backward", source=model.py:31, module="block", dtype="bfloat16", dot_flops=80 x 2 x ...)
 
-A conditional counts the branch that costs most. A loop whose trip count is not known counts once.
+A conditional counts its most expensive branch. A loop with an unknown trip count counts once.
 
 >>> from shardviz.compiler.module import parse
 >>> module = parse('''HloModule m
@@ -38,8 +38,8 @@ from shardviz.records.work import joined
 
 @dataclass(frozen=True)
 class ByteCount:
-    """Bytes that a module's instructions read from and write to main memory, on one device: loops multiplied in, each
-    loop's body `once`, and by phase, line, module and element type, the most first."""
+    """The bytes that a module's instructions read from and write to main memory on one device: with loops multiplied,
+    with each loop's body `once`, and by phase, line, module and element type, most first."""
 
     bytes: float
     once: float
@@ -47,7 +47,7 @@ class ByteCount:
 
 
 def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFacts | None = None) -> Cost:
-    """A module's FLOPs on one device. Raises ParseError, naming it, for an instruction that cannot be read."""
+    """Return a module's FLOPs on one device. Raises ParseError, naming the instruction, if one cannot be read."""
     phases, kernels, other_of = phases or Phases(module), kernels or KernelFacts(), OtherFlops(graph_of(module))
 
     def called(op: HloOperation) -> KernelCall | None:
@@ -67,7 +67,7 @@ def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFac
         opaque = (call.name,) if call and call.flops is None else ()
         phase, source, where = phases.place_of(op)
         source = source or (phases.source_around(op) if call else None)
-        tally.add(phase, source, where, dtype, times * dot, times * other, opaque=opaque)
+        tally.add(phase, source, where, dtype, times * dot, other_flops=times * other, opaque=opaque)
     rows = tally.rows
     return Cost(
         dot_flops=sum(row.dot_flops for row in rows),
@@ -79,7 +79,7 @@ def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFac
 
 
 def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
-    """Bytes of main memory (see `traffic`) of an optimised module; errors as `count_flops`."""
+    """Return the bytes of main memory that an optimised module moves (see `traffic`); errors as `count_flops`."""
     counted = _Counted(module, lambda op: moved_bytes(op) or None, fused=False)
     phases, tally = phases or Phases(module), WorkTally()
     for op, times in counted.rows:
@@ -91,13 +91,13 @@ def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
 
 
 def with_bytes(cost: Cost, moved: ByteCount) -> Cost:
-    """FLOPs and bytes in one, which may be of two programs: as partitioned, and as the target runs it."""
+    """Merge FLOPs and bytes, which may be of two programs: as partitioned, and as the target runs it."""
     work = joined(cost.work, moved.work)
     return dataclasses.replace(cost, hbm_bytes=moved.bytes, once_hbm_bytes=moved.once, work=work)
 
 
 class _Counted:
-    """What the operations of a module cost in one run (None: they do not count), and how often each runs."""
+    """The cost of each operation of a module in one run (None: not counted), and its number of runs."""
 
     def __init__(self, module: Module, cost: Callable[[HloOperation], float | None], *, fused: bool = True):
         self.graph, self.fused, self._cost_of = graph_of(module), fused, cost
@@ -111,12 +111,12 @@ class _Counted:
 
     @property
     def rows(self) -> Iterator[tuple[HloOperation, int]]:
-        """What counts, with how often it runs, every conditional in the branch that costs most."""
+        """The counted operations with their numbers of runs, where each conditional takes its most expensive branch."""
         for block, times in heaviest_runs(self.graph, self._cost, self.trips, fused=self.fused).items():
             yield from ((op, times) for op in self._costs[block] if times)
 
     @property
     def once(self) -> float:
-        """What all costs, each loop's body run once."""
+        """The total cost with each loop's body run once."""
         runs = heaviest_runs(self.graph, self._cost, {}, fused=self.fused)
         return float(sum(times * self._cost(block) for block, times in runs.items()))

@@ -1,1 +1,1 @@
-"""What a report's bytes and FLOPs cost on a machine: chips, topologies, collectives, a step, memory."""
+"""The cost of a report's bytes and FLOPs on a machine: chips, topologies, collectives, a step, memory."""

@@ -30,7 +30,7 @@ _PLANS = 277
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far the published steps of one kind of chip were from what was predicted at one level.
+    """How far the published steps of one kind of chip were from the predictions at one level.
 
     Attributes:
         kind: of chip, `tpu` or `gpu`.

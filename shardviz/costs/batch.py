@@ -23,7 +23,7 @@ _PIXELS = 3  # dimensions of an image: height, width, channels
 
 @dataclass(frozen=True)
 class Batch:
-    """What a step takes in: how many `tokens` or `samples` on all devices together, and the sum and the argument that
+    """The batch of a step: the number of `tokens` or `samples` on all devices, and the product and the argument that
     they are from."""
 
     count: float
@@ -86,8 +86,8 @@ def _beside_model(report: ReportRecord) -> list[Value]:
     return [v for v in report.arguments if not v.donated and v.shape and _root(v) != model]
 
 
-def _counted(found: Sequence[Value], others: Sequence[Value]) -> Batch:
-    flat = [v for v in found if len(v.shape) > 1] or found
+def _counted(arrays: Sequence[Value], others: Sequence[Value]) -> Batch:
+    flat = [v for v in arrays if len(v.shape) > 1] or arrays
     named = [v for v in flat if any(name in v.name.lower() for name in _NAMED)]
     one = _largest(named or flat)
     rank = len(one.shape)

@@ -137,7 +137,7 @@ class Chip:
     _: KW_ONLY
     hbm_bytes: float | None = None
     hbm_bytes_per_s: float | None = None
-    flops_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+    flops_per_s: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
     hbm_usable_bytes: float | None = None
     vmem_bytes: float | None = None
     matrix_unit: int | None = None
@@ -165,7 +165,7 @@ class Chip:
     hop_seconds: float = 0.0
     network_hop_seconds: float = 0.0
     device_kind: str = ""
-    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    sources: Mapping[str, str] = field(default_factory=dict[str, str], compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -201,8 +201,8 @@ class Chip:
 
     @property
     def sent_bytes(self) -> float:
-        """Of these, what is for arrays that collectives take or give: by the buffer assignments of its compiler all on
-        v5e, none on v5p; of other chips it was not asked."""
+        """The part of them for operands and results of collectives. By its compiler's buffer assignments this is all on
+        v5e and none on v5p; other chips were not examined."""
         return self.own_bytes if self.name == "v5e" else 0.0
 
     @classmethod
@@ -224,9 +224,9 @@ class Chip:
             raise TargetError(f"Chip.like({known!r}, {wrong[0]}=...): a chip has no such number; it has {sorted(own)}")
         if not isinstance(rates := changes.get("flops_per_s", {}), Mapping):
             raise TargetError(f"Chip.like({known!r}, flops_per_s=...): expected a mapping, not {rates!r}")
-        gone = changes.keys() | {f"flops_per_s.{dtype}" for dtype in rates}
-        kept = {of: source for of, source in base.sources.items() if of not in gone}
-        return replace(base, **changes | {"flops_per_s": {**base.flops_per_s, **rates}, "sources": kept})
+        changed = changes.keys() | {f"flops_per_s.{dtype}" for dtype in rates}
+        sources = {of: source for of, source in base.sources.items() if of not in changed}
+        return replace(base, **changes | {"flops_per_s": {**base.flops_per_s, **rates}, "sources": sources})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with plain dictionaries, because read-only ones cannot be pickled."""

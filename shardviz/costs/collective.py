@@ -60,7 +60,7 @@ class CollectiveTime:
 
     @property
     def bound(self) -> str:
-        """What bounds it: `ICI link`, `chip`, `DCN`, `NVLink`, `network`, `latency`, or `nothing` for one device."""
+        """The bottleneck: `ICI link`, `chip`, `DCN`, `NVLink`, `network`, `latency`, or `nothing` for one device."""
         return max(self.stages, key=lambda stage: stage.seconds).largest.bound if self.seconds else "nothing"
 
     @cached_property
@@ -88,7 +88,7 @@ class CollectiveTime:
     def bytes_per_s(self) -> float | None:
         """The rate at which they move, so that `moved / bytes_per_s` is `seconds`; None where no bytes bound the time.
 
-        Of one stage it is the W of its formula; of several what the stages come to, one after the other.
+        For one stage this is the W of its formula; for several, the rate over all of them in sequence.
         """
         return self.moved / self.seconds if all(stage.largest.moved for stage in self.stages) and self.seconds else None
 
@@ -151,7 +151,7 @@ def collective_seconds(
     """
     _check(kind, nbytes)
     if axes is None:
-        raise ShardvizError("axes None: groups that are no product of mesh axes are given one by one, to group_seconds")
+        raise ShardvizError("axes None: use group_seconds for groups that are not a product of mesh axes")
     if isinstance(axes, str) or (len(axes) == 3 and isinstance(axes[1], int)):
         over: tuple[Axis, ...] = (axes,)  # type: ignore[assignment]
     else:
@@ -330,7 +330,6 @@ def time_of(collective: Collective, mesh: Any, target: str | Machine) -> Collect
 
 
 def _of_groups(collective: Collective, place: Placement) -> CollectiveTime:
-    """Return the time of a collective whose groups no mesh axes express."""
     groups = parse_groups(collective.groups, place.mesh.size)
     if (groups < 0).any():  # of unequal sizes: the longest
         sizes = (groups >= 0).sum(axis=1)

@@ -66,10 +66,10 @@ def links(devices: Devices, senders: np.ndarray, receivers: np.ndarray, nbytes: 
     moved = senders != receivers
     senders, receivers, nbytes = senders[moved], receivers[moved], nbytes[moved]
     inside = devices.islands[senders] == devices.islands[receivers]
-    found = [*_within(devices, senders[inside], receivers[inside], nbytes[inside])]
+    every = [*_within(devices, senders[inside], receivers[inside], nbytes[inside])]
     if (~inside).any():
-        found.append(_between(devices, senders[~inside], receivers[~inside], nbytes[~inside]))
-    return tuple(sorted(found, key=lambda link: -(link.seconds or 0.0)))
+        every.append(_between(devices, senders[~inside], receivers[~inside], nbytes[~inside]))
+    return tuple(sorted(every, key=lambda link: -(link.seconds or 0.0)))
 
 
 def _within(devices: Devices, senders: np.ndarray, receivers: np.ndarray, nbytes: np.ndarray) -> Iterator[ReshardLink]:
@@ -80,7 +80,7 @@ def _within(devices: Devices, senders: np.ndarray, receivers: np.ndarray, nbytes
         first = int(np.searchsorted(devices.machine, number))
         ours, theirs, amounts = senders[mine] - first, receivers[mine] - first, nbytes[mine]
         if machine.chip.kind == "gpu":
-            busiest = _busiest(ours, theirs, amounts, machine.size)
+            busiest = float(max(np.bincount(ends, amounts, machine.size).max(initial=0) for ends in (ours, theirs)))
             yield _link(
                 "NVLink", amounts, busiest, machine.chip.needs("nvlink_bytes_per_s"), "sent or received by a GPU"
             )
@@ -124,8 +124,8 @@ def through_hosts(
     ends = [pcie(devices, side, what) for side, what in ((out, "to the host"), (back, "from the host"))]
     apart = devices.hosts[rows[0]] != devices.hosts[rows[1]]
     between = [_between(devices, *(column[apart] for column in rows))] if apart.any() else []
-    found = [ends[0], *between, ends[1]]
-    return None if None in ends else tuple(link for link in found if link is not None and link.nbytes)
+    every = [ends[0], *between, ends[1]]
+    return None if None in ends else tuple(link for link in every if link is not None and link.nbytes)
 
 
 def pcie(devices: Devices, nbytes: np.ndarray, what: str) -> ReshardLink | None:
@@ -137,10 +137,6 @@ def pcie(devices: Devices, nbytes: np.ndarray, what: str) -> ReshardLink | None:
     width = np.array(rates, float)[devices.machine]
     at = int(np.argmax(nbytes / width))
     return _link("PCIe", nbytes, float(nbytes[at]), float(width[at]), what)
-
-
-def _busiest(senders: np.ndarray, receivers: np.ndarray, nbytes: np.ndarray, size: int) -> float:
-    return float(max(np.bincount(ends, nbytes, size).max(initial=0) for ends in (senders, receivers)))
 
 
 def _link(kind: str, nbytes: np.ndarray, busiest: float, width: float, what: str) -> ReshardLink:

@@ -70,7 +70,7 @@ _HOST = 4  # chips: no slice of several is smaller
 
 @dataclass(frozen=True)
 class Machine:
-    """So many of a chip, and how they are joined.
+    """A number of chips and the links between them.
 
     Attributes:
         chip: the chip.
@@ -93,7 +93,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         if not isinstance(self.chip, Chip):
-            raise TargetError(f"a machine is of a shardviz.Chip, not of {excerpt(repr(self.chip))}")
+            raise TargetError(f"a machine needs a shardviz.Chip, not {excerpt(repr(self.chip))}")
         for name in ("topology", "wrap"):
             if isinstance(each := getattr(self, name), str) or not isinstance(each, Iterable):
                 raise TargetError(f"machine of {self.chip.name}: {name} is a tuple such as (4, 4), not {each!r}")

@@ -482,18 +482,14 @@ def _boxes(
 
 
 def _rounds(
-    senders: np.ndarray,
-    receivers: np.ndarray,
-    starts: np.ndarray,
-    stops: np.ndarray,
-    distance: np.ndarray | None = None,
+    senders: np.ndarray, receivers: np.ndarray, starts: np.ndarray, stops: np.ndarray, hops: np.ndarray | None = None
 ) -> list[_Messages]:
     """Return messages in rounds in which a device sends at most one and receives at most one. Messages over an equal
-    `distance` between the members of a group are in one round: an all-to-all over N devices has N - 1 rounds."""
+    `hops` between the members of a group are in one round: an all-to-all over N devices has N - 1 rounds."""
     busy: set[tuple[int, int, bool]] = set()
     rounds = np.zeros(len(senders), np.int64)
-    distance = receivers - senders if distance is None else distance
-    for n in np.lexsort((senders, distance)).tolist():
+    hops = receivers - senders if hops is None else hops
+    for n in np.lexsort((senders, hops)).tolist():
         at, out, into = 0, int(senders[n]), int(receivers[n])
         while (at, out, True) in busy or (at, into, False) in busy:
             at += 1

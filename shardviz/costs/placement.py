@@ -45,7 +45,7 @@ from shardviz.records.report import ReportRecord
 
 @dataclass(frozen=True)
 class AxisPath:
-    """What one mesh axis of so many devices rides on: axes of the torus, ring or line, slices, NVLink domains."""
+    """The links of one mesh axis of so many devices: axes of the torus, ring or line, slices, NVLink domains."""
 
     name: str
     size: int
@@ -97,7 +97,7 @@ class Placement(Memo, Displayed):
 
     @property
     def paths(self) -> tuple[AxisPath, ...]:
-        """What each mesh axis rides on."""
+        """The links of each mesh axis."""
         return tuple(AxisPath(n, s, self.route((n,))) for n, s in zip(self.mesh.names, self.mesh.sizes, strict=True))
 
     def device_ids(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What the devices of a group are joined by: which axes of the torus, ring or line, how many slices, NVLink domains.
+"""The links between the devices of a group: which axes of the torus, ring or line, how many slices, NVLink domains.
 
 >>> v5e = Machine.of("tpu v5e:8x4")
 >>> ids = v5e.ids().argsort().reshape(4, 8)           # y, x

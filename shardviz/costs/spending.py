@@ -29,8 +29,8 @@ Key = tuple[str, tuple[str, ...], tuple[str, int]]
 
 @dataclass(frozen=True)
 class Loss:
-    """What a step would lose if something in it took no time: by how many seconds it would be shorter, and how many
-    that takes in the schedule on its links, the chip's units or main memory."""
+    """The effect of one part of a step: the seconds by which the step would be shorter without it, and its seconds in
+    the schedule on its links, the chip's units or main memory."""
 
     lost: float
     busy: float

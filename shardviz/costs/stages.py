@@ -50,7 +50,7 @@ class Term:
 
 @dataclass(frozen=True)
 class CollectiveStage:
-    """What happens at one time: as long as its largest term."""
+    """The transfers at one time; it takes as long as its largest term."""
 
     terms: tuple[Term, ...]
 

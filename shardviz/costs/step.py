@@ -78,12 +78,12 @@ class StepTime:
 
     @property
     def low(self) -> float | None:
-        """The shortest that the step would be if it is off as far as measured ones were; None where not known."""
+        """The lower end of the step's seconds, by the error of measured steps; None if unknown."""
         return None if self.walked is None or self.accuracy is None else self.walked * self.accuracy.band[0]
 
     @property
     def high(self) -> float | None:
-        """The longest that the step would be if it is off as far as measured ones were; None where not known."""
+        """The upper end of the step's seconds, by the error of measured steps; None if unknown."""
         return None if self.walked is None or self.accuracy is None else self.walked * self.accuracy.band[1]
 
     @property
@@ -116,7 +116,7 @@ class StepTime:
 
     @property
     def bound(self) -> str:
-        """What takes longest: `compute`, `memory`, `communication`, or `nothing`."""
+        """The largest part: `compute`, `memory`, `communication`, or `nothing`."""
         times = {"compute": self.compute, "memory": self.memory, "communication": self.communication}
         return max(times, key=lambda name: times[name]) if self.lower else "nothing"
 
@@ -128,7 +128,7 @@ class StepTime:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation; None where the model's FLOPs were not given."""
+        """Model FLOPs utilisation; None if the model's FLOPs are not given."""
         return self.utilisation(self.seconds)
 
     @property
@@ -194,8 +194,8 @@ def _as_other(chip: Chip, dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Knee:
-    """Where a roofline bends: below this many FLOPs a byte, the bytes of one device, to `HBM` or over the links of the
-    mesh axis of this name, take longer than the FLOPs."""
+    """The bend of a roofline: below this many FLOPs per byte on one device, transferring the bytes takes longer than
+    the FLOPs, to `HBM` or over the links of the mesh axis with this name."""
 
     name: str
     bytes_per_s: float
@@ -236,8 +236,8 @@ _GPU_FRACTION = 0.75
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether a program fits a device's memory: bytes that it needs on one device, those that one device gives a
-    program, and where these are from."""
+    """Whether a program fits a device's memory: the bytes that it needs on one device, the bytes that a device has for
+    a program, and their source."""
 
     needed: float
     usable: float

@@ -38,7 +38,7 @@ _PARTITIONED = "matrix products of the partitioned program"
 _PRODUCTS = {"propagated": "matrix products as Shardy shards them"}
 _MOST_RUNS = 2
 COMBINED = "no time of its own: the schedule combines it with another"
-_SENDS = "between slices the TPU's compiler sends and receives, which none of its own collectives tells of"
+_SENDS = "between slices the TPU compiler uses send and recv, so its HLO contains no collective for these transfers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,7 @@ class StepCost(Memo, Displayed):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the walk does not know, and its assumptions."""
+        """What the timeline does not know, and its assumptions."""
         return () if self.timed is None else self.timed.notes
 
     @property
@@ -175,7 +175,7 @@ class StepCost(Memo, Displayed):
 
     @property
     def seconds(self) -> float | None:
-        """The step's seconds, `step.seconds`; None where the FLOPs are not known."""
+        """The step's seconds, `step.seconds`; None if the FLOPs are unknown."""
         return self.step.seconds if self.complete else None
 
     @property
@@ -190,7 +190,7 @@ class StepCost(Memo, Displayed):
 
     @property
     def upper(self) -> float | None:
-        """The step's seconds if no communication overlaps with work on the chip; None where the FLOPs are not known."""
+        """The step's seconds without overlap of communication and work on the chip; None if the FLOPs are unknown."""
         return self.step.upper if self.complete else None
 
     @property
@@ -225,7 +225,7 @@ class StepCost(Memo, Displayed):
 
     @property
     def partitioned_seconds(self) -> float | None:
-        """With `as_run`, what the partitioner's own collectives would take; None where not known."""
+        """With `as_run`, the seconds of the partitioner's own collectives; None if unknown."""
         if not self.as_run:
             return None
         return total_of(with_seconds(c, self.placement, self.machine) for c in self.report.collectives).whole_seconds
@@ -290,9 +290,8 @@ def cost_of(
         model_flops: FLOPs per step that the model needs (6 x parameters x tokens, say), for its utilisation.
 
     Returns:
-        The cost. Its `step.seconds` are walked in the report's schedule, as in `sv.timeline`. Without FLOPs in the
-            report
-        (level `notation`) `seconds` is None, and `lower` is the bound by communication and memory.
+        The cost. Its `step.seconds` are walked in the report's schedule, as in `sv.timeline`. If the report has no
+            FLOPs (level `notation`), `seconds` is None, and `lower` is the bound by communication and memory.
 
     Raises:
         MeshError: if the machine has another number of devices than the report's mesh; the message names what would
@@ -315,7 +314,7 @@ def cost_of(
     flops = None if report.cost is None else report.cost.dot_flops
     counted = flops_by_dtype(report, machine)
     batch = _batch(report, tokens)
-    traffic, how, exactly = _traffic(report, machine, program)
+    traffic, formula, exactly = _traffic(report, machine, program)
     schedule = "" if program is None else report.level if program.schedule == "listed" else "compiled"
     step = step_time(
         machine,
@@ -330,7 +329,7 @@ def cost_of(
         accuracy=accuracy_of(machine.chip.kind, schedule, machine.hosts),
     )
     needs = _needs(report, machine)
-    levels = _levels(report, flops, how if exactly or program else "a lower bound", needs, as_run)
+    levels = _levels(report, flops, formula if exactly or program else "a lower bound", needs, as_run)
     if between:
         levels["collectives"] = f"partitioned program; {_SENDS}"
     return StepCost(
@@ -342,7 +341,7 @@ def cost_of(
         dtype=next(iter(counted)),
         hbm_bytes=float(traffic),
         hbm_exact=exactly,
-        hbm_formula=how,
+        hbm_formula=formula,
         needs=needs,
         as_run=as_run,
         partitioned=partitioned,
@@ -351,6 +350,9 @@ def cost_of(
         tokens_are=batch.what if batch else "tokens",
         tokens_from=batch.source if batch else "",
     )
+
+
+cost = cost_of  # its name in `shardviz`
 
 
 def timed(report: _Report) -> _Report:
@@ -433,7 +435,7 @@ def _as_they_run(report: ReportRecord, timed: Iterable[Collective]) -> tuple[Col
     def timed_as(c: Collective) -> Collective:
         runs = carried.get(c.name)
         if runs is None or any(run.total_seconds is None for run, _ in runs):
-            return replace(c, seconds=None, formula="not known: what the target's program runs in its place is not")
+            return replace(c, seconds=None, formula="not known, because the target runs others instead")
         seconds = sum((run.total_seconds or 0.0) * share for run, share in runs) / (c.count or 1)
         each = (
             f"{f'{share:.0%} of ' if share < 1 else ''}{run.name}: {run.formula}" for run, share in runs[:_MOST_RUNS]
@@ -477,7 +479,6 @@ def _without_rate(report: ReportRecord, machine: Machine, counted: dict[str, flo
 
 
 def _held(report: ReportRecord) -> tuple[float, float]:
-    """Return the known bytes of arguments and outputs on one device."""
     if report.memory is not None:
         return float(report.memory.arguments), float(report.memory.outputs)
     kept = [v for v in report.outputs if not v.on_host]
@@ -582,7 +583,7 @@ def _new_outputs(report: ReportRecord) -> float:
 
 
 def _fit(needed: float, machine: Machine) -> Fit | None:
-    """Whether so many bytes fit; None where the chip's memory is not known."""
+    """Whether so many bytes fit; None if the chip's memory is unknown."""
     try:
         return fits(needed, machine)
     except TargetError:

@@ -50,19 +50,19 @@ _MOST_LINES = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that takes place on a lane, once or in several trips of a loop.
+    """An event on a lane, once or in several trips of a loop.
 
     Attributes:
-        name: the instruction; of a wait what is waited for.
-        lane: where.
+        name: the instruction; for a wait, the awaited instruction.
+        lane: the lane.
         begin: seconds from the step's begin, the first time.
-        seconds: how long, each time.
-        trips: how often it is so.
+        seconds: its duration each time.
+        trips: the number of times.
         what: `products`, `other work`, a kind of collective, `copy`, `loop`.
-        bound: what its time is bound by: `FLOPs`, `HBM`, `launch`, `ICI link`, ...
-        source, phase: as of `Scheduled`.
-        axes: of a collective.
-        more: of trips that are like the one before: how many.
+        bound: its bottleneck: `FLOPs`, `HBM`, `launch`, `ICI link`, ...
+        source, phase: as in `Scheduled`.
+        axes: the mesh axes of a collective.
+        more: for folded trips of a loop, which equal the previous trip: their number.
     """
 
     name: str
@@ -108,8 +108,8 @@ class Exposed:
 
 @dataclass(frozen=True)
 class Critical:
-    """By how many seconds a step would be shorter if something took no time at all, all else as it is: `products`,
-    `HBM`, `links`, `slices`, `host` or a `line`, by name which of them."""
+    """The seconds by which a step would be shorter if one thing took no time, with all else unchanged: `products`,
+    `HBM`, `links`, `slices`, `host` or a `line`; `name` says which of them."""
 
     kind: str
     name: str
@@ -141,7 +141,7 @@ class HeldMemory:
     def __post_init__(self) -> None:
         if not self.bytes or len(self.begins) != len(self.bytes):
             raise ShardvizError(
-                f"{len(self.begins)} begins and {len(self.bytes)} bytes: expected as many, at least one"
+                f"{len(self.begins)} begins and {len(self.bytes)} bytes: expected equal numbers, at least one"
             )
 
     @property
@@ -253,7 +253,7 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
             "and no collective, or an older shardviz wrote the report; compile for the target, or ask the program again"
         )
     timing, walk = timed.timing, Walk(timed.tasks)
-    events = tuple(sorted((_event(*event) for event in walk.events), key=lambda event: event.begin))
+    events = tuple(sorted(map(_event, walk.events), key=lambda event: event.begin))
     exposed = _exposed(events)
     return Timeline(
         program=report.program,
@@ -273,8 +273,11 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
     )
 
 
+timeline = timeline_of  # its name in `shardviz`
+
+
 Change = Callable[[Task], dict[str, float]]
-"""What of a task is otherwise: its new times by their names; empty for nothing."""
+"""Returns a task's changed times by name; empty if none changes."""
 
 
 @dataclass(frozen=True)
@@ -317,7 +320,7 @@ class TimedProgram:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not known, and what was taken in its place."""
+        """What is not known, and the assumption in its place."""
         return (*self.timing.notes, *_notes(self.report, self.schedule, self.entries))
 
 
@@ -357,7 +360,7 @@ def _rests_on(level: str, schedule: str, compiled_for: str) -> str:
 
 def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[str]:
     if schedule == "listed":
-        yield "listed: how a compiler fuses what is computed element by element is estimated"
+        yield "listed: the fusion of elementwise operations is estimated"
         return
     flops = sum(entry.total[0] for entry in entries)
     if report.cost is not None and report.cost.dot_flops and flops > 1.02 * report.cost.dot_flops:
@@ -396,7 +399,7 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
     if plan is None:
         beside.append(span_words(peak))
         if any(value.kind == "offloaded" for value in report.residuals):
-            beside.append("what is kept in the host's memory is taken to be held here too")
+            beside.append("arrays in the host's memory are counted here too")
     elif plan.takes > peak:
         more = format_bytes(plan.takes - peak)
         beside.append(
@@ -415,10 +418,11 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
 def _launches(events: Iterable[Event], timing: Timing) -> Iterator[str]:
     if timing.chip.kind == "gpu" and timing.chip.launch_seconds is None:
         launched = sum(event.trips for event in events if event.lane == COMPUTE)
-        yield f"what it takes to launch {launched:,} kernels is not counted: nobody states it for this chip"
+        yield f"the time to launch {launched:,} kernels is not counted: it is not published for this chip"
 
 
-def _event(task: Task, lane: str, begin: float, seconds: float, trips: int, more: int) -> Event:
+def _event(event: Sequence[Any]) -> Event:
+    task, lane, begin, seconds, trips, more = event
     entry = {} if task.entry is None else {"source": task.entry.source, "phase": task.entry.phase}
     words = {"what": task.what, "bound": task.bound, "axes": task.axes}
     return Event(name=task.name, lane=lane, begin=begin, seconds=seconds, trips=trips, more=more, **words, **entry)

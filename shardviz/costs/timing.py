@@ -68,8 +68,8 @@ def _in_coordinate_order(machine: Machine, group: np.ndarray) -> bool:
 
 
 class Timing:
-    """Puts times on a schedule's entries; `notes` are what is not known, `axis_of` the mesh axis of each lane, `runs`
-    each collective that was timed as the chip runs it."""
+    """A timer of schedule entries. `notes` are its assumptions, `axis_of` is the mesh axis of each lane, and `runs` has
+    each collective timed as the chip runs it."""
 
     def __init__(self, place: Placement, collectives: Mapping[str, Collective], *, listed: bool = False):
         """Prepare the times of a program. `collectives` are those that its schedule names. `listed` is whether the
@@ -115,7 +115,7 @@ class Timing:
             task.launch = self.chip.launch_seconds or 0.0
             task.what, task.bound = ("products" if entry.flops else "other work"), _bound(task)
             for name in entry.opaque:
-                self._note(f"nobody says the FLOPs of {name}: it takes as long as its bytes")
+                self._note(f"the FLOPs are not known of {name}: it takes as long as its bytes")
         elif entry.kind == "loop":
             task.body, task.what = self.tasks(entry.body), "loop"
             task.trips = 1 if entry.trips is None else entry.trips
@@ -177,7 +177,6 @@ class Timing:
         return entry.sent_bytes * times[entry.between] * self.chip.devices_per_chip / rate
 
     def _as_run(self, entry: Scheduled) -> Collective | None:
-        """Return the collective as the chip's compiler runs it."""
         one = self.collectives.get(entry.collective)
         # neither libtpu nor XLA's GPU compiler makes a reduce-scatter of a psum and a slice both written by hand
         own = one is not None and one.origin == "user" and "sliced" in one.facts
@@ -207,7 +206,6 @@ class Timing:
         return self._timed(entry.collective, one)[0] - earlier
 
     def _timed(self, name: str, collective: Collective | None) -> tuple[float, tuple[str, ...], str]:
-        """Return the seconds, lanes and bound of a collective."""
         if collective is None:
             self._note(f"the report has no collective {name}: taken as 0 seconds")
             return 0.0, _UNKNOWN, ""
@@ -219,7 +217,6 @@ class Timing:
         return time.seconds, self._links(collective), time.bound
 
     def _links(self, collective: Collective) -> tuple[str, ...]:
-        """Return the lanes that a collective uses."""
         mesh = self.place.mesh
         axes = mesh.names if collective.axes is None else dict.fromkeys(map(axis_name, collective.axes))
         axes = [axis for axis in axes if mesh.shape[axis] > 1]

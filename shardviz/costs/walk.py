@@ -48,12 +48,12 @@ class Task:
     """An entry of a schedule with its times on a machine.
 
     Attributes:
-        kind, name, after, trips: as of `Scheduled`; trips that are not known are 1.
-        products, hbm: seconds of work's FLOPs and bytes; of a copy within main memory `hbm`.
-        launch: of work: seconds before it begins, in which nothing goes on.
-        lanes, seconds: of `begin`: the links that it takes, and how long; no lanes for a copy within main memory.
-        body: of `loop`.
-        what, bound, axes, entry: what events say of it.
+        kind, name, after, trips: as in `Scheduled`; unknown trips are 1.
+        products, hbm: for work, the seconds of its FLOPs and of its bytes; for a copy within main memory `hbm`.
+        launch: for work, the idle seconds before it begins.
+        lanes, seconds: for `begin`, its links and its duration; no lanes for a copy within main memory.
+        body: for `loop`.
+        what, bound, axes, entry: the facts for its events.
     """
 
     kind: str
@@ -73,9 +73,8 @@ class Task:
 
 
 class Walk:
-    """A walk over tasks: how many seconds it has come to (`now`); (task, lane, begin, seconds, trips, more) of each
-    event, and (begin, entry) of each entry whose `alive_bytes` are known, in order, both empty where events are not
-    wanted."""
+    """A walk over tasks: the time reached in seconds (`now`); (task, lane, begin, seconds, trips, more) of each event,
+    and (begin, entry) of each entry with known `alive_bytes`, in order. Both are empty if no events are requested."""
 
     def __init__(self, tasks: Sequence[Task], *, events: bool = True):
         """Walk a schedule. If no two trips of a loop begin in the same state, some are walked and the others are taken

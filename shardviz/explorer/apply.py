@@ -338,7 +338,6 @@ def _on_machine(now: Snapshot, results: Results, ask: Answers) -> Deck:
 
 
 def _to_deck(now: Snapshot, deck: Deck, ask: Answers) -> Applied:
-    """Return the snapshot with a new deck, at the plan of its open card."""
     card = deck.now
     if card.plan == now.plan:
         return Applied(replace(now, deck=deck.with_results(now.results), error=None, alternatives=()))
@@ -347,7 +346,6 @@ def _to_deck(now: Snapshot, deck: Deck, ask: Answers) -> Applied:
 
 
 def _at_card(now: Snapshot, deck: Deck, history: History, ask: Answers) -> Applied:
-    """Return the snapshot at the open card of a deck, and its compile."""
     results = deck.now.results
     results.priced()  # raises before the snapshot changes
     task = ask.task(deck.now.plan, results)

@@ -118,7 +118,7 @@ class Chore:
         try:
             while self.running and not waits and time.monotonic() < until:
                 waits = self._inbox.run(lambda: next(self._steps)) is WAITING
-        except BaseException as error:
+        except BaseException as error:  # a Ctrl-C too ends the chores
             self.running = False
             if not isinstance(error, StopIteration):
                 raise
@@ -326,7 +326,7 @@ class Background:
                 yield step
         except ShardvizError as error:
             tried_fixes = replace(tried_fixes, trouble=str(error))
-        except Exception:
+        except Exception:  # a fault of shardviz must not end the explorer
             log.exception("internal error of shardviz while it tried fixes")
             tried_fixes = replace(tried_fixes, trouble="internal error of shardviz; the kernel's log has it")
         self._fixed[plan, machine] = tried_fixes
@@ -352,27 +352,27 @@ class Background:
 
     def _run_code(self) -> Steps:
         plan, begun, job = self._board.now.plan, time.monotonic(), None
-        known = Simulated(of=plan, busy=True)
+        running = Simulated(of=plan, busy=True)
         try:
-            known = replace(known, run=(yield from simulated.small_run(self._board.asking.program, plan)))
-            assert known.run is not None
-            job = processes.submit(known.run.trial, timeout=simulated.SECONDS, memory_limit=simulated.MEMORY)
+            running = replace(running, run=(yield from simulated.small_run(self._board.asking.program, plan)))
+            assert running.run is not None
+            job = processes.submit(running.run.trial, timeout=simulated.SECONDS, memory_limit=simulated.MEMORY)
             while not job.done():
                 seconds = float(int(time.monotonic() - begun))
-                if seconds != known.seconds or self._board.now.simulated.run is None:
-                    known = replace(known, seconds=seconds)
-                    self._board.put(simulated=known)
+                if seconds != running.seconds or self._board.now.simulated.run is None:
+                    running = replace(running, seconds=seconds)
+                    self._board.put(simulated=running)
                 yield WAITING
-            known = replace(known, results=simulated.compared(job))
+            running = replace(running, results=simulated.compared(job))
         except ShardvizError as error:
-            known = replace(known, trouble=str(error))
-        except Exception:
+            running = replace(running, trouble=str(error))
+        except Exception:  # a fault of shardviz must not end the explorer
             log.exception("internal error of shardviz while it ran the code")
-            known = replace(known, trouble="internal error of shardviz; the kernel's log has it")
+            running = replace(running, trouble="internal error of shardviz; the kernel's log has it")
         finally:
             if job is not None:
                 job.stop()
-        self._board.put(simulated=replace(known, busy=False))
+        self._board.put(simulated=replace(running, busy=False))
 
     # Questions.
 
@@ -402,12 +402,12 @@ class Background:
         self._elsewhere("why", find, lambda why, trouble: put(busy=False, **(why or {"trouble": trouble})))
 
     def _find_dimensions(self) -> None:
-        told = time.monotonic()
+        last_shown = time.monotonic()
 
         def tell(share: float) -> None:
-            nonlocal told
-            if time.monotonic() >= told + _COUNTED:
-                told = time.monotonic()
+            nonlocal last_shown
+            if time.monotonic() >= last_shown + _COUNTED:
+                last_shown = time.monotonic()
                 self._inbox.post(lambda: self._board.put(logical=Logical(busy=True, share=share)))
 
         self._elsewhere(
@@ -500,7 +500,7 @@ def _meant(subject: Value | Collective, seen: Report, report: Report) -> tuple[V
         return outer or subject, ""
     match = counterpart(subject, seen.intermediates, report.intermediates)
     if match is None:
-        why = "Shardy's propagation, which answers this, has no such value: XLA's partitioner made it from others"
+        why = "Shardy's propagation, which answers this, has no such value: XLA's partitioner made it from other values"
         return None, why
     return next(v for v in report.intermediates if v.name == match.name), ""
 

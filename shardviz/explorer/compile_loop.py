@@ -277,7 +277,7 @@ class Inbox:
                     self._depth = 1
                     with suppress(queue.Empty):
                         self._calls.get_nowait()()
-                except BaseException:
+                except BaseException:  # a Ctrl-C too
                     if not self._calls.empty():  # the other calls must still run
                         self._later()
                     raise

@@ -208,7 +208,7 @@ class AddRule(_RuleEdit, frozen=True):
 
 
 class MakeRule(_RuleEdit, frozen=True):
-    """Add a first rule with an argument's current spec; edits of the matched arguments are dropped."""
+    """Add a rule before all others with an argument's current spec; edits of the matched arguments are dropped."""
 
     pattern: Text
     name: Text

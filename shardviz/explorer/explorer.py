@@ -268,10 +268,10 @@ class ExplorerState:
         def whole() -> T:
             try:
                 return change()
-            except Exception as error:
+            except Exception as error:  # whatever it is, the page shows it
                 self.put(error=internal(error))
                 raise
-            except BaseException:
+            except BaseException:  # a Ctrl-C
                 self._settle()
                 raise
 
@@ -342,7 +342,7 @@ class ExplorerState:
 
         self.loop.hurry()
         if not self.loop.inbox.wait_until(lambda: reached() or not self.busy, timeout):
-            raise CompileTimeout(f"no {level} report within {timeout:g} s; the compile goes on")
+            raise CompileTimeout(f"no {level} report within {timeout:g} s; the compile continues")
         if not reached():
             trouble = self.now.progress.trouble
             raise trouble if isinstance(trouble, CompileError) else CompileError(f"no {level} report: {self.message}")

@@ -325,7 +325,7 @@ class Decoder:
         return {f"splash_mha_{name}": count * product for name, count in counts.items()}
 
     def step_flops(self) -> tuple[float, float]:
-        """FLOPs of a step's products, kernels included, and those that the model needs.
+        """Return the FLOPs of a step's products, kernels included, and those that the model needs.
 
         With `t` tokens and heads of `k` features, one forward pass of a layer has:
 
@@ -369,7 +369,6 @@ class Decoder:
 
 
 def _kernel(decoder: Decoder) -> Any:
-    """Return the splash kernel, causal, with tiles of one size."""
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash  # for TPUs only
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -404,7 +403,7 @@ def decoder_of(
     layers: int | None = None,
     unroll: bool = False,
 ) -> Example:
-    """A published decoder's train step.
+    """Return a published decoder's train step.
 
     Args:
         model: one of `MODELS`, or a `Shape` of your own.

@@ -142,7 +142,7 @@ def gpt_2021(
     length: int = 1024,
     mesh: Any = None,
 ) -> Example:
-    """A GPT-2-shaped train step under `pjit`, over the axes `dp` and `mp` of its time.
+    """Return a GPT-2-shaped train step under `pjit`, over the axes `dp` and `mp` of its time.
 
     Args:
         layers, features, heads: the model's sizes; GPT-2 small's if not given.

@@ -95,7 +95,7 @@ def train_step(params: dict[str, Any], momentum: dict[str, Any], tokens: Any, *,
 def step_flops(
     *, layers: int, d_model: int, d_ff: int, heads: int, kv_heads: int, batch: int, length: int
 ) -> tuple[float, float]:
-    """FLOPs of a step's matrix products, and those that the model needs.
+    """Return the FLOPs of a step's matrix products, and those that the model needs.
 
     With `t = batch x length` tokens and heads of `k = 128` features, one forward pass has:
 
@@ -127,7 +127,7 @@ def llama(
     unroll: bool = False,
     mesh: Any = None,
 ) -> Example:
-    """A Llama-3-shaped train step with FSDP over `data` and tensor parallelism over `model`.
+    """Return a Llama-3-shaped train step with FSDP over `data` and tensor parallelism over `model`.
 
     Args:
         size: `"8b"` or `"70b"`.

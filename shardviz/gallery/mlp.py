@@ -32,7 +32,7 @@ def train_step(params: list[dict[str, Any]], x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def step_flops(widths: tuple[int, ...], batch: int) -> tuple[float, float]:
-    """FLOPs of a step's matrix products, and those that the model needs.
+    """Return the FLOPs of a step's matrix products, and those that the model needs.
 
         model_flops = 6 x batch x sum over layers (in x out)     forward, and the gradients of weights and inputs
         flops       = model_flops - 2 x batch x in x out of the first layer, for the batch itself needs no gradient
@@ -46,7 +46,7 @@ def step_flops(widths: tuple[int, ...], batch: int) -> tuple[float, float]:
 def mlp(
     widths: tuple[int, ...] = (1024, 4096, 4096, 256), *, batch: int = 4096, dtype: Any = jnp.float32, mesh: Any = None
 ) -> Example:
-    """A perceptron with FSDP over `data` and tensor parallelism over `model`.
+    """Return a perceptron with FSDP over `data` and tensor parallelism over `model`.
 
     Args:
         widths: the number of features of the input, of each hidden layer, and of the output.

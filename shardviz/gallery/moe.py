@@ -109,7 +109,7 @@ def loss_fn(params: dict[str, Any], x: Any, y: Any, *, top: int, factor: float) 
 def step_flops(
     *, experts: int, d_model: int, d_ff: int, tokens: int, top: int, factor: float, devices: int
 ) -> tuple[float, float]:
-    """FLOPs of a step's matrix products, and those that the model needs.
+    """Return the FLOPs of a step's matrix products, and those that the model needs.
 
     With `places = experts x capacity x devices`, the places of all experts for all devices' tokens, including
     empty places:
@@ -142,7 +142,7 @@ def moe(
     dtype: Any = jnp.bfloat16,
     mesh: Any = None,
 ) -> Example:
-    """A train step of one layer with many small experts, sharded over the mesh axis `expert`.
+    """Return a train step of one layer with many small experts, sharded over the mesh axis `expert`.
 
     Args:
         experts: experts of the layer; a multiple of the axis's size.

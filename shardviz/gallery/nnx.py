@@ -48,7 +48,7 @@ def decoder(
     dtype: Any = jnp.bfloat16,
     mesh: Any = None,
 ) -> Example:
-    """A decoder transformer's train step in flax.nnx with Adam; it updates model and optimizer in place.
+    """Return a decoder transformer's train step in flax.nnx with Adam; it updates model and optimizer in place.
 
     Args:
         vocabulary, layers, d_model, d_ff, heads: the model's sizes.

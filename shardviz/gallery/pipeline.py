@@ -82,7 +82,7 @@ def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
 def step_flops(
     *, layers: int, d_model: int, d_ff: int, microbatches: int, batch: int, stages: int
 ) -> tuple[float, float]:
-    """FLOPs of a step's matrix products, and those that the model needs.
+    """Return the FLOPs of a step's matrix products, and those that the model needs.
 
         product     = 2 batch d_model d_ff layers       one of every layer's three products, on the full batch
         model_flops = 9 product                         6 x parameters x batch: forward, and twice that for gradients
@@ -105,7 +105,7 @@ def pipeline(
     dtype: Any = jnp.bfloat16,
     mesh: Any = None,
 ) -> Example:
-    """A train step of gated feed-forward layers in a pipeline over `stage`, replicated over `data`.
+    """Return a train step of gated feed-forward layers in a pipeline over `stage`, replicated over `data`.
 
     Args:
         layers: layers in all; a multiple of the number of stages.

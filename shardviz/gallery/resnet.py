@@ -107,7 +107,7 @@ def parameters(depth: int, classes: int, dtype: Any, channels: int = 64) -> dict
 
 
 def step_flops(depth: int, classes: int, size: int, images: int, channels: int = 64) -> tuple[float, float]:
-    """FLOPs of a step's convolutions and of its last matrix product, and those that the model needs.
+    """Return the FLOPs of a step's convolutions and of its last matrix product, and those that the model needs.
 
     A convolution with a `k x k` kernel has `2 x in x out x overlaps^2` FLOPs per image. `overlaps` counts, along one
     side, the pairs of a kernel entry and a pixel that it multiplies: k per output, less the entries beyond the
@@ -158,7 +158,7 @@ def resnet(
     dtype: Any = jnp.float32,
     mesh: Any = None,
 ) -> Example:
-    """A ResNet's train step under `jax.pmap`.
+    """Return a ResNet's train step under `jax.pmap`.
 
     Args:
         depth: 14, 26, 50 or 101.

@@ -73,7 +73,7 @@ def train_step(params: dict[str, Any], x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def step_flops(batch: int, length: int, d: int) -> tuple[float, float]:
-    """FLOPs of a step's matrix products, and those that the model needs.
+    """Return the FLOPs of a step's matrix products, and those that the model needs.
 
     With `t = batch x length` tokens and `d = heads x head_dim`:
 
@@ -97,7 +97,7 @@ def ring(
     dtype: Any = jnp.bfloat16,
     mesh: Any = None,
 ) -> Example:
-    """A train step of one attention layer on sequences sharded over the mesh axis `seq`.
+    """Return a train step of one attention layer on sequences sharded over the mesh axis `seq`.
 
     Args:
         batch: sequences in a step.

@@ -263,7 +263,6 @@ def _reports(what: Sequence[Any]) -> Iterator[tuple[str, Report]]:
 
 
 def _cost(name: str, report: Report, target: str | Machine | None, notes: list[str]) -> StepCost | None:
-    """Return the cost of the step, if known."""
     try:
         return cost_of(report, target or report.target)
     except TargetError as error:

@@ -108,16 +108,16 @@ def compare_processes(runs: Sequence[RunRecord]) -> ProcessComparison:
 
 
 def _difference(one: RunRecord, other: RunRecord, numbers: tuple[int, int]) -> ProcessDifference | None:
-    known: set[tuple[int | None, ...]] = set()  # the numbers of programs that are the same
+    matched: set[tuple[int | None, ...]] = set()  # the numbers of programs that are the same
 
     def calls(run: RunRecord) -> list[RunCall]:
         return [call for call in run.calls if {*numbers} <= {*run.programs[call.program].processes}]
 
     for place, pair in enumerate(zip_longest(calls(one), calls(other)), 1):
         key = tuple(call and call.program for call in pair)
-        if key in known:
+        if key in matched:
             continue
-        known.add(key)
+        matched.add(key)
         programs = [run.programs[call.program] if call else None for run, call in zip((one, other), pair, strict=True)]
         lines = [call.source if call else None for call in pair]
         if (different := next(_program_differences(*programs), None)) is None:

@@ -83,7 +83,7 @@ def stored(
         what = (
             "a dimension does not divide" if not layout.divides else "the devices hold partial sums or separate arrays"
         )
-        raise SpecError(f"{layout.spec or layout.why}: {what}; give a sharding that JAX has for a whole array")
+        raise SpecError(f"{layout.spec or layout.why}: {what}; give a sharding that JAX can have for a full array")
     shard, replicas, rows = layout.shard_shape, layout.replicas, np.flatnonzero(layout.holds)
     shares = replica_parallel and replicas > 1 and 0 not in shard
     along = next((d for d, size in enumerate(shard) if size % replicas == 0), None) if shares else None

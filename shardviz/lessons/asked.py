@@ -96,7 +96,7 @@ class Locked(Displayed):
 
 @dataclass(frozen=True, repr=False)
 class Guess(Displayed):
-    """A guessed amount beside the right one; `guess` is None if nobody guessed."""
+    """A guessed amount and the right one; `guess` is None if there is no guess yet."""
 
     guess: float | None
     right: float

@@ -245,7 +245,9 @@ class Exercise(Question):
                 continue
             answered, rank = (self.given or {}).get(value.name), len(value.shape)
             if value.spec is None:
-                rows.append(_graded(value.name, answered, None, 0.0, 0.0, "the compiler's answer is no PartitionSpec"))
+                rows.append(
+                    _graded(value.name, answered, None, 0.0, 0.0, verdict="the compiler's answer is no PartitionSpec")
+                )
                 continue
             mine = None if answered is None else _plain(answered, self.plan, rank)
             theirs = _plain(value.spec, self.plan, rank)
@@ -254,7 +256,7 @@ class Exercise(Question):
             verdict = "right" if good else "missed" if mine is None else f"{hits} of {rank} dimensions are right"
             points = 1.0 if good else hits / max(rank, 1) / 2
             why = None if good else self._why(value.name)
-            rows.append(_graded(value.name, mine, theirs, points, 1.0, verdict, why))
+            rows.append(_graded(value.name, mine, theirs, points, 1.0, verdict=verdict, why=why))
         return rows
 
     # Collectives.
@@ -274,7 +276,7 @@ class Exercise(Question):
             kind, axes = each[0], (each[1],) if isinstance(each[1], str) else tuple(each[1])
             if kind not in KINDS:
                 raise ShardvizError(f"answer: there is no collective {kind!r}; there are {', '.join(KINDS)}")
-            wrong = [a for a in axes if _name(a) not in self.plan.mesh.names]
+            wrong = [a for a in axes if (a[0] if isinstance(a, tuple) and a else a) not in self.plan.mesh.names]
             if wrong or not axes:
                 have = ", ".join(map(repr, self.plan.mesh.names))
                 raise ShardvizError(f"answer: {kind} over {excerpt(repr(each[1]))}: the mesh has the axes {have}")
@@ -299,17 +301,17 @@ class Exercise(Question):
             if key not in answered:
                 verdict = "too small to count" if small else "missed"
                 why = None if small else self._why_of(max(group, key=lambda c: c.assumed_bytes))
-                rows.append(_graded(what, None, right, 0.0, 0.0 if small else 1.0, verdict, why))
+                rows.append(_graded(what, None, right, 0.0, 0.0 if small else 1.0, verdict=verdict, why=why))
                 continue
             guess = answered[key]
             near = guess is None or abs(guess - sizes[key]) <= _NEAR * sizes[key]
             off = "too many bytes" if (guess or 0.0) > sizes[key] else "too few bytes"
             verdict = "right" if near else f"right, but {off}"
             words = "named" if guess is None else format_bytes(guess)
-            graded = _graded(what, words, right, 1.0 if near else 0.5, 1.0, verdict)
+            graded = _graded(what, words, right, 1.0 if near else 0.5, 1.0, verdict=verdict)
             rows.append(graded if near or not sizes[key] else replace(graded, times=(guess or 0.0) / sizes[key]))
         strange = [" over ".join(key) for key in answered if key not in groups]
-        return rows + [_graded(what, "named", None, -0.5, 0.0, "does not exist") for what in strange]
+        return rows + [_graded(what, "named", None, -0.5, 0.0, verdict="does not exist") for what in strange]
 
     # Cheaper.
 
@@ -338,7 +340,7 @@ class Exercise(Question):
         words = ", ".join(f"{name} {written(cost)}" for name, cost in zip(self.names, costs, strict=True))
         good = self.given == best
         verdict = "right" if good else "missed" if self.given is None else "wrong"
-        return [_graded("the cheaper plan", self.given, f"{best}: {words} ({what})", float(good), 1.0, verdict)]
+        return [_graded("the cheaper plan", self.given, f"{best}: {words} ({what})", float(good), 1.0, verdict=verdict)]
 
     # Memory and seconds.
 
@@ -378,7 +380,7 @@ class Exercise(Question):
         def named(c):
             return f"{c.kind} over {axes_words(c.axes)} x {c.count}"
 
-        formulas = [_graded(named(c), None, c.formula, 0.0, 0.0, "") for c in longest]
+        formulas = [_graded(named(c), None, c.formula, 0.0, 0.0, verdict="") for c in longest]
         return [self._amount("all collectives, one after the other", self.given, total, format_seconds), *formulas]
 
     def _amount(self, what: str, guess: float | None, right: float, text: Any, counts: bool = True) -> Graded:
@@ -388,7 +390,7 @@ class Exercise(Question):
         else:
             verdict = "right" if near else "too large" if guess > right else "too small"
         answered = None if guess is None else text(guess)
-        graded = _graded(what, answered, text(right), float(near and counts), float(counts), verdict)
+        graded = _graded(what, answered, text(right), float(near and counts), float(counts), verdict=verdict)
         return graded if near or guess is None or not right else replace(graded, times=guess / right)
 
     # Why.
@@ -428,13 +430,15 @@ def _root(path: str) -> str:
     return re.split(r"[\[.]", path)[0]
 
 
-def _name(axis: Any) -> Any:
-    """Return the name of a mesh axis, or of a sub-axis (name, size before it, size)."""
-    return axis[0] if isinstance(axis, tuple) and axis else axis
-
-
 def _graded(
-    what: str, answered: Any, right: Any, points: float, of: float, verdict: str, why: Why | CollectiveWhy | None = None
+    what: str,
+    answered: Any,
+    right: Any,
+    points: float,
+    of: float,
+    *,
+    verdict: str,
+    why: Why | CollectiveWhy | None = None,
 ) -> Graded:
     def text_of(it):
         return "" if it is None else str(it.canonical() if isinstance(it, Spec) else it)

@@ -63,7 +63,6 @@ def defined(code: str) -> Any:
 
 
 def _orders(f: Any, sizes: Mapping[str, int]) -> list[list[str]]:
-    """Return the order of work that the function gives for each stage."""
     _stage("tracing")
     orders = []
     for stage in range(sizes["stages"]):
@@ -92,7 +91,8 @@ def _checked(data: bytes, puzzle: Mapping[str, Any]) -> dict[str, Any]:
     learners, by_reference = _learners(data), defined(puzzle["answer"])
 
     def sharded(f: Any) -> Any:
-        """The function on all devices; results get a leading dimension for the devices, so that each is compared."""
+        """Return the function on all devices; results get a leading dimension for the devices, so that each is
+        compared."""
 
         def each(*shards):
             return jax.tree.map(lambda y: jax.numpy.asarray(y)[None], f(*shards))
@@ -123,7 +123,7 @@ def _checked(data: bytes, puzzle: Mapping[str, Any]) -> dict[str, Any]:
         results = jax.tree.leaves(
             jax.block_until_ready(mine(*map(jax.device_put, inputs, [s.sharding for s in shapes])))
         )
-    except Exception as error:
+    except Exception as error:  # the learner's function may raise anything
         raise Problem(f"The program ends with an error while it runs: {_first_line(error)}") from error
     _values(results, wanted, [each.get("name", "result") for each in puzzle["results"]])
     _stage("reading")
@@ -147,7 +147,7 @@ def _called(f: Any, *arguments: Any, **more: Any) -> Any:
         return f(*arguments, **more)
     except RecursionError as error:
         raise Problem("The function calls itself without end (RecursionError).") from error
-    except Exception as error:
+    except Exception as error:  # the learner's function may raise anything
         code = getattr(f, "__code__", None)
         lines = [
             frame.lineno - code.co_firstlineno + 1
@@ -176,7 +176,7 @@ def _traced(f: Any, shapes: Any) -> Any:
         return f.trace(*shapes)
     except Problem:
         raise
-    except Exception as error:
+    except Exception as error:  # the learner's function may raise anything
         raise Problem(f"The function's result cannot be used: {_first_line(error)}") from error
 
 
@@ -220,7 +220,7 @@ def _export(f: Any, shapes: Any) -> str:
 
     try:
         return base64.b64encode(jax.export.export(f)(*shapes).serialize()).decode()
-    except Exception as error:
+    except (ValueError, NotImplementedError) as error:  # jax.export's errors about callbacks and effects
         raise Problem(
             "The values are right. Take out `jax.debug` and callbacks, so that the program can be measured: "
             f"{_first_line(error)}"

@@ -177,7 +177,7 @@ class Written(Question):
             return Try(puzzle=self, problem=words)
         try:
             data = packed(function)
-        except Exception as error:
+        except Exception as error:  # an object's own __reduce__ may raise anything
             raise ShardvizError(
                 f"answer: the function cannot be sent to its own process ({error}); use only what it "
                 "defines itself, and imported modules"
@@ -284,10 +284,6 @@ def _failed(error: BaseException | None, stage: str, limit: float) -> str:
     return f"The function could not be checked: {error}"
 
 
-def _puzzles() -> dict[str, Any]:
-    return tomllib.loads((files("shardviz.lessons") / "written.toml").read_text(encoding="utf-8"))
-
-
 def write(name: str) -> Written:
     """Make a puzzle whose answer is a function that the learner writes.
 
@@ -303,7 +299,7 @@ def write(name: str) -> Written:
         >>> puzzle.title
         'An all-gather out of permutes'
     """
-    puzzles = _puzzles()
+    puzzles = tomllib.loads((files("shardviz.lessons") / "written.toml").read_text(encoding="utf-8"))
     if name not in puzzles:
         raise ShardvizError(f"write({name!r}): there is no such puzzle; there are {', '.join(map(repr, puzzles))}")
     return Written(name, puzzles[name])

@@ -209,7 +209,7 @@ def _parse_named(scan: Scanner) -> tuple[_Make, str]:
     if scan.sees("["):
         dims = read_dimensions(scan, priorities=False)
         lists = read_lists(scan, ("replicated", "unreduced", "manual"), before="metadata=")
-        return lambda mesh, rank: build(own, devices, dims, lists, mesh, rank), lists.get("kind", "sum")
+        return lambda mesh, rank: build(own, devices, dims, lists, mesh=mesh, rank=rank), lists.get("kind", "sum")
     expected = "dimensions such as [{'a'}, {}], or replicated, manual, unreduced, unknown"
     make, kind = _parse_word(scan, word := scan.word(), expected, (own, devices)), "sum"
     if word == "unreduced":
@@ -298,7 +298,7 @@ def _written(
         else:
             place = ", a place in the mesh's order" if _by_position(sharding) else ""
             number = int(sharding.mesh.numbers()[sharding.maximal])
-            yield Letter(f"maximal device={number}", f"the whole array is on device {number}{place}")
+            yield Letter(f"maximal device={number}", f"the full array is on device {number}{place}")
         yield "}"
         return
     yield Letter(f"devices=[{','.join(map(str, tiling.dims))}]", tiles_words(tiling))

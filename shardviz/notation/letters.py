@@ -3,9 +3,9 @@
 A writer yields punctuation as plain strings and everything else as `Letter`s. The joined pieces are the
 sharding's text; the letters' meanings explain it.
 
->>> pieces = ["{", Letter("maximal device=3", "the whole array is on device 3"), "}"]
+>>> pieces = ["{", Letter("maximal device=3", "the full array is on device 3"), "}"]
 >>> text_of(pieces), [letter.meaning for letter in letters_of(pieces)]
-('{maximal device=3}', ['the whole array is on device 3'])
+('{maximal device=3}', ['the full array is on device 3'])
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def names_words(axes: Sequence[Axis]) -> str:
 def unsharded_words(sharding: Sharding) -> str:
     """Return the meaning of a text without dimensions."""
     words = "no dimension is named, so none is sharded"
-    return f"{words}: every device holds the whole array" if sharding.kind == "replicated" else words
+    return f"{words}: every device holds the full array" if sharding.kind == "replicated" else words
 
 
 def axis_words(sharding: Sharding, axis: Axis) -> str:

@@ -92,6 +92,7 @@ def build(
     devices: tuple[int, ...],
     dims: Sequence[WrittenDimension],
     lists: Lists,
+    *,
     mesh: DeviceMesh | None,
     rank: int | None = None,
 ) -> Sharding:

@@ -162,7 +162,7 @@ def _written(entry: Any, sharding: Sharding) -> Iterator[letters.Piece]:
     if entry is None:
         yield letters.Letter("None", letters.NOT_SHARDED)
     elif entry is ...:
-        yield letters.Letter("P.UNCONSTRAINED", "the compiler may shard this dimension as it likes")
+        yield letters.Letter("P.UNCONSTRAINED", "the compiler may shard this dimension in any way")
     elif isinstance(entry, str):
         yield letters.Letter(repr(entry), letters.axis_words(sharding, entry))
     else:
@@ -217,7 +217,7 @@ def _axis_names(axes: tuple[Axis, ...], sharding: Sharding) -> tuple[str, ...]:
     for axis in axes:
         if not isinstance(axis, str):
             raise SpecError(
-                f"{sharding}: a PartitionSpec has whole axes only, and {axis_text(axis)!r} is a part; on a mesh where "
+                f"{sharding}: a PartitionSpec has full axes only, and {axis_text(axis)!r} is a part; on a mesh where "
                 f"{axis[0]!r} is two or more axes it can be said"
             )
     return tuple(str(axis) for axis in axes)

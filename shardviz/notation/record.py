@@ -161,7 +161,7 @@ class Sharding:
             raise SpecError(f"maximal device={place}: the mesh {mesh} has the places 0 to {mesh.size - 1}")
         if mesh.size == 1:
             return cls.from_spec(Spec(), mesh, rank)
-        why = "the whole array is on one device"
+        why = "the full array is on one device"
         return cls(mesh=mesh, rank=rank, why=why, tiles=(1,) * (rank or 0), maximal=place)
 
     @classmethod

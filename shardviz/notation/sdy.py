@@ -104,12 +104,12 @@ def _one(scan: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: boo
         return Sharding.on_one(mesh.places_of((device,))[0], mesh, len(dims) or rank)
     if text_mesh is None:
         raise MeshError(f"{_WHAT} {excerpt(scan.text)}: it names its mesh without the axes; give mesh='data=8,model=4'")
-    return named.build(text_mesh, devices, dims, lists, mesh, rank)
+    return named.build(text_mesh, devices, dims, lists, mesh=mesh, rank=rank)
 
 
 def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """Read JAX's Python form of a Shardy sharding, `SdyArray`, which `NamedSharding` creates; raise as `read` does."""
-    axes = dict(array.mesh_shape or ())
+    axes: dict[str, int] = dict(array.mesh_shape or ())
     devices = tuple(map(int, array.logical_device_ids or ()))
     dims = [named.WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in array.dim_shardings]
     kinds = ("replicated", "unreduced")
@@ -120,7 +120,7 @@ def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
         if mesh is None:
             raise MeshError(f"{array}: it is on one device; give the mesh of this device")
         return Sharding.on_one(mesh.places_of(devices)[0], mesh, len(dims) or rank)
-    return named.build(DeviceMesh.of(axes), devices, dims, lists, mesh, rank)
+    return named.build(DeviceMesh.of(axes), devices, dims, lists, mesh=mesh, rank=rank)
 
 
 def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
@@ -128,7 +128,7 @@ def write(sharding: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
     if sharding.maximal is not None:
         yield "#sdy.sharding<"
         number = int(sharding.mesh.numbers()[sharding.maximal])
-        words = f"a mesh of one device: the whole array is on device {number}"
+        words = f"a mesh of one device: the full array is on device {number}"
         yield Letter(f"mesh<[], device_ids=[{number}]>, []", words)
         yield ">"
         return

@@ -150,13 +150,8 @@ def write(sharding: Sharding) -> Iterator[letters.Piece]:
         yield letters.Letter("[]", letters.unsharded_words(sharding))
     for i, (dim, is_open) in enumerate(zip(sharding.spec.dims, sharding.open, strict=True)):
         pieces = [letters.Letter(axis_text(axis), letters.axis_words(sharding, axis)) for axis in dim]
-        pieces += (
-            [letters.Letter("?", letters.OPEN)]
-            if is_open
-            else []
-            if dim
-            else [letters.Letter("·", letters.NOT_SHARDED)]
-        )
+        if is_open or not dim:
+            pieces.append(letters.Letter("?", letters.OPEN) if is_open else letters.Letter("·", letters.NOT_SHARDED))
         yield ", " if i else "["
         yield from letters.listed(([letter] for letter in pieces), "", " ")
     yield "]" if sharding.spec.dims else ""

@@ -112,8 +112,8 @@ def explore(
     if isinstance(fn, RunStep):
         fn, plan, target = _of_run(fn, plan, mesh, target)
     if isinstance(fn, Example | Program):
-        given = [f"args[{i}] of type {type(arg).__name__}" for i, arg in enumerate(args)]
-        extra = [*given, *kwargs, *(name for name, option in options.items() if option != ())]
+        args_words = [f"args[{i}] of type {type(arg).__name__}" for i, arg in enumerate(args)]
+        extra = [*args_words, *kwargs, *(name for name, option in options.items() if option != ())]
         if extra:
             why = "is traced already" if isinstance(fn, Program) else "is an example with arguments of its own"
             raise TraceError(f"{fn.name} {why}, so leave out {', '.join(extra)}")
@@ -174,8 +174,8 @@ def open(
         program = program.program
     if not isinstance(program, Program):
         raise ShardvizError(
-            f"open: program is what sv.trace(fn, ...) gives, or an example of sv.gallery, not {reprlib.repr(program)} "
-            f"({type(program).__name__})"
+            f"open: program must be the result of sv.trace(fn, ...), or an example of sv.gallery, not "
+            f"{reprlib.repr(program)} ({type(program).__name__})"
         )
     processes.start()
     return Explorer(read_session(path, program, target, level=level, timeout=timeout, memory_limit=memory_limit))
@@ -212,7 +212,7 @@ def _own_plan(program: Program, in_specs: Any, out_specs: Any, target: Any) -> t
     except MeshError as error:
         raise MeshError(
             "explore needs a mesh, such as mesh={'data': 8, 'model': 8}, a target with a topology, such as "
-            "target='tpu v5e:4x4', or a plan, plan=sv.Plan(...): neither the function nor its arguments bring a mesh"
+            "target='tpu v5e:4x4', or a plan, plan=sv.Plan(...): neither the function nor its arguments have a mesh"
         ) from error
 
 

@@ -31,9 +31,9 @@ _MOST_MOVES = 3
 
 
 class Strip(anywidget.AnyWidget):
-    """The programs of a run, each with what its calls take and what a device needs meanwhile, what holds the memory at
-    the peak, and what the run moves; `at` is the open one, and `note` says which plans the numbers are of, if it is
-    not each program's own."""
+    """The programs of a run, each with the time of its calls and a device's memory meanwhile, the memory at the peak by
+    what holds it, and the run's transfers. `at` is the open program, and `note` says which plans the numbers are of,
+    unless each has its own."""
 
     _esm = _STATIC / "strip.js"
     _css = _STATIC / "strip.css"
@@ -47,8 +47,8 @@ class Strip(anywidget.AnyWidget):
 
 
 class RunExplorer(ipywidgets.VBox):
-    """The programs of a run or of a set, and the `Explorer` of one of them. Each explorer also has what the programs
-    that share arrays want and cost.
+    """The programs of a run or of a set, and the `Explorer` of one of them. Each explorer also has the wishes and costs
+    of the programs that share arrays.
 
     Attributes:
         run: the run, or the set of programs that share arrays.

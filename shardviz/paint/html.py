@@ -90,12 +90,12 @@ def _block(block: doc.Block, look: Look) -> str:
         return _table(block, look)
     if isinstance(block, doc.Section):
         return _section(block, look)
-    if isinstance(block, doc.Beside):
+    if isinstance(block, doc.SideBySide):
         return _beside(block, look)
     return _figure(block, look)
 
 
-def _beside(block: doc.Beside, look: Look) -> str:
+def _beside(block: doc.SideBySide, look: Look) -> str:
     if look.page:
         return f'<div class="beside">{"".join(f"<div>{_block(each, look)}</div>" for each in block.blocks)}</div>'
     side = "padding:0 32px 0 0;border:0;text-align:left;vertical-align:top"

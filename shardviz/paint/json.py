@@ -16,7 +16,7 @@ from typing import Any
 from shardviz.notation import Axis, Spec
 from shardviz.paint.motion import motion_tree
 from shardviz.paint.outside import shown, uncontrolled
-from shardviz.view.document import Beside, Block, Document, Inline, Listing, Paragraph, Piece, Row, Section, Table
+from shardviz.view.document import Block, Document, Inline, Listing, Paragraph, Piece, Row, Section, SideBySide, Table
 from shardviz.view.picture import Film
 
 Json = dict[str, Any]
@@ -53,7 +53,7 @@ def _block(block: Block) -> Json:
             fold=block.fold,
             name=block.name,
         )
-    if isinstance(block, Beside):
+    if isinstance(block, SideBySide):
         return {"block": "beside", "blocks": blocks_json(block.blocks)}
     if isinstance(block.of, Film):
         drawn = {"tree": motion_tree(block.of)}

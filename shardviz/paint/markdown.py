@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from shardviz.paint.outside import isolated, shown, uncontrolled
 from shardviz.paint.text import blocks, figure_lines
 from shardviz.records.amounts import plural
-from shardviz.view.document import Beside, Block, Document, Inline, Paragraph, Piece, Section, Table, joined
+from shardviz.view.document import Block, Document, Inline, Paragraph, Piece, Section, SideBySide, Table, joined
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 _MONO = ("code", "axes", "mesh", "spec")
@@ -45,7 +45,7 @@ def _block(block: Block, level: int) -> list[str]:
         lead = _inline(block.lead)
         head = f"{'#' * min(level, 6)} {_escaped(block.title)}"
         return [head, *([lead] if lead else []), *_blocks(block.blocks, level + 1)]
-    if isinstance(block, Beside):
+    if isinstance(block, SideBySide):
         return _blocks(block.blocks, level)
     text = figure_lines(block.of, None)
     fence = _ticks(text, 3)
@@ -75,7 +75,7 @@ def _lines(blocks: Iterable[Block]) -> Iterator[str]:
         elif isinstance(block, Section):
             yield " ".join((f"{_escaped(block.title)}:", _inline(block.lead)))
             yield from _lines(block.blocks)
-        elif isinstance(block, Beside):
+        elif isinstance(block, SideBySide):
             yield from _lines(block.blocks)
 
 

@@ -16,7 +16,7 @@ from html import escape
 from shardviz.paint.html import html_of
 from shardviz.paint.outside import shown
 from shardviz.paint.svg import inline_of, page_hatches, page_style
-from shardviz.view.document import Beside, Block, Document, Figure, Section, Table, plain
+from shardviz.view.document import Block, Document, Figure, Section, SideBySide, Table, plain
 from shardviz.view.picture import Picture
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -87,7 +87,7 @@ def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
     for block in blocks:
         if isinstance(block, Figure) and isinstance(block.of, Picture):
             yield block.of
-        elif isinstance(block, Section | Beside):
+        elif isinstance(block, Section | SideBySide):
             yield from _pictures(block.blocks)
         elif isinstance(block, Table):
             yield from _pictures(part for row in block.rows for part in row.detail)

@@ -22,7 +22,7 @@ from shardviz.paint.text import text_of
 from shardviz.view.subjects import document, picture
 
 TEXTS: dict[str, Callable[[Any], str]] = {
-    ".html": lambda subject: page_of(document(subject), "made by shardviz; nothing here is live"),
+    ".html": lambda subject: page_of(document(subject), "made by shardviz; a static copy"),
     ".md": lambda subject: markdown_of(document(subject)) + "\n",
     ".txt": lambda subject: (
         (subject.text() if isinstance(subject, Displayed) else text_of(document(subject), 100)) + "\n"

@@ -78,7 +78,7 @@ def _block(block: doc.Block, width: int | None) -> list[str]:
         return table_lines(block, width)
     if isinstance(block, doc.Section):
         return _section(block, width)
-    if isinstance(block, doc.Beside):
+    if isinstance(block, doc.SideBySide):
         return _beside(block.blocks, width)
     return [] if block.brief else figure_lines(block.of, width).splitlines()
 

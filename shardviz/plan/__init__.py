@@ -1,1 +1,2 @@
-"""The plan that a user edits, bound to a trace; the lowerings that plans ask for; the code that rebuilds a plan."""
+"""The plan that a user edits, its binding to a trace, the lowerings that plans need, and the code that rebuilds a
+plan."""

@@ -1,7 +1,7 @@
-"""A plan bound to a program: a full-rank spec for every argument and output, found to fit.
+"""The binding of a plan to a program: a checked full-rank spec for every argument and output.
 
-An argument's spec is what the plan's `in_specs` say, or what the function brings along, or replicated; and over that
-what the plan's overrides say, from the weakest to the strongest: rules, then edits of single arrays.
+An argument's spec is from the plan's `in_specs`, else the function's own, else replicated. The plan's overrides replace
+it, from the weakest to the strongest: rules, then edits of single arrays.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from shardviz.tracing.trees import plain_path
 
 
 def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
-    """The plan with a full-rank spec for every argument and every output; None is the compiler's choice. Raises
-    SpecError if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out."""
+    """Return the plan with a full-rank spec for every argument and every output; None is the compiler's choice. Raises
+    SpecError if a spec breaks one of pjit's rules; the message names the argument and the numbers, and suggests a
+    fix."""
     if is_by_name(plan):
         raise SpecError("the plan shards dimensions by name: `program.bind(plan)` has the arrays in their place")
     ins = argument_specs(plan, call, traced)
@@ -57,7 +58,7 @@ def _not_on_device(kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 class Undivided(NamedTuple):
-    """A dimension that does not divide by what shards it, and its array's whole spec."""
+    """A dimension that its axes do not divide, with its array's spec."""
 
     member: Member
     size: int
@@ -65,8 +66,7 @@ class Undivided(NamedTuple):
 
 
 def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
-    """The dimensions of arrays that do not divide by what a plan shards them by; `bind` refuses the plan at the
-    first."""
+    """Return the dimensions that their plan's axes do not divide; `bind` refuses the plan at the first."""
     ins = argument_specs(plan, call, traced, divide=False)
     outs = _output_specs(plan, call, traced, ins, divide=False)
     return tuple(
@@ -80,7 +80,7 @@ def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
 
 
 def argument_specs(plan: Plan, call: Call, traced: Traced, *, divide: bool = True) -> dict[str, Spec]:
-    """A full-rank spec for every argument; arguments and errors as `bind`."""
+    """Return a full-rank spec for every argument; errors as `bind`."""
     by_rule = _ruled(plan, call, traced, _given(plan, call, traced))
     specs = _overridden(plan, "argument", traced.arguments, by_rule)
     checked = {}
@@ -96,7 +96,7 @@ def argument_specs(plan: Plan, call: Call, traced: Traced, *, divide: bool = Tru
 
 
 def _given(plan: Plan, call: Call, traced: Traced) -> list[Any]:
-    """A spec, rules or None for each argument: the plan's `in_specs`, or what the function brings."""
+    """Return a spec, rules or None for each argument: the plan's `in_specs`, or the function's own."""
     own = list(call.brings.in_specs or traced.in_specs) or [None] * len(traced.arguments)
     prefix = plan.in_specs
     if prefix is None:
@@ -115,7 +115,7 @@ def _given(plan: Plan, call: Call, traced: Traced) -> list[Any]:
 
 
 def _ruled(plan: Plan, call: Call, traced: Traced, specs: Sequence[Any]) -> list[Spec | None]:
-    """The given specs with what the plan's rules say in their place, and rules among them resolved."""
+    """Return the specs after applying the plan's rules, and resolving rules among the specs."""
     if not plan.rules and not any(isinstance(s, Rules) for s in specs):
         return list(specs)
     ruled: list[Spec | None] = []
@@ -127,7 +127,7 @@ def _ruled(plan: Plan, call: Call, traced: Traced, specs: Sequence[Any]) -> list
 
 
 def _leaves(call: Call, traced: Traced) -> tuple[Leaf, ...]:
-    """Every array among the arguments as filters see it, in flat order."""
+    """Return every array among the arguments as filters see it, in flat order."""
     names = [a.name for a in traced.arguments]
     if len(call.leaves) == len(names):
         return tuple(replace(leaf, name=name) for leaf, name in zip(call.leaves, names, strict=True))
@@ -138,7 +138,7 @@ def _leaves(call: Call, traced: Traced) -> tuple[Leaf, ...]:
 
 
 def _whose(plan: Plan, name: str, call: Call, traced: Traced) -> str:
-    """In words, what gave an argument its spec; empty for an edit and for the plan's `in_specs`."""
+    """Return in words what gave an argument its spec; empty for an edit and for the plan's `in_specs`."""
     if name in dict(plan.edits):
         return ""
     if plan.rules:
@@ -151,7 +151,7 @@ def _whose(plan: Plan, name: str, call: Call, traced: Traced) -> str:
 def _output_specs(
     plan: Plan, call: Call, traced: Traced, ins: dict[str, Spec], divide: bool = True
 ) -> dict[str, Spec | None]:
-    """A spec or None for every output; the new value of an argument is sharded as the argument, if it follows it."""
+    """Return a spec or None for every output; an argument's new value is sharded as the argument, if it follows it."""
     mesh = plan.mesh
     prefix = call.brings.out_specs if plan.out_specs is None else plan.out_specs
     specs: Sequence[Spec | None] = expand("out_specs", prefix, traced.out_tree) + [None] * len(traced.updates)
@@ -172,7 +172,8 @@ def _output_specs(
 def _overridden(
     plan: Plan, role: str, arrays: Sequence[Argument], specs: Iterable[Spec | None]
 ) -> dict[str, Spec | None]:
-    """The specs by tree path, under what a plan says of single arrays; of outputs, those with a spec can be sharded."""
+    """Return tree path → spec, with the plan's edits of single arrays applied; outputs can be edited only if they have
+    a spec."""
     overridden = dict(zip((array.name for array in arrays), specs, strict=True))
     ranks = {array.name: len(array.shape) for array in arrays}
     for each in reversed(plan.overrides):
@@ -196,7 +197,6 @@ def _overridden(
 
 
 def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
-    """The values inside that the plan constrains, each with a spec that fits."""
     constraints = []
     by_wanted = {placed.wanted: placed for placed in traced.placed}
     for wanted in plan.constraints:
@@ -241,7 +241,7 @@ def _checked(array: Argument, spec: Spec, mesh: DeviceMesh, divide: bool) -> Spe
 
 
 def _check_constraints(traced: Traced, mesh: DeviceMesh, divide: bool) -> None:
-    """Raises unless every constraint inside the program can be met; the message names its line, and what would do."""
+    """Raise unless every constraint inside the program can be met; the message names its line and suggests a fix."""
     for constraint in traced.constraints:
         where = "with_sharding_constraint" + (f" at {constraint.source.short}" if constraint.source else "")
         try:
@@ -254,7 +254,7 @@ def _check_constraints(traced: Traced, mesh: DeviceMesh, divide: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleRow:
-    """What one rule does."""
+    """The effect of one rule."""
 
     rule: str  # its filter in words
     spec: Spec
@@ -266,20 +266,22 @@ class RuleRow:
 
     @property
     def caught(self) -> int:
-        """How many leaves its filter catches."""
+        """The number of leaves that the filter matches."""
         return len(self.wins) + len(self.loses)
 
 
 @dataclass(frozen=True, repr=False)
 class RulesTable(Displayed):
-    """For each rule what it catches, what it wins, and what no rule catches. Shows itself as text and HTML."""
+    """For each rule the arguments that it matches and wins, and the arguments that no rule matches. It displays as text
+    and HTML."""
 
     rows: tuple[RuleRow, ...]  # one a rule, in their order
     uncaught: tuple[tuple[str, Spec | None], ...]  # (tree path, spec that they have anyway) of what no rule catches
 
 
 def rules_table(plan: Plan, call: Call, traced: Traced) -> RulesTable:
-    """For each rule of a plan what it catches and wins, or why it does not fit; and what no rule catches."""
+    """Return for each rule of a plan the arguments that it matches and wins, or why its spec does not fit; and the
+    arguments that no rule matches."""
     rules, edits = plan.rules.rules, dict(plan.edits)
     wins, loses, unfit = (defaultdict[int, list[Any]](list) for _ in range(3))
     uncaught: list[tuple[str, Spec | None]] = []
@@ -312,7 +314,7 @@ def rules_table(plan: Plan, call: Call, traced: Traced) -> RulesTable:
 
 
 def ruled_arguments(plan: Plan, call: Call, traced: Traced) -> tuple[str, ...]:
-    """The tree paths of the arguments that one of the plan's rules catches."""
+    """Return the tree paths of the arguments that match one of the plan's rules."""
     if not plan.rules:
         return ()
     return tuple(leaf.name for leaf in _leaves(call, traced) if plan.rules.winner(leaf) is not None)

@@ -1,11 +1,11 @@
-"""The Python that runs a plan with JAX alone: its mesh, its shardings, `jax.jit`, and the lines to write inside.
+"""Python code that runs a plan with JAX alone: its mesh, its shardings, `jax.jit`, and the lines to write inside.
 
-Trees of dicts, lists and tuples are written out, alike layers once. Of other containers (a TrainState, a FrozenDict,
-modules) every array's spec is said by rules: patterns of its path, of which the first that fits counts.
+Trees of dicts, lists and tuples are written out, equal layers once. In other containers (a TrainState, a FrozenDict,
+modules) rules give every array its spec: patterns of its path, of which the first match counts.
 
-The plan's constraints are lines in the person's own source, said in words. A variable is constrained in a line of its
-own behind the statement that assigns it; an expression where it stands. So are the constraints of that source that the
-plan's variant leaves out, or has otherwise.
+The plan's constraints are lines to add to the user's source, so they are described in comments. A variable is
+constrained in a new line after the statement that assigns it; an expression in place. So are the user's own constraints
+that the plan's variant drops or changes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def place(module, rules):
 
 
 def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
-    """Python source that runs a program as a plan has it. Raises SpecError for a part of a mesh axis."""
+    """Return Python code that runs a program under a plan. Raises SpecError for a part of a mesh axis."""
     call = replace(call, name=function_name(call))
     ins, outs = _texts(bound.in_specs, bound.in_memory), _texts(bound.out_specs, bound.out_memory)
     rules: dict[str, str] = {}
@@ -109,7 +109,7 @@ def function_name(call: Call) -> str:
 
 
 def flat_code(bound: PlanRecord, name: str) -> str:
-    """Python source that runs a function of a flat list of arrays, `name`, as a plan has it, on a mesh of devices in
+    """Return Python code that runs the function `name` of a flat list of arrays under a plan, on a mesh of devices in
     their own order. Raises SpecError as `jax_code`."""
     ins, outs = _texts(bound.in_specs, bound.in_memory), _texts(bound.out_specs, bound.out_memory)
     body = [f"# {name} is the function, with the arrays of its arguments and results in lists"]
@@ -123,7 +123,7 @@ def flat_code(bound: PlanRecord, name: str) -> str:
 
 
 def _texts(specs: Mapping[str, Spec | None], memory: Mapping[str, str]) -> dict[str, str]:
-    """Tree path → how its sharding is written: a PartitionSpec, None, or a NamedSharding of another memory."""
+    """Return tree path → the text of its sharding: a PartitionSpec, None, or a NamedSharding in another memory."""
     texts = {}
     for name, spec in specs.items():
         if spec is not None and (parts := [a for a in spec.axes if not isinstance(a, str)]):
@@ -163,8 +163,8 @@ def _mesh(mesh: DeviceMesh) -> list[str]:
 
 @dataclass(frozen=True)
 class _Function:
-    """What is jitted, all its arguments by position, as `in_shardings` want it: lines of code that make it where the
-    person's takes some by name, its parameters, the trees of those that are arrays, and options of `jax.jit`."""
+    """The function to jit, with positional arguments only, as `in_shardings` requires: code that makes it if the user's
+    function takes keyword arguments, its parameters, the trees of those that are arrays, and options of `jax.jit`."""
 
     name: str
     code: list[str]
@@ -198,7 +198,8 @@ class _Function:
         return cls(f"{call.name}_by_position", code, every, arrays, options)
 
     def jitted(self, begin: str, ins: str, outs: str, pad: str = "") -> list[str]:
-        """The lines of `jax.jit(...)` with these shardings, behind `begin`; no `outs` are the compiler's choice."""
+        """Return the lines of `jax.jit(...)` with these shardings, after `begin`; without `outs` the compiler chooses
+        the results' shardings."""
         options = [f"in_shardings={ins},", *([f"out_shardings={outs},"] if outs else []), *self.options]
         return [f"{pad}{begin}jax.jit(", f"{pad}    {self.name},", *(f"{pad}    {o}" for o in options), f"{pad})"]
 
@@ -208,7 +209,7 @@ class _Function:
 
 
 def _plain(function: _Function, traced: Traced, ins: Any, outs: Any) -> list[str]:
-    """The jitted function, with every spec written out."""
+    """Return the lines of the jitted function with every spec written out."""
     fixed = any(text != "None" for text in outs.values())
     trees = tuple(function.arrays.values())
     shared = shared_trees(trees, traced.out_tree if fixed else None, ins, outs)
@@ -220,7 +221,7 @@ def _plain(function: _Function, traced: Traced, ins: Any, outs: Any) -> list[str
 
 
 def _ruled(function: _Function, traced: Traced, ins: Any, outs: Any, rules: dict[str, str]) -> list[str]:
-    """A function that jits for given arguments, with every spec said by a rule."""
+    """Return the lines of a function that jits for given arguments, with every spec given by a rule."""
     arguments = []
     for name, tree in function.arrays.items():
         if is_plain(tree):
@@ -243,7 +244,8 @@ def _ruled(function: _Function, traced: Traced, ins: Any, outs: Any, rules: dict
 
 
 def _nnx(traced: Traced, call: Call, ins: Any, rules: dict[str, str]) -> list[str]:
-    """Where the arrays of flax.nnx modules are put; a function that nnx.jit has wrapped goes by that."""
+    """Return the lines that place the arrays of flax.nnx modules; a function wrapped by nnx.jit follows these
+    shardings."""
     names = [argument.name for argument in traced.arguments]
     pairs = zip(call.leaves, names, strict=True)
     groups = grouped((re.split(r"[\[.]", name, maxsplit=1)[0], (leaf.path, name)) for leaf, name in pairs)
@@ -258,7 +260,8 @@ def _nnx(traced: Traced, call: Call, ins: Any, rules: dict[str, str]) -> list[st
 
 
 def _equinox(function: _Function, call: Call, ins: Any, rules: dict[str, str]) -> list[str]:
-    """Where the arrays of equinox modules, and of other arguments, are put; `equinox.filter_jit` goes by that."""
+    """Return the lines that place the arrays of equinox modules and of other arguments; `equinox.filter_jit` follows
+    these shardings."""
     lines = []
     for name, tree in function.arrays.items():
         if not jax.tree.leaves(tree):
@@ -272,20 +275,20 @@ def _equinox(function: _Function, call: Call, ins: Any, rules: dict[str, str]) -
 
 
 def _add(rules: dict[str, str], name: str, rule: str) -> str:
-    """Names a list of rules, as another of the same text is named."""
+    """Add a list of rules under a name, and return the name; a list with the same text shares it."""
     same = next((other for other, text in rules.items() if text == rule), f"{name.upper()}_RULES")
     rules.setdefault(same, rule)
     return same
 
 
 def _paths(tree: Any) -> list[tuple[tuple[Any, ...], str]]:
-    """(Path, name) of every array in a tree of names."""
+    """Return (path, name) of every array in a tree of names."""
     return [(plain_path(path), name) for path, name in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
 def _rules(paths: Iterable[tuple[tuple[Any, ...], str]], texts: Mapping[str, str], otherwise: str) -> str:
-    """Rules that give every array what is written of it, each by the shortest end of its path that tells it apart; a
-    number in a path stands for any number, where the layers are alike."""
+    """Return rules that give every array its text, each by the shortest suffix that distinguishes its path. A number in
+    a path becomes a wildcard if the layers are alike."""
 
     def alike(key):
         return re.sub(r"\d+", r"\\d+", re.escape(str(key)))
@@ -308,7 +311,7 @@ def _rules(paths: Iterable[tuple[tuple[Any, ...], str]], texts: Mapping[str, str
 
 
 def written_lines(bound: PlanRecord, traced: Traced) -> list[str]:
-    """For each constraint where to write what: `model.py, behind line 64: h = ...`."""
+    """Return for each constraint the line and the code to insert: `model.py, after line 64: h = ...`."""
     return [
         f"{placed.target.frame.short.rpartition(':')[0]}, {where}: {code}"
         for each, placed in _pairs(bound, traced)
@@ -320,7 +323,7 @@ def _written(each: Constrained, placed: Placed) -> tuple[str, str]:
     target = placed.target
     code = f"jax.lax.with_sharding_constraint({target.label}, {each.spec_text})"
     if _own_line(placed):
-        return f"behind line {target.statement.last}", f"{target.variable} = {code}"
+        return f"after line {target.statement.last}", f"{target.variable} = {code}"
     return f"in line {target.line}, in place of {target.label}", code
 
 
@@ -330,7 +333,7 @@ def _pairs(bound: PlanRecord, traced: Traced) -> list[tuple[Constrained, Placed]
 
 
 def _own_line(placed: Placed) -> bool:
-    """Whether a variable's statement has its lines for itself, so that another line can follow."""
+    """Whether a variable's statement is alone on its lines, so that another line can follow."""
     target = placed.target
     lines = [line.encode() for line in linecache.getlines(target.file)]
     statement = target.statement
@@ -340,7 +343,7 @@ def _own_line(placed: Placed) -> bool:
 
 
 def reconstrained_lines(traced: Traced) -> list[str]:
-    """For each constraint of the function's own that a variant changes what to write where."""
+    """Return for each of the function's own constraints that a variant changes the line and the new code."""
     lines = []
     for frame, each in traced.reconstrained:
         calls = _calls(frame, each, traced)
@@ -356,13 +359,14 @@ def reconstrained_lines(traced: Traced) -> list[str]:
 
 
 def _calls(frame: Frame, each: Reconstrained, traced: Traced) -> list[ast.Call]:
-    """The calls in the source that make a constraint; none where they cannot be told, or make others besides."""
+    """Return the calls in the source that make a constraint; empty if they are unknown, or make other constraints
+    too."""
     calls = constraint_calls(frame.file, frame.line)
     same = [call for call in calls if ast.unparse(call.args[1]).endswith(f"P{str(Spec(each.before))[1:]}")]
     return same or (calls if len(calls) == 1 and not _others(frame, each, traced) else [])
 
 
 def _others(frame: Frame, each: Reconstrained, traced: Traced) -> bool:
-    """Whether the line of a constraint that is changed makes constraints to other specs too."""
+    """Whether the line of a changed constraint also makes constraints to other specs."""
     here = [c.spec.dims for c in traced.constraints if c.source is not None and c.source.bare == frame.bare]
     return any(dims not in (each.before, each.after) for dims in here)

@@ -1,7 +1,7 @@
-"""The traces and lowerings of one call, made as plans ask for them and kept.
+"""The traces and lowerings of one call, made when plans need them, and cached.
 
-A function is traced once for each set of mesh axis names (and sizes, where it holds shapes of single devices; and
-argument specs, where its mesh has Explicit axes), and lowered once for each of these and each kind of target.
+A function is traced once for each set of mesh axis names (and sizes, if the trace contains shapes of single devices;
+and argument specs, if its mesh has Explicit axes), and lowered once for each trace and kind of target.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardviz.tracing.trace import Traced, needs_mesh, signature, trace
 _Key = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...] | bool, tuple[Spec, ...]]
 _MOST_TRACES = 32
 _BARE = ("function", "jit", "equinox", "shard_map", "nnx", "state")
-"""The kinds of callables that run without a mesh around them where none is given."""
+"""The kinds of callables that run without a mesh in their context if none is given."""
 
 
 _MOST_PLACED = 16
@@ -34,7 +34,7 @@ _MOST_PLACED = 16
 
 @dataclass(eq=False)
 class _Kept:
-    """A trace, the mesh that it was made on, its lowerings, and its operations once a plan constrains one."""
+    """A trace, its mesh, its lowerings, and its operations once a plan constrains one."""
 
     traced: Traced
     mesh: DeviceMesh | None
@@ -42,8 +42,8 @@ class _Kept:
     operations: tuple[_jax.Made, ...] = ()
 
     def lower(self, mesh: DeviceMesh, target: LowerFor, *others: LowerFor) -> Lowered:
-        """The trace lowered for a target, or where JAX cannot, for the first of others for which it can; each is kept.
-        Raises TraceError as of the target."""
+        """Return the trace lowered for a target, or if JAX cannot lower it for that, for the first of the other
+        platforms that works; each is cached. Raises the target's TraceError."""
         refused: TraceError | None = None
         for each in (target, *others):
             if each not in self.lowered:
@@ -51,21 +51,21 @@ class _Kept:
                     self.lowered[each] = lower(self.traced, mesh, each)
                 except TraceError as error:
                     self.lowered[each] = error
-            if isinstance(found := self.lowered[each], Lowered):
-                return found
-            refused = refused or found
+            if isinstance(result := self.lowered[each], Lowered):
+                return result
+            refused = refused or result
         assert refused is not None
         raise refused
 
 
 class Lowerings:
-    """A call, traced and lowered as plans ask for it: with the mesh of the last trace, or the first one that is known
-    of; why it is not traced yet (`waits`), if it is not for want of a plan's mesh alone; and whether the run has no
-    mesh around (`bare`): nobody gave one, and the call brings its own in shardings."""
+    """The traces and lowerings of a call: the mesh of the last trace, or the first known one; the error if the call
+    cannot be traced yet (`waits`), unless it only lacks a plan's mesh; and whether the call has no mesh around it
+    (`bare`): no mesh is given, and the call's own is in shardings."""
 
     def __init__(self, call: Call, mesh: DeviceMesh | None, like: Lowerings | None = None):
-        """Traces the call where that needs no plan. `like` has the traces and lowerings of the same function, called
-        with other shardings. Raises TraceError if that fails and no plan would help."""
+        """Trace the call if that needs no plan. `like` has the traces and lowerings of the same function, called with
+        other shardings. Raises TraceError if tracing fails and a plan would not help."""
         self.call, self.mesh = call, mesh or call.brings.mesh
         self.bare = mesh is None and self.mesh is not None and call.kind in _BARE and not call.contexts.places
         mesh = self.mesh
@@ -95,12 +95,12 @@ class Lowerings:
 
     @property
     def first(self) -> Traced | None:
-        """The first trace that is kept; None where there is none yet."""
+        """The first cached trace; None if there is none yet."""
         return next((kept.traced for kept in self._kept.values()), None)
 
     @property
     def latest(self) -> Traced:
-        """The trace that was made last. Raises TraceError if there is none yet."""
+        """The last trace. Raises TraceError if there is none yet."""
         if not self._kept:
             raise TraceError(
                 f"{self.call.name} is traced when a plan says over which mesh: call program.bind(plan), or give mesh= "
@@ -110,8 +110,8 @@ class Lowerings:
 
     @property
     def shapes(self) -> Traced:
-        """A trace for the names, trees and global shapes in it: any that is kept, else one on a mesh of a single device
-        with every axis that the function names. Raises TraceError as `latest`, if that does not do."""
+        """A trace for names, trees and global shapes: any cached one, else one on a mesh of a single device with every
+        axis that the function names. Raises TraceError as `latest`, if that trace fails."""
         if self._kept:
             return self.latest
         names: tuple[str, ...] = ("_",)  # so that there is a mesh at all
@@ -125,14 +125,14 @@ class Lowerings:
                 names += (missing,)
 
     def traced(self, plan: Plan) -> Traced:
-        """The call traced on a plan's mesh, and where that has Explicit axes, with its specs in the types. Raises
-        TraceError if it cannot be traced there; SpecError if a spec that would be in a type does not fit."""
+        """Return the call traced on a plan's mesh; if the mesh has Explicit axes, with the plan's specs in the types.
+        Raises TraceError if tracing fails; SpecError if a spec in a type does not fit."""
         return self._on(plan).traced
 
     def lower(self, plan: Plan, target: LowerFor = CPU, *, anywhere: bool = False) -> Lowered:
-        """The call lowered for a target on the mesh of its trace, in whose place `lower.edited` puts the plan's;
-        `anywhere`: or for any other platform, where JAX does not lower it for that, as kernels are written for one.
-        Raises TraceError as `traced`, or if JAX cannot lower an operation of it."""
+        """Return the call lowered for a target on its trace's mesh, which `lower.edited` replaces by the plan's. With
+        `anywhere`, another platform is used if JAX cannot lower it for the target, because kernels are written for one
+        platform. Raises TraceError as `traced`, or if an operation cannot be lowered."""
         kept = self._on(plan)
         mesh = kept.mesh or plan.mesh  # that of the trace, which its equations remember
         with self._lock, self.call.contexts.around():
@@ -140,7 +140,7 @@ class Lowerings:
 
     @property
     def lowered(self) -> Lowered:
-        """The latest trace, lowered for any platform; of no plan. Raises TraceError as `latest` and `lower`."""
+        """The last trace, lowered for any platform, without a plan. Raises TraceError as `latest` and `lower`."""
         with self._lock, self.call.contexts.around():
             _ = self.latest
             kept = next(reversed(self._kept.values()))
@@ -148,14 +148,16 @@ class Lowerings:
             return kept.lower(own, CPU, *ELSEWHERE)
 
     def bind(self, plan: Plan) -> PlanRecord:
-        """The plan bound to the call; the last one is kept. Nothing is locked. Errors as `bind.bind` and `traced`."""
+        """Return the plan bound to the call; the last one is cached, without locks. Errors as `bind.bind` and
+        `traced`."""
         last = self._bound
         if last is None or last[0] != plan:
             last = self._bound = plan, bind.bind(plan, self.call, self.traced(plan))
         return last[1]
 
     def known(self, mesh: DeviceMesh) -> Traced:
-        """A trace for the arguments' names and shapes before their specs are known: any one, else one on Auto axes."""
+        """Return a trace for the arguments' names and shapes before their specs are known: any existing one, else one
+        on Auto axes."""
         with self._lock:
             self._known = self._known or self.first
             if self._known is None:
@@ -197,13 +199,14 @@ class Lowerings:
             return self._kept[key]
 
     def _places(self, mesh: DeviceMesh | None) -> frozenset[str]:
-        """Where a plan's mesh stands for code that asks for one."""
+        """Return the places where code may ask for the plan's mesh."""
         if mesh is not None and explicit_axes(mesh):
             return self.call.contexts.places | {_jax.SET_MESH}
         return frozenset() if self.bare else self.call.contexts.places or _jax.PLACES
 
     def _key(self, mesh: DeviceMesh | None, types: tuple[Spec, ...]) -> _Key | None:
-        """What of a plan a trace depends on; on its mesh's sizes only if devices' shapes or types are in it."""
+        """Return the parts of a plan that a trace depends on; the mesh's sizes only if shapes of single devices, or
+        types, are in the trace."""
         if mesh is None:
             return None
         sized = self._sized or bool(explicit_axes(mesh))

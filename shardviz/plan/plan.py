@@ -1,4 +1,4 @@
-"""The plan: what a person edits. A mesh, and a spec for every input and output. Immutable; an edit makes a new one.
+"""The plan, which a user edits: a mesh, and a spec for every input and output. Immutable; an edit makes a new one.
 
 >>> from jax.sharding import PartitionSpec as P
 >>> plan = Plan({"data": 8, "model": 8}, in_specs=({"w": P("data", "model")}, P("data")))
@@ -32,12 +32,13 @@ DIMENSION = "dimension"
 
 
 class Override(NamedTuple):
-    """What a plan says of one array, or of all that a filter catches: of an `argument`, an `output`, or of all arrays
-    that have the logical `dimension` of this name; by `Exactly` one tree path (an edit), or any filter (a rule).
+    """What a plan says about one array, or about all that a filter matches: an `argument`, an `output`, or all arrays
+    with the logical `dimension` of this name; by `Exactly` one tree path (an edit), or any filter (a rule).
 
-    The `part` is their whole `spec`, the `memory` that they lie in, a dimension by its number, or `unsharded`,
-    which cancels earlier overrides of their dimensions. The value is the spec (None: replicated, or the compiler's
-    choice for an output), the memory kind, or the axes that shard the dimension."""
+    The `part` is their whole `spec`, their `memory`, a dimension by its number, or `unsharded`, which cancels earlier
+    overrides of their dimensions. The value is the spec (None: replicated, or the compiler's choice for an output), the
+    memory kind, or the axes that shard the dimension.
+    """
 
     role: str
     filter: Any
@@ -46,22 +47,22 @@ class Override(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is said of one array, or of a logical dimension by its name."""
+        """Whether it is about one array, or about a logical dimension by its name."""
         return isinstance(self.filter, Exactly)
 
     @property
     def path(self) -> str:
-        """The tree path, or the dimension's name, that it is said of alone; empty for a rule's filter."""
+        """The tree path, or the dimension's name; empty for a rule's filter."""
         return self.filter.path if self.is_exact else ""
 
     @property
     def is_dim_edit(self) -> bool:
-        """Whether it says how one dimension is sharded."""
+        """Whether it is about a single dimension."""
         return isinstance(self.part, int)
 
 
 def by_path(plan: Plan, role: str, part: str) -> tuple[tuple[str, Any], ...]:
-    """The specs or memories (`part`) of single arguments or outputs, as (tree path, value) pairs, the newest last."""
+    """Return the specs or memories (`part`) of single arguments or outputs as (tree path, value) pairs, newest last."""
     rows = (each for each in reversed(plan.overrides) if each.is_exact and (each.role, each.part) == (role, part))
     return tuple((each.path, each.value) for each in rows)
 
@@ -77,23 +78,23 @@ class Plan:
 
     Attributes:
         mesh: the device mesh.
-        in_specs: specs for the positional arguments, a pytree prefix of the tuple of them: None inside it is
-            replicated, a spec for a branch holds for all its leaves. None for the whole means what the function brings:
-            its `in_shardings` or its arguments' own shardings; replicated where it brings none.
+        in_specs: specs of the positional arguments, as a pytree prefix of their tuple. None inside it is replicated,
+            and a spec for a branch applies to all its leaves. None in place of the tuple means the function's own
+            specs: its `in_shardings` or its arguments' shardings; replicated if it has none.
         out_specs: the same for the result; None inside is the compiler's choice.
-        overrides: what goes before these, the strongest first: a person's edits, the newest on top, then the rules, of
-            which the first that catches an array counts.
-        exhaustive: whether an argument that no rule catches is an error; see `Rules`.
-        constraints: values inside the function, and how they are to be sharded there; see `constrain`.
-        variant: what the program has otherwise than the person's own; see `with_variant`.
+        overrides: what replaces these specs, the strongest first: edits, newest first, then rules, of which the first
+            match counts.
+        exhaustive: whether an argument that matches no rule is an error; see `Rules`.
+        constraints: constraints on intermediates; see `constrain`.
+        variant: changes of the user's program; see `with_variant`.
         options: compiler options by name; see `with_options`.
 
-    Where an array lies (`device`, `pinned_host` or `unpinned_host`) is said as JAX says it,
+    An array's memory (`device`, `pinned_host` or `unpinned_host`) is given as in JAX,
 
         NamedSharding(mesh, P("data"), memory_kind="pinned_host")
 
-    in place of a spec, or by tree path: `plan.with_memory("momentum['w']", "pinned_host")`. Nothing said is the
-    device's own memory, and for an output that of what the function returns.
+    in place of a spec, or by tree path: `plan.with_memory("momentum['w']", "pinned_host")`. The default is the device's
+    own memory, and for an output that of the function's result.
 
     Examples:
         >>> import shardviz as sv
@@ -126,23 +127,23 @@ class Plan:
         variant: Variant | None = None,
         options: Any = (),
     ):
-        """A plan.
+        """Make a plan.
 
         Args:
             mesh: a mesh in any form that `sv.mesh` takes.
             in_specs: a pytree prefix of the function's positional arguments, as for `jax.jit`'s `in_shardings`.
             out_specs: a pytree prefix of the function's result.
-            edits, out_edits: specs by tree path, which go before the prefixes.
+            edits, out_edits: specs by tree path, which override the prefixes.
             rules: specs of arguments by filter, as `sv.Rules` takes them.
             dim_edits: axes by (role, tree path, dimension), as `with_dimension` makes them.
-            constraints: specs by what `constrain` takes for a value inside the function.
-            variant: that of another plan; `with_variant` says one.
+            constraints: specs by intermediate, as `constrain` takes it.
+            variant: another plan's variant; `with_variant` makes one.
             options: compiler options, as `with_options` takes them.
 
         Raises:
             MeshError: if `mesh` is no mesh.
             SpecError: if a leaf is no PartitionSpec.
-            ShardvizError: for compiler options that cannot be.
+            ShardvizError: for invalid compiler options.
         """
         ruled = Rules(rules)
         self.__dict__.update(
@@ -163,17 +164,18 @@ class Plan:
 
     @cached_property
     def edits(self) -> tuple[tuple[str, Spec], ...]:
-        """Specs of single arguments by tree path, the newest last."""
+        """Specs of single arguments by tree path, newest last."""
         return by_path(self, "argument", SPEC)
 
     @cached_property
     def out_edits(self) -> tuple[tuple[str, Spec | None], ...]:
-        """Specs of single outputs by tree path, the newest last; None is the compiler's choice."""
+        """Specs of single outputs by tree path, newest last; None is the compiler's choice."""
         return by_path(self, "output", SPEC)
 
     @cached_property
     def dim_edits(self) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
-        """The axes that shard one dimension of an array, whatever shards its others; see `with_dimension`."""
+        """The axes that shard one dimension of an array, independently of its other dimensions; see
+        `with_dimension`."""
         rows = [each for each in reversed(self._exact) if each.is_dim_edit]
         return tuple((Member(each.role, each.path, int(each.part)), each.value) for each in rows)
 
@@ -184,7 +186,7 @@ class Plan:
 
     @cached_property
     def _exact(self) -> tuple[Override, ...]:
-        """The overrides of single arrays, and of logical dimensions by name; they stand before the rules."""
+        """The overrides of single arrays, and of logical dimensions by name, which precede the rules."""
         return tuple(each for each in self.overrides if each.is_exact)
 
     @property
@@ -211,24 +213,23 @@ class Plan:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # what it is compared by is made again
 
     def with_spec(self, name: str | Mapping[str, Any], spec: Any = ..., *, output: bool = False) -> Plan:
-        """The plan with another spec for an array, or for several.
+        """Return the plan with another spec for an array, or for several.
 
         Args:
             name: the tree path of an argument; or specs by tree path.
-            spec: a PartitionSpec, a NamedSharding, a tuple such as `("data", None)`, or None: replicated, and of an
+            spec: a PartitionSpec, a NamedSharding, a tuple such as `("data", None)`, or None: replicated, or for an
                 output the compiler's choice.
-            output: whether it is an output, or they are.
+            output: whether the names are of outputs.
 
         Raises:
-            SpecError: if it is no spec.
-            ShardvizError: for a name without a spec. That there is no such array is said where the plan meets a
-                program.
+            SpecError: for an invalid spec.
+            ShardvizError: for a name without a spec. Unknown arrays are reported when the plan is bound to a program.
         """
         return self._over(_overrides(_role(output), SPEC, _each("with_spec", name, spec, "P('data')")))
 
     def without_spec(self, *names: str, output: bool = False) -> Plan:
-        """The plan without what `with_spec` and `with_dimension` said of these arguments, or outputs, by tree path: the
-        rules and `in_specs`, or `out_specs`, hold for them again."""
+        """Return the plan without the edits by `with_spec` and `with_dimension` of these arguments, or outputs, by tree
+        path; the rules and `in_specs`, or `out_specs`, apply to them again."""
         if not all(isinstance(name, str) for name in names):
             raise ShardvizError(f"plan.without_spec{excerpt(repr(names))}: expected tree paths, without_spec('x', 'w')")
         role, paths = _role(output), frozenset(names)
@@ -241,21 +242,21 @@ class Plan:
         return plan._over(marks) if is_by_name(plan) else plan
 
     def with_memory(self, name: str | Mapping[str, str], kind: Any = ..., *, output: bool = False) -> Plan:
-        """The plan with an array, or several, in another memory, where they stay if their spec is changed.
+        """Return the plan with an array, or several, in another memory, where they stay if their spec changes.
 
         Args:
             name: the tree path of an argument; or memories by tree path.
             kind: `device`, `pinned_host` or `unpinned_host`.
-            output: whether it is an output, or they are.
+            output: whether the names are of outputs.
 
         Raises:
-            SpecError: if JAX knows no such memory.
+            SpecError: for a memory that JAX does not know.
             ShardvizError: for a name without a memory.
         """
         return self._over(_overrides(_role(output), MEMORY, _each("with_memory", name, kind, "'pinned_host'")))
 
     def _over(self, new: Iterable[Override]) -> Plan:
-        """The plan with overrides of single arrays on top of its own; what they hide is left out."""
+        """Return the plan with further edits of single arrays; edits that they hide are dropped."""
         top = {each[:3]: each for each in new}
         whole = {each[:2] for each in top.values() if each.part in (SPEC, UNSHARDED)}
         axes_by_array: dict[Any, list[Axis]] = {}
@@ -271,22 +272,23 @@ class Plan:
         return self._replace(overrides=(*reversed(top.values()), *left, *self._ruled))
 
     def with_dimension(self, dimension: Dimension | str, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
-        """The plan with a logical dimension sharded along these axes in every array that has it, and by no others.
+        """Return the plan with a logical dimension sharded along these axes, and no others, in every array that has it.
 
-        What shards the arrays' other dimensions stays, but for these axes themselves: an axis shards an array once. Of
-        the outputs only those that the plan gives a spec are sharded; the others are the compiler's choice.
+        Other dimensions of the arrays stay sharded as they are, except that they lose these axes, because an axis
+        shards an array only once. Outputs are sharded only if the plan gives them a spec; the others are the compiler's
+        choice.
 
         Args:
-            dimension: one of `program.dimensions`, or its name, `d_ff`, or a member's, `w1:1`, which are looked up
-                where the plan meets a program.
-            axes: a mesh axis, several, or None for none.
-            prefer: tree path → which dimension is sharded, of an array that has the logical dimension several times
-                (`dimension.conflicts`); the first if not said.
+            dimension: one of `program.dimensions`, its name, such as `d_ff`, or a member's, such as `w1:1`; names are
+                looked up when the plan is bound to a program.
+            axes: one mesh axis, several, or None.
+            prefer: tree path → the dimension to shard of an array that has the logical dimension several times
+                (`dimension.conflicts`); the first if not given.
 
         Raises:
             SpecError: if the mesh has no such axis.
-            ShardvizError: if it is no dimension, a preferred dimension is none of the logical one, or it is given with
-                a name alone. That a program has no dimension of that name is said where the plan meets it.
+            ShardvizError: for an invalid dimension, for a preferred dimension that is not a member, and for `prefer`
+                with a name. Unknown names are reported when the plan is bound to a program.
         """
         if not isinstance(dimension, Dimension | str):
             raise ShardvizError(
@@ -309,23 +311,24 @@ class Plan:
         return self._over(Override(m.role, Exactly(m.path), m.dimension, wanted) for m in dimension.chosen(prefer))
 
     def constrain(self, what: Any, spec: Any = None, *, line: str = "", text: str = "", function: str = "") -> Plan:
-        """The plan with a sharding constraint on a value inside the function, which stays as it is.
+        """Return the plan with a sharding constraint on an intermediate; the function itself is unchanged.
 
-        Every report of the plan is that of the function with `jax.lax.with_sharding_constraint` around that value, in
-        the backward pass, in loops and in what `jax.checkpoint` recomputes too. `program.code(plan)` has the line to
-        write. Another constraint on the same value takes the place of the first.
+        Every report of the plan is of the function with `jax.lax.with_sharding_constraint` around that value, also in
+        the backward pass, in loops and where `jax.checkpoint` recomputes it. `program.code(plan)` has the line to
+        write. Another constraint on the same value replaces the first.
 
         Args:
-            what: the variable that it is assigned to (`"h"`), its expression as it stands in the source
-                (`'h @ p["w1"]'`), one of a report's `intermediates`, or None for what the line makes.
-            spec: how it is to be sharded there; `P.UNCONSTRAINED` leaves a dimension to the compiler, None replicates.
-            line: where, as `model.py:64` (`cell:3` in a notebook); needed where the name stands in several places.
-            text, function: the line's text, and the function that it is in: by these it is found again where lines were
-                added above it.
+            what: the variable that it is assigned to (`"h"`), its expression in the source (`'h @ p["w1"]'`), one of a
+                report's `intermediates`, or None for the result of the line.
+            spec: its sharding there; `P.UNCONSTRAINED` leaves a dimension to the compiler, None replicates.
+            line: its line, such as `model.py:64` (`cell:3` in a notebook); required if the name occurs in several
+                places.
+            text, function: the line's text and function, by which the line is found again after lines were added above
+                it.
 
         Raises:
-            SpecError: if `what` says no place, or `spec` is no spec. That there is no such value, or that the spec does
-                not fit it, is said where the plan meets a program: `program.bind(plan)` and all that asks for it.
+            SpecError: if `what` names no place, or `spec` is invalid. Unknown values, and specs that do not fit, are
+                reported when the plan is bound to a program.
         """
         value = Intermediate.of(what, line, text, function)
         new = Constrain.of(value, spec)
@@ -333,10 +336,10 @@ class Plan:
         return self._replace(constraints=constraints if new in constraints else (*constraints, new))
 
     def unconstrain(self, what: Any = None, *, line: str = "") -> Plan:
-        """The plan without a constraint that `constrain` has put on a value; with no arguments, without any.
+        """Return the plan without a constraint that `constrain` made; without arguments, without all of them.
 
         Raises:
-            SpecError: if it has no such constraint; the message lists those that it has.
+            SpecError: if the plan has no such constraint; the message lists its constraints.
         """
         if what is None and not line:
             return self._replace(constraints=())
@@ -358,63 +361,63 @@ class Plan:
         constraints: Mapping[tuple[str, Any], Any] = MappingProxyType({}),
         collectives: str | Iterable[str] = (),
     ) -> Plan:
-        """The plan for a program that differs from the person's own in a way that no spec can say.
+        """Return the plan for a variant of the user's program, changed in ways that no spec can express.
 
-        Whoever is asked about such a plan answers for that program, which is traced anew. What an earlier
-        `with_variant` said holds too.
+        Every question about such a plan is answered for the changed program, which is traced anew. Changes of an
+        earlier `with_variant` are kept.
 
             plan.with_variant(donated="state", checkpoint="dots_saveable")
             plan.with_variant(lengths={"emb:0": (50257, 50304)})
             plan.with_variant(constraints={("model.py:64", P("data", None)): None})
 
         Args:
-            donated: arguments of the function that are donated besides, as `donate_argnames` of `jax.jit` has them.
-            lengths: an argument's dimension, `emb:0`, → its length and the new one. The logical dimension has it in all
-                arguments; what is some times as long stays so many times as long.
-            checkpoint: the policy of `jax.checkpoint_policies` around the body of each differentiated loop, and of the
-                checkpoints that are there.
-            constraints: a `with_sharding_constraint` of the function's own, as its line and its spec, → the spec that
-                it has instead; None leaves it out.
-            collectives: lines of collectives in a `shard_map` that are written otherwise, where the result is the same
-                and fewer bytes move: `psum_scatter` for a `psum` and a slice, `psum` for an `all_gather` and a sum, an
-                `all_gather` after a cast to a narrower type, or before a loop; and lines of constraints in a loop on
-                what stays the same, which go before it.
+            donated: further arguments of the function to donate, as in `donate_argnames` of `jax.jit`.
+            lengths: an argument's dimension, such as `emb:0` → its length and the new length. The logical dimension
+                gets the new length in all arguments; multiples of the old length become multiples of the new one.
+            checkpoint: the policy of `jax.checkpoint_policies` for the body of each differentiated loop, and for
+                existing checkpoints.
+            constraints: the line and the spec of one of the function's own `with_sharding_constraint`s → its new spec;
+                None drops it.
+            collectives: lines of collectives in a `shard_map` to rewrite so that the result is equal and fewer bytes
+                move: `psum_scatter` for a `psum` and a slice, `psum` for an `all_gather` and a sum, an `all_gather`
+                after a cast to a narrower type, or before a loop; and lines of constraints on loop invariants to move
+                before the loop.
 
         Raises:
-            ShardvizError: if one of these is of another form. That the program cannot be so is said where the plan
-                meets it.
-            SpecError: if a constraint's spec is none.
+            ShardvizError: for an invalid argument. Changes that a program does not allow are reported when the plan is
+                bound to it.
+            SpecError: for an invalid spec of a constraint.
         """
         return self._replace(
             variant=self.variant.also(Variant.of(donated, lengths, checkpoint, constraints, collectives))
         )
 
     def with_options(self, options: Any, *, only: bool = False) -> Plan:
-        """The plan with more compiler options: flags of XLA, as `compiler_options` of `jax.jit` takes them.
+        """Return the plan with more compiler options: XLA's flags, in the form of `jax.jit`'s `compiler_options`.
 
-        Every compile of the plan is given them; level `propagated`, which no compiler makes, does without.
+        Every compile of the plan uses them; level `propagated` does not, because it involves no compiler.
 
             plan.with_options({"xla_tpu_enable_async_collective_fusion": False})
             plan.with_options("host-offload xla_tpu_scoped_vmem_limit_kib=98304")
 
         Args:
-            options: a mapping of names to bools, numbers or texts; or text: names of `sv.gallery.option_sets`, and
-                flags as XLA_FLAGS and LIBTPU_INIT_ARGS have them; or several of these. Of two values of one name the
-                last holds.
-            only: whether these take the place of those that the plan has; `with_options({}, only=True)` takes all away.
+            options: a mapping of names to bools, numbers or texts; or text with names of `sv.gallery.option_sets`, and
+                flags as in XLA_FLAGS and LIBTPU_INIT_ARGS; or several of these. If a name occurs twice, the last value
+                is used.
+            only: whether these replace the plan's options; `with_options({}, only=True)` removes all.
 
         Raises:
-            ShardvizError: for what can be no option. What the compiler does not know or take, it says itself when the
-                plan is compiled: `CompileRefused`.
+            ShardvizError: for an invalid option. Options that the compiler refuses are reported when the plan is
+                compiled: `CompileRefused`.
         """
         return self._replace(options=options_of(options) if only else {**self.options, **options_of(options)})
 
     def with_rules(self, rules: Any) -> Plan:
-        """The plan with other rules: specs of arguments by filter, the first that catches an argument wins.
+        """Return the plan with other rules: specs of arguments by filter; the first rule that matches an argument wins.
 
-        Rules go before `in_specs`; an edit of an argument goes before rules. One rule shards several arguments alike:
+        Rules override `in_specs`; an edit of an argument overrides rules. One rule shards several arguments equally:
         `plan.with_rules([(sv.Rules.path_ends_with("kernel"), P("data", "model"))])`. A spec with more entries than a
-        caught array has dimensions is an error when the plan is bound, as it is for JAX and flax.
+        matched array has dimensions is an error when the plan is bound, as in JAX and flax.
 
         Raises:
             ShardvizError, SpecError: as `sv.Rules`.
@@ -423,14 +426,14 @@ class Plan:
         return self._replace(overrides=(*self._exact, *_of_rules(ruled)), exhaustive=ruled.exhaustive)
 
     def with_mesh(self, mesh: Any) -> Plan:
-        """The plan on another mesh, its specs unchanged."""
+        """Return the plan on another mesh, with unchanged specs."""
         return self._replace(mesh=_mesh(mesh))
 
     def rename_axis(self, old: str, new: str) -> Plan:
-        """The plan with a mesh axis called otherwise, in the mesh and in every spec.
+        """Return the plan with a mesh axis renamed, in the mesh and in every spec.
 
         Raises:
-            MeshError: if there is no axis `old`, or there is one called `new`.
+            MeshError: if there is no axis `old`, or there already is an axis `new`.
         """
         self._require(old)
         names = tuple(new if name == old else name for name in self.mesh.names)
@@ -438,7 +441,7 @@ class Plan:
         return self._map_axes(lambda axes: tuple(_renamed(a, old, new) for a in axes))._replace(mesh=mesh)
 
     def without_axis(self, name: str) -> Plan:
-        """The plan without a mesh axis; the axis is taken out of every spec too.
+        """Return the plan without a mesh axis, which is removed from every spec too.
 
         Raises:
             MeshError: if there is no such axis.
@@ -494,8 +497,8 @@ class Plan:
 
 
 def with_members(plan: Plan, dimensions: Dimensions) -> Plan:
-    """The plan with each logical dimension that it shards by name sharded in the arrays that have the dimension. Raises
-    ShardvizError if there is no dimension of a name."""
+    """Return the plan in which each logical dimension that it names is resolved to the arrays that have it. Raises
+    ShardvizError for an unknown dimension."""
     if not is_by_name(plan):
         return plan
     settled = plan._replace(overrides=plan._ruled)
@@ -514,7 +517,8 @@ def _without(axes: tuple[Axis, ...], others: Iterable[Axis]) -> tuple[Axis, ...]
 
 
 def with_dim(spec: Spec, dimension: int, axes: tuple[Axis, ...]) -> Spec:
-    """A full-rank spec with one dimension sharded along these axes, and no other dimension along them any more."""
+    """Return a full-rank spec with one dimension sharded along these axes, which are removed from all other
+    dimensions."""
     dims = [_without(dim, axes) for dim in spec.dims]
     dims[dimension] = axes
     return replace(spec, dims=tuple(dims), unreduced=_without(spec.unreduced, axes))
@@ -535,7 +539,7 @@ def _role(output: bool) -> str:
 
 
 def _each(call: str, name: Any, value: Any, example: str) -> Mapping[str, Any]:
-    """What is said of one array, or of several, by tree path."""
+    """Return tree path → value, from one array and its value, or from a mapping."""
     if isinstance(name, str) and value is not ...:
         return {name: value}
     if isinstance(name, Mapping) and value is ... and all(isinstance(path, str) for path in name):
@@ -561,7 +565,7 @@ def _of_rules(rules: Rules) -> Iterable[Override]:
 
 
 def _mesh(mesh: Any) -> DeviceMesh:
-    """A plan's mesh; text of a program over it numbers its places."""
+    """Return a plan's mesh from any form; program text numbers devices by their position."""
     return replace(DeviceMesh.of(mesh), by_id=False)
 
 

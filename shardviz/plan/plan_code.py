@@ -1,4 +1,4 @@
-"""The Python that rebuilds a plan: `sv.Plan(...)` with every spec spelled out, or said by a rule."""
+"""Python code that rebuilds a plan: `sv.Plan(...)` with every spec written out, or given by a rule."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _LAYERS = 3
 
 
 def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[str] = ()) -> str:
-    """Python source that makes an equal plan, every spec spelled out, or said by a rule (of the arguments `ruled`).
-    Trees of dicts, lists and tuples are written as such, shared ones once; else specs go by tree path. Where a rule's
-    filter cannot be written (a function), what the rules say is spelled out too."""
+    """Return Python code that makes an equal plan. Every spec is written out, or given by a rule (for the arguments in
+    `ruled`). Dicts, lists and tuples are written as such, shared ones once; other trees by tree path. If a rule's
+    filter is a function and cannot be written, the specs of the rules are written out too."""
     ins, outs = traced.in_tree[0], traced.out_tree
     rules = _rules(plan.rules)
     ruled = set(ruled) if rules else set()
     ins_specs = {name: None if name in ruled else spec for name, spec in bound.in_specs.items()}
     results = jax.tree.leaves(outs)
-    told = dict(plan.out_edits)
-    new = {u.output: bound.out_specs[u.output] for u in traced.updates if u.output in told}
+    given_specs = dict(plan.out_edits)
+    new = {u.output: bound.out_specs[u.output] for u in traced.updates if u.output in given_specs}
     fixed = any(bound.out_specs[name] is not None for name in results)
     shared = shared_trees(ins, outs if fixed else None, ins_specs, bound.out_specs)
     lines = ["import shardviz as sv", "from jax.sharding import PartitionSpec as P"]
@@ -68,7 +68,7 @@ def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[s
 
 
 def _constraints(plan: Plan, bound: PlanRecord, traced: Traced) -> list[str]:
-    """A call for each constraint: its value as it is known now, its line's text included, and its spec."""
+    """Return a call for each constraint: its value's current name, its line and the line's text, and its spec."""
     placed = {p.wanted: p.target for p in traced.placed}
     calls = []
     for wanted, constrained in zip(plan.constraints, bound.constraints, strict=True):
@@ -80,7 +80,7 @@ def _constraints(plan: Plan, bound: PlanRecord, traced: Traced) -> list[str]:
 
 
 def variant_code(variant: Variant) -> str:
-    """The call that says of a plan what its program has otherwise, as Python."""
+    """Return the Python call that gives a plan its variant."""
     words = variant.keywords
     changes = (f"({line!r}, {before}): {after}" for (line, before), after in words.pop("constraints", {}).items())
     texts = {name: repr(value) for name, value in words.items()}
@@ -90,12 +90,12 @@ def variant_code(variant: Variant) -> str:
 
 
 def options_code(name: str, options: Mapping[str, Option]) -> list[str]:
-    """Lines of an argument of this name that has compiler options."""
+    """Return the lines of an argument of this name with compiler options."""
     return [f"{name}={{", *(f"    {option!r}: {value!r}," for option, value in options.items()), "},"]
 
 
 def _rules(rules: Rules) -> str:
-    """The rules as Python; empty where there are none, or one of them has a filter that cannot be written."""
+    """Return the rules as Python; empty if there are none, or if a filter cannot be written."""
     written = [(filter_code(rule.filter), spec_code(rule.spec)) for rule in rules]
     if not written or any(code is None for code, _ in written):
         return ""
@@ -104,7 +104,7 @@ def _rules(rules: Rules) -> str:
 
 
 def shared_trees(ins: Any, outs: Any, in_specs: Any, out_specs: Any) -> dict[str, str]:
-    """The text of each tree that several arguments or results share → a name for it."""
+    """Return the text of each tree that several arguments or results share → a name for it."""
     roots: dict[str, list[str]] = {}
     for trees, specs in ((ins, in_specs), (outs if type(outs) in (list, tuple) else (outs,), out_specs)):
         for tree in trees:
@@ -135,8 +135,8 @@ def is_plain(tree: Any) -> bool:
 
 
 def literal(tree: Any, specs: Any, depth: int, shared: Mapping[str, str] | None = None) -> str:
-    """A tree of names (dicts, lists, tuples) as Python with their specs in their place, indented so deep; alike layers
-    are written once, and the texts in `shared` by their names."""
+    """Return a tree of names (dicts, lists, tuples) as indented Python with specs in place of the names; equal layers
+    are written once, and texts in `shared` by their names."""
     if shared and (name := shared.get(literal(tree, specs, 0))):
         return name
     if tree is None:
@@ -161,7 +161,8 @@ _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 def _repeated(tree: Any, specs: Any, depth: int, shared: Mapping[str, str] | None) -> str | None:
-    """A tree whose parts are all alike, as a list of layers is, with one of them written out; None for any other."""
+    """Return Python for a tree of equal parts, such as a list of layers, with one part written out; None for other
+    trees."""
     parts = list(tree.values()) if type(tree) is dict else list(tree)
     if len(parts) < _LAYERS or isinstance(parts[0], str) or len({literal(p, specs, 0) for p in parts}) > 1:
         return None
@@ -182,7 +183,7 @@ def _by_path(specs: Any) -> str:
 
 
 def spec_code(spec: Spec | str | None) -> str:
-    """A spec as Python; a text as it is."""
+    """Return a spec as Python; text unchanged."""
     if isinstance(spec, str):
         return spec
     return "None" if spec is None else str(spec.canonical())

@@ -1,7 +1,7 @@
-"""The same function called or written a little otherwise: with arguments donated, with a dimension of another length,
-with its layers under `jax.checkpoint`, with other sharding constraints, or with other collectives in a `shard_map`.
+"""Variants of a function's call or code: with arguments donated, with a dimension of another length, with its layers
+under `jax.checkpoint`, with other sharding constraints, or with other collectives in a `shard_map`.
 
-No plan says these, as they stand in the person's call or code. Each is another `Call`, which is traced anew.
+No plan can express these, because they are in the user's call or code. Each is another `Call`, which is traced anew.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _NOT_DONATED = {
     "state": "say donate_argnums where it is jitted, and trace that",
     "nnx": "flax.nnx gives the variables of a donated object back, so its own wrapper has to know: say "
     "nnx.jit(f, donate_argnums=...) and trace that",
-    "exported": "it was exported before it came here, and who calls an exported program chooses what is donated",
+    "exported": "it is an export, whose donated arguments are chosen by its caller",
 }
 
 
 def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
-    """The call with donated what some arrays (tree paths, or names of arguments) are in: JAX donates whole arguments.
-    Raises ShardvizError if the function's own wrapper would have to say it, or an argument is given by keyword."""
+    """Return the call with donated arguments, given by tree paths or argument names; JAX donates whole arguments.
+    Raises ShardvizError if the function's own wrapper determines donation, or an argument is passed by keyword."""
     wrapped = _jax.unwrap_jit(call.fn)
     if wrapped is None or call.kind in _NOT_DONATED:
         raise ShardvizError(_NOT_DONATED.get(call.kind, _NOT_DONATED["state"]))
@@ -48,11 +48,11 @@ def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
 
 
 def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, better: int) -> Call:
-    """The call with a logical dimension of another length in all arguments; where it is some times `size`, it stays so
-    many times as long. Raises ShardvizError if its shapes cannot be changed here."""
+    """Return the call with another length of a logical dimension in all arguments; multiples of `size` stay multiples.
+    Raises ShardvizError if its shapes cannot be changed here."""
     flat = list(call.arrays)
     if call.kind in ("nnx", "state"):
-        raise ShardvizError("the shapes of a flax.nnx object stand in its own configuration: change them there")
+        raise ShardvizError("the shapes of a flax.nnx object are in its own configuration: change them there")
     if call.traced_for is not None or len(flat) != len(traced.arguments):
         raise ShardvizError("it was exported before it came here, for the shapes that it has")
     at: dict[str, set[int]] = {}
@@ -69,20 +69,20 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
 
 
 def checkpointing(call: Call, policy: str) -> Call:
-    """The call with the body of each differentiated loop, or what checkpoints there are, under a policy (a name in
-    `jax.checkpoint_policies`). Raises ShardvizError if there is no such policy, or the program is an export."""
+    """Return the call with a checkpoint policy (a name in `jax.checkpoint_policies`) on its checkpoints, or, if it has
+    none, on the body of each differentiated loop. Raises ShardvizError for an unknown policy, and for an export."""
     if policy not in POLICIES:
         raise ShardvizError(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
     if call.traced_for is not None:
-        raise ShardvizError("it was exported before it came here, and keeps what it kept then")
+        raise ShardvizError("it is an export, whose checkpoints cannot be changed")
     return replace(call, checkpoint=policy)
 
 
 def reconstraining(call: Call, traced: Traced, changes: Iterable[Reconstrained]) -> Call:
-    """The call with some of the function's own sharding constraints left out, or with other specs. Raises ShardvizError
-    if there is no such constraint, or the program is an export."""
+    """Return the call with some of the function's own sharding constraints dropped or changed. Raises ShardvizError for
+    an unknown constraint, and for an export."""
     if call.traced_for is not None:
-        raise ShardvizError("it was exported before it came here, with the constraints that it had then")
+        raise ShardvizError("it is an export, whose constraints cannot be changed")
     own = {(c.source.short, c.spec.dims): c.source for c in traced.constraints if c.source is not None}
     for each in changes:
         if (each.line, each.before) not in own:
@@ -92,10 +92,10 @@ def reconstraining(call: Call, traced: Traced, changes: Iterable[Reconstrained])
 
 
 def rewriting(call: Call, lines: Iterable[str]) -> Call:
-    """The call with the collectives of these lines, inside a `shard_map`, written otherwise. Raises ShardvizError if
-    the program is an export; one that has no such collective is refused when it is traced."""
+    """Return the call with the collectives of these lines, inside a `shard_map`, rewritten. Raises ShardvizError for an
+    export; a line without such a collective is refused when the call is traced."""
     if call.traced_for is not None:
-        raise ShardvizError("it was exported before it came here, with the collectives that it had then")
+        raise ShardvizError("it is an export, whose collectives cannot be changed")
     return replace(call, collectives=tuple(lines))
 
 
@@ -103,11 +103,12 @@ POLICIES = (
     *("nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable", "everything_saveable"),
     *("checkpoint_dots", "checkpoint_dots_with_no_batch_dims"),
 )
-"""Those of `jax.checkpoint_policies` that take no settings."""
+"""The policies of `jax.checkpoint_policies` without parameters."""
 
 
 def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
-    """The lines of the loops whose body is under a checkpoint, and of other checkpoints; and whether it is a loop."""
+    """Return the lines of loops whose body is under a checkpoint, and of other checkpoints, each with whether it is a
+    loop."""
     if traced.closed is None:
         return {}
     frames = ((first_frame((info,)), loop) for info, loop in _jax.under_checkpoint(traced.closed.jaxpr))
@@ -115,7 +116,7 @@ def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
 
 
 def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tuple[str, ...]:
-    """What to write for a checkpoint policy as here, and where; of each kind at most so many lines."""
+    """Return the code to write for this checkpoint policy, and where; at most `most` lines of each kind."""
     lines = checkpoint_lines(traced)
 
     def lines_of(loop):

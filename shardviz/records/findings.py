@@ -121,7 +121,7 @@ class Finding:
     source: Frame | None = None
     value: str = ""
     axes: tuple[Axis, ...] = ()
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict[str, float])
     suggestions: tuple[Suggestion, ...] = ()
 
     def __post_init__(self) -> None:

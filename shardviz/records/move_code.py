@@ -76,7 +76,7 @@ def _of_leaves(way: ReshardWay, chunks: Sequence[Sequence[ReshardedLeaf]]) -> tu
     leaves = [leaf for chunk in chunks for leaf in chunk]
     types = {leaf.new_name: leaf.new_dtype for leaf in leaves if leaf.dtype != leaf.new_dtype}
     cast = ".astype(DTYPES.get(to, leaf.dtype))" if types else ""
-    given, after = (cast if way.cast == side else "" for side in ("before", "after"))
+    before, after = (cast if way.cast == side else "" for side in ("before", "after"))
     table = [_chunks([[f"{x.name!r}, {x.new_name!r}, {x.after}" for x in chunk] for chunk in chunks])]
     table += [f"DTYPES = {types!r}"] if types else []
     firsts = ", ".join(f"{leaf.new_name!r}: {leaf.first}" for leaf in leaves if leaf.first)
@@ -84,7 +84,7 @@ def _of_leaves(way: ReshardWay, chunks: Sequence[Sequence[ReshardedLeaf]]) -> tu
     loop = [
         "        for name, to, spec in chunk:",
         "            leaf, sharding = old[name], NamedSharding(mesh, spec)",
-        f"            new[to] = {_moved(way, f'leaf{given}', 'FIRST.get(to, spec)')}{after}",
+        f"            new[to] = {_moved(way, f'leaf{before}', 'FIRST.get(to, spec)')}{after}",
         "        jax.block_until_ready([new[to] for _, to, _ in chunk])",
     ]
     return (table, loop, ["        for name, to, _ in chunk:", "            free([old[name]], [new[to]])"]), ()
@@ -166,7 +166,6 @@ def _paths(leaf: ReshardedLeaf, side: int) -> tuple[str, ...]:
 
 
 def _paths_text(group: Sequence[ReshardedLeaf], side: int) -> str:
-    """Return the entries of a list of paths."""
     lists = [_paths(leaf, side) for leaf in _present(group, side)]
     if group[0].stack:
         lists = lists[:1] if group[0].layer_dims[side] is not None else [tuple(itertools.chain(*lists))]
@@ -213,12 +212,12 @@ def _step(group: Sequence[ReshardedLeaf], way: ReshardWay, side: int) -> str:
     if way.cast == ("before", "after")[side]:
         if scales:
             reduced = reduced_dims(leaf.shape, scales[0].shape)
-            how = f"{reduced}, {len(scales[0].shape) == len(leaf.shape)}, {leaf.new_dtype!r}"
+            settings = f"{reduced}, {len(scales[0].shape) == len(leaf.shape)}, {leaf.new_dtype!r}"
             if scales[0].scales == "made":
                 spec = (scales[0].before, scales[0].after)[side]
-                step = f"quantized({step}, {how}, {scales[0].new_dtype!r}, {spec})"
+                step = f"quantized({step}, {settings}, {scales[0].new_dtype!r}, {spec})"
             else:
-                step = f"dequantized({step}, {how})"
+                step = f"dequantized({step}, {settings})"
         elif leaf.dtype != leaf.new_dtype:
             step = f"[each.astype({leaf.new_dtype!r}) for each in {step}]"
     if side == 1 and stacked:
@@ -238,7 +237,7 @@ def reduced_dims(shape: Sequence[int], scales: Sequence[int]) -> tuple[int, ...]
     if len(shape) == len(scales):
         fits = all(n in (size, 1) for size, n in zip(shape, scales, strict=True))
         return tuple(d for d, n in enumerate(scales) if n == 1) if fits else None
-    kept, left = [], len(shape)
+    kept, left = list[int](), len(shape)
     for size in reversed(scales):
         left = next((d for d in reversed(range(left)) if shape[d] == size), -1)
         if left < 0:

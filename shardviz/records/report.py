@@ -65,7 +65,7 @@ class Constrained:
         return f"P({', '.join(entries)})"
 
     def __str__(self) -> str:
-        """`h at model.py:64 to P('data', None, 'model')`."""
+        """Return `h at model.py:64 to P('data', None, 'model')`."""
         return f"{self.name} at {self.source.short} to {self.spec_text}"
 
 
@@ -87,11 +87,11 @@ class PlanRecord:
     mesh: DeviceMesh
     in_specs: Mapping[str, Spec]
     out_specs: Mapping[str, Spec | None]
-    in_memory: Mapping[str, str] = field(default_factory=dict)
-    out_memory: Mapping[str, str] = field(default_factory=dict)
+    in_memory: Mapping[str, str] = field(default_factory=dict[str, str])
+    out_memory: Mapping[str, str] = field(default_factory=dict[str, str])
     constraints: tuple[Constrained, ...] = ()
     variant: Variant = field(default_factory=Variant)
-    options: Mapping[OptionName, Option] = field(default_factory=dict)
+    options: Mapping[OptionName, Option] = field(default_factory=dict[OptionName, Option])
 
 
 if TYPE_CHECKING:
@@ -143,10 +143,10 @@ class ReportRecord(Versioned, kind="report", version=SCHEMA_VERSION):
     memory: Memory | None = None
     cost: Cost | None = None
     diagnostics: tuple[Finding, ...] = ()
-    source: SourceText = field(default_factory=dict)
-    stages: Mapping[str, str] = field(default_factory=dict)
-    timings: Mapping[str, float] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    source: SourceText = field(default_factory=dict[str, Mapping[int, str]])
+    stages: Mapping[str, str] = field(default_factory=dict[str, str])
+    timings: Mapping[str, float] = field(default_factory=dict[str, float])
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
     residuals: tuple[Residual, ...] = ()
     target_collectives: tuple[TargetCollective, ...] = ()
     level_differences: tuple[LevelDifference, ...] = ()

@@ -83,7 +83,7 @@ def module_of(name_stack: str, source: Frame | None = None) -> str:
 
 @lru_cache(maxsize=4096)
 def _scopes(name_stack: str) -> str:
-    names = []
+    names: list[str] = []
     for part in _parts(name_stack.partition(";")[0])[:-1]:  # a merged operation has several stacks; use the first
         name, jitted = part, False
         while wrapped := _WRAPPER.fullmatch(name):

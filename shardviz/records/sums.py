@@ -62,7 +62,7 @@ class CollectiveTotal:
 
     @cached_property
     def runs(self) -> int:
-        """The runs of the collectives with a known count, together."""
+        """The total runs of the collectives with a known count."""
         return sum(c.count or 0 for c in self.collectives)
 
     @cached_property

@@ -104,7 +104,7 @@ class Value:
     spec: Spec | None
     shard_shape: tuple[int, ...] | None = None
     bytes_per_device: float | None = None
-    sharding: Mapping[str, str] = field(default_factory=dict)
+    sharding: Mapping[str, str] = field(default_factory=dict[str, str])
     source: Frame | None = None
     op: str = ""
     name_stack: str = ""
@@ -146,7 +146,7 @@ class Value:
         return self.memory_kind != "device"
 
     def __str__(self) -> str:
-        """`w: bfloat16[16, 8], P('data', None), shard [8, 8], 128 bytes per device`."""
+        """Return `w: bfloat16[16, 8], P('data', None), shard [8, 8], 128 bytes per device`."""
         parts = [f"{self.label or self.name}: {self.dtype}{list(self.shape)}"]
         if self.manual:
             parts.append(f"per device over {', '.join(map(axis_text, self.manual))}")

@@ -65,6 +65,7 @@ class WorkTally:
         module: str,
         dtype: str,
         dot_flops: float = 0.0,
+        *,
         other_flops: float = 0.0,
         hbm_bytes: float | None = None,
         opaque: Iterable[str] = (),

@@ -1,7 +1,7 @@
-"""Which result takes the memory of which donated argument, as `jax.jit` decides it under a plan's shardings.
+"""Which result takes the memory of which donated argument, as `jax.jit` decides under a plan's shardings.
 
-JAX decides it when it lowers, by the shapes on one device (`_set_up_aliases` in its `mlir.py`). A program here is
-lowered once, with every argument replicated, so each plan decides it again.
+JAX decides it when it lowers, by the shapes on one device (`_set_up_aliases` in its `mlir.py`). Here a program is
+lowered once, with every argument replicated, so it is decided again for each plan.
 
 >>> whole, half = (Shard((8,), "f32"), Shard((4,), "f32"))
 >>> donations({0: whole, 1: half}, [half, whole])
@@ -29,7 +29,7 @@ _ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
 
 @dataclass(frozen=True)
 class Shard:
-    """An argument or a result on one device; whole where its sharding is the compiler's choice (`chosen`)."""
+    """An argument or a result on one device; the full array if its sharding is the compiler's choice (`chosen`)."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -38,7 +38,7 @@ class Shard:
 
     @classmethod
     def of(cls, array: ir.RankedTensorType, spec: Spec | None, mesh: DeviceMesh, memory: str) -> Shard:
-        """The shard of an array of this type; None is the compiler's choice."""
+        """Return the shard of an array of this type; None is the compiler's choice."""
         shape = tuple(array.shape)
         cut = shape if spec is None else shard_shape(shape, spec, mesh)
         return cls(cut, str(array.element_type), memory, spec is None)
@@ -47,11 +47,11 @@ class Shard:
 def donations(
     donated: Mapping[int, Shard], results: Sequence[Shard], one_device: bool = False
 ) -> dict[int, int | None]:
-    """Donated argument (its number) → the number of the result that takes its memory; None where the compiler chooses
-    it. Results take, in order, the first donated argument of their dtype, shape on a device and memory. Where a
-    result's sharding is the compiler's choice, its partner is the compiler's too. So is an argument that finds a result
-    of as many elements only; or none, where any result's sharding is the compiler's choice. One device has nothing to
-    choose."""
+    """Return donated argument (its number) → number of the result that takes its memory; None if the compiler chooses
+    it. Each result takes the first free donated argument with its dtype, memory and shape on a device. If a result's
+    sharding is the compiler's choice, so is its argument. The compiler also chooses for arguments that match a result
+    only in their number of elements, or that match none while some result's sharding is the compiler's choice. On one
+    device nothing is left to the compiler."""
     if not donated:
         return {}
     chosen = any(r.chosen for r in results)
@@ -85,8 +85,8 @@ def is_donated(attributes: Mapping[str, object]) -> bool:
 def set_donations(
     main: ir.Operation, arguments: Sequence[Shard], results: Sequence[Shard], unused: Sequence[bool], one_device: bool
 ) -> None:
-    """Writes the donations of a module's main function: `tf.aliasing_output`, or `jax.buffer_donor` for XLA to choose.
-    What `jax.jit` leaves out before it decides (`unused`) is not donated."""
+    """Write the donations into a module's main function: `tf.aliasing_output`, or `jax.buffer_donor` if XLA chooses.
+    Arguments that `jax.jit` drops before it decides (`unused`) are not donated."""
     entries = attributes_of(main, "arg_attrs", len(arguments))
     donated = [i for i, entry in enumerate(entries) if is_donated(entry)]
     if not donated:

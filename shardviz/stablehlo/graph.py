@@ -21,7 +21,7 @@ from shardviz.records import KINDS
 from shardviz.stablehlo.module import call_target, dtype_of, functions_of, spec_of
 
 RETURNS = frozenset(("stablehlo.return", "func.return", "sdy.return"))
-"""What ends a block."""
+"""Operations that end a block."""
 
 ENTERED = frozenset(
     (
@@ -29,7 +29,7 @@ ENTERED = frozenset(
         *("sdy.manual_computation", "sdy.named_computation"),
     )
 )
-"""What runs blocks as wholes."""
+"""Operations that run full blocks."""
 
 COLLECTIVES = {
     "sdy.all_gather": "gathering_axes",
@@ -41,10 +41,11 @@ COLLECTIVES = {
 """Shardy's collectives, and the attribute with the axes of each."""
 
 PROPAGATED = "shardviz.propagated"
-"""How propagation has an operation's results sharded. The operation may compute them otherwise; then they are moved."""
+"""The attribute with the shardings that propagation gives an operation's results. If the operation computes them with
+others, they are resharded."""
 
 CONSTRAINED = "shardviz.constrained"
-"""The location of a sharding constraint that asks of an operation's result the sharding that propagation gives it."""
+"""The attribute with the location of a constraint that requires the propagated sharding of an operation's result."""
 
 _MET = re.compile(r"rhs_(?:contracting|batching|group)_dimensions\s*=\s*\[([^\]]*)\]")
 _KINDS = {
@@ -58,7 +59,8 @@ _KINDS = {
 
 
 class MlirOperation(Operation):
-    """An operation of MLIR, with MLIR's name, `stablehlo.dot_general`, and where it was found to stand last."""
+    """An MLIR operation, with its MLIR name, such as `stablehlo.dot_general`, and the place where it was last
+    visited."""
 
     __slots__ = ("_contraction", "around", "name", "place")
 
@@ -74,7 +76,7 @@ class MlirOperation(Operation):
 
     @property
     def constant(self) -> Any:
-        """The one number of a constant, or its text."""
+        """The single number of a constant, or its text."""
         try:
             value = self.attributes["value"]
         except TypeError:  # a complex number, which MLIR's bindings do not know
@@ -102,7 +104,7 @@ class MlirOperation(Operation):
 
     @property
     def collective(self) -> str:
-        """The kind of a collective that the program says itself, in a `shard_map`; empty for any other operation."""
+        """The kind of a collective that the program contains itself, in a `shard_map`; empty for other operations."""
         kind = self.target.replace("_", "-") if self.name == "stablehlo.custom_call" else self.kind
         return kind if kind in KINDS and not self.name.startswith("sdy.") else ""
 
@@ -133,7 +135,7 @@ class MlirOperation(Operation):
 
     @property
     def compares(self) -> bool:
-        """Whether a scatter puts one element into each row: a comparison of the rows' indices with 0, 1, 2, ..."""
+        """Whether a scatter puts one element into each row: it compares the rows' indices with 0, 1, 2, ..."""
         updates, result = self.operands[-1], self.results[0]
         one = math.prod(updates.shape) == math.prod(result.shape[:-1])
         rows = ", ".join(map(str, range(len(result.shape) - 1)))
@@ -169,7 +171,7 @@ class MlirOperation(Operation):
         )
 
     def integers(self, name: str, default: Sequence[int]) -> Dims:
-        """The whole numbers of an attribute; the default where it is left out."""
+        """Return the whole numbers of an attribute; the default if it is missing."""
         if name not in self.attributes:
             return tuple(default)
         attribute = self.attributes[name]
@@ -180,7 +182,7 @@ class MlirOperation(Operation):
 
 
 def contraction_of(product: ir.Operation) -> Contraction:
-    """How the factors of a `dot_general` meet."""
+    """Return how the factors of a `dot_general` combine."""
     numbers = stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
     return Contraction(
         (tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)),
@@ -189,10 +191,10 @@ def contraction_of(product: ir.Operation) -> Contraction:
 
 
 class MlirGraph(Graph):
-    """The graph of a StableHLO module, in which MLIR's operations live; with its functions by symbol."""
+    """The graph of a StableHLO module, with its functions by symbol. It keeps the MLIR operations alive."""
 
     def __init__(self, module: ir.Operation):
-        """Reads it; its context is entered."""
+        """Read a module, whose context must be entered."""
         self.module, self.functions = module, functions_of(module)
         blocks = {symbol: Block(symbol) for symbol in self.functions}
         super().__init__(blocks["main"], blocks)
@@ -257,7 +259,7 @@ def is_moved(attributes: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def kind_of(name: str) -> str:
-    """HLO's word for an operation of MLIR's name."""
+    """Return HLO's word for an MLIR operation name."""
     return _KINDS.get(name) or name.rpartition(".")[2].replace("_", "-")
 
 
@@ -270,7 +272,7 @@ def _shape_and_dtype(kind: Any) -> tuple[tuple[int, ...], str]:
 
 
 def spec_of_value(value: Any, manual: Sequence[Axis] = ()) -> Spec | None:
-    """As `MlirGraph.spec_of`, of any value."""
+    """Return the spec of any value, as `MlirGraph.spec_of` does."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return _of_argument(ir.BlockArgument(value), manual)

@@ -1,12 +1,11 @@
-"""A lowered module in plain data: its mesh, its main function, its shardings, and where its operations come from.
+"""A lowered module as plain data: its mesh, its main function, its shardings, and its operations' source places.
 
 JAX writes its name stack and the Python frames into each MLIR location:
-`loc("jit(f)/jvp()/while/body/mul"(callsite("block"("model.py":20:8 to :30) at "f"("train.py":7:4 to :9))))`: the name
-stack is the outermost name, the frames follow from the innermost outwards.
+`loc("jit(f)/jvp()/while/body/mul"(callsite("block"("model.py":20:8 to :30) at "f"("train.py":7:4 to :9))))`: the
+outermost name is the name stack, the frames follow, innermost first.
 
-JAX leaves out arguments that nothing uses, adds one for the platform where a program is for several, and leaves
-dimensions open where they are symbolic. `complete` makes each argument of the flat program an argument of the module
-again, of fixed shape, in order.
+JAX drops unused arguments, adds one for the platform if a program is for several, and leaves symbolic dimensions open.
+`complete` makes each argument of the flat program an argument of the module again, of fixed shape, in order.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from shardviz.records.source import innermost
 
 
 def spec_of(attribute: Any) -> Spec:
-    """The spec that a `#sdy.sharding` attribute says; its context is entered."""
+    """Return the spec of a `#sdy.sharding` attribute, whose context must be entered."""
     return _spec_of(str(attribute))
 
 
@@ -51,8 +50,8 @@ def _axes(attributes: Any) -> tuple[Axis, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def sdy_spec(spec: Spec, rank: int, unsharded: str = "") -> str:
-    """A closed spec as Shardy writes it: `[{"data"}, {}]`; `unsharded="?"` leaves other dimensions open.
-    Axes of partial sums stand behind: `[{}], unreduced={"model"}`."""
+    """Write a closed spec in Shardy's form: `[{"data"}, {}]`; `unsharded="?"` leaves the other dimensions open. Axes of
+    partial sums follow: `[{}], unreduced={"model"}`."""
     dims = Spec.of(spec, rank).dims
     text = "[" + ", ".join("{" + (", ".join(map(sdy_axis, axes)) or unsharded) + "}" for axes in dims) + "]"
     kind = "" if spec.unreduced_kind == "sum" else spec.unreduced_kind
@@ -60,12 +59,12 @@ def sdy_spec(spec: Spec, rank: int, unsharded: str = "") -> str:
 
 
 def sharding(spec: Spec, rank: int, unsharded: str = "") -> ir.Attribute:
-    """The `#sdy.sharding` attribute that says a spec; `unsharded` as of `sdy_spec`."""
+    """Return the `#sdy.sharding` attribute of a spec; `unsharded` as for `sdy_spec`."""
     return ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(spec, rank, unsharded)}>")
 
 
 def group_axes(attribute: Any) -> tuple[Axis, ...] | None:
-    """The axes of replica groups that are written as mesh axes; None for those that list devices."""
+    """Return the axes of replica groups that are written as mesh axes; None for groups that list devices."""
     if not str(attribute).startswith(GROUPS):
         return None
     axes = ir.ArrayAttr(stablehlo.ReplicaGroupMeshAxesAttr(attribute).axes)
@@ -81,7 +80,7 @@ def _axis_of(reference: Any, part_of: Callable[[Any], Any]) -> Axis:
 
 @contextlib.contextmanager
 def valid_mlir() -> Iterator[None]:
-    """Around what reads or verifies a module. Raises CompileError, with MLIR's words, for one that is not valid."""
+    """Turn MLIR's errors while a module is read or verified into CompileError with MLIR's words."""
     try:
         yield
     except ir.MLIRError as error:
@@ -93,7 +92,7 @@ def valid_mlir() -> Iterator[None]:
 
 
 def verify(module: ir.Operation) -> None:
-    """Refuses a module over which Shardy would end the process; errors as `valid_mlir`."""
+    """Raise for a module on which Shardy would abort the process; errors as `valid_mlir`."""
     with valid_mlir():
         module.verify()
 
@@ -103,7 +102,7 @@ _KINDS = {"ui": "uint", "i": "int", "f": "float"}
 
 
 def dtype_of(text: str) -> str:
-    """NumPy's name of an MLIR element type: `float8_e4m3fn` for `f8E4M3FN`."""
+    """Return NumPy's name of an MLIR element type: `float8_e4m3fn` for `f8E4M3FN`."""
     if plain := re.fullmatch(r"(ui|i|f)([2-9]|\d\d+)", text):
         return _KINDS[plain[1]] + plain[2]
     small = re.fullmatch(r"f(\d)(E.*)", text)
@@ -111,7 +110,7 @@ def dtype_of(text: str) -> str:
 
 
 def call_target(op: Any) -> str:
-    """What a `stablehlo.custom_call` calls; empty where it says none."""
+    """Return the target of a `stablehlo.custom_call`; empty if it has none."""
     attributes = op.attributes
     return ir.StringAttr(attributes["call_target_name"]).value if "call_target_name" in attributes else ""
 
@@ -122,21 +121,22 @@ _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d+):(\d*)(?: to
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operation comes from: JAX's name stack, its own name included, and the person's innermost line."""
+    """The origin of an operation: JAX's name stack, including its own name, and the user's innermost line."""
 
     name_stack: str
     frame: Frame | None
 
     @property
     def op(self) -> str:
-        """The operation's own name, the last of the name stack."""
+        """The operation's own name, the last one in the name stack."""
         return self.name_stack.rsplit("/", 1)[-1]
 
 
 def within(place: Place, caller: Place | None) -> Place:
-    """The place of an operation of a function that is called at `caller`; None in the main function. JAX lowers a
-    nested function once, with name stacks that start at it; where they start at the program, they stay. What has no
-    line of its own has the call's, without the columns, which are those of what the call gives."""
+    """Return the place of an operation in a function that is called at `caller` (None in the main function). JAX lowers
+    a nested function once, with name stacks relative to it, to which the caller's is added; stacks that begin at the
+    program are unchanged. An operation without a line gets the call's line, without the columns, which belong to the
+    call's result."""
     if caller is None:
         return place
     root = caller.name_stack.split("/", 1)[0]
@@ -146,7 +146,7 @@ def within(place: Place, caller: Place | None) -> Place:
 
 
 def place_of(location: Any, places: dict[Any, Place]) -> Place:
-    """Reads a location; `places` keeps what was read, as a module's locations are the same under every plan."""
+    """Read a location. `places` caches what was read, because a module's locations are the same under every plan."""
     key = location.attr  # attributes hash by identity, locations do not
     if key not in places:
         places[key] = parse(str(location))
@@ -154,7 +154,7 @@ def place_of(location: Any, places: dict[Any, Place]) -> Place:
 
 
 def parse(text: str) -> Place:
-    """Reads a location's text."""
+    """Read a location's text."""
     name = _NAME.match(text)
     frames = [
         Frame(unescaped(file), int(line), unescaped(function), (int(start), int(end)) if end else None)
@@ -164,12 +164,12 @@ def parse(text: str) -> Place:
 
 
 def location(text: str) -> ir.Location:
-    """A location from its text, in a context that is entered."""
+    """Return a location from its text, in an entered context."""
     return ir.Module.parse(f"module {{}} {text}").operation.location
 
 
 MESH = "mesh"
-"""What a lowered module calls its mesh."""
+"""The name of a lowered module's mesh."""
 
 CONSTRAINT, SHARDING = "sdy.sharding_constraint", "sdy.sharding"
 
@@ -177,7 +177,7 @@ GROUPS = "#stablehlo.replica_group_mesh_axes"
 
 
 def symbol_of(operation: Any) -> str:
-    """The symbol that an operation defines; empty for none."""
+    """Return the symbol that an operation defines; empty if none."""
     attributes = operation.attributes
     return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else ""
 
@@ -205,7 +205,6 @@ def set_mesh(module: ir.Operation, body: Any, shape: Mapping[str, int]) -> None:
 
 
 def _meshes(module: Any) -> dict[str, DeviceMesh]:
-    """Symbol → mesh, of those that have axes."""
     meshes = {}
     for op in module.operation.regions[0].blocks[0].operations:
         if op.operation.name == "sdy.mesh":
@@ -218,20 +217,20 @@ def _meshes(module: Any) -> dict[str, DeviceMesh]:
 
 
 def mesh_in(module: Any) -> DeviceMesh | None:
-    """The mesh that a module's shardings are over."""
+    """Return the mesh of a module's shardings."""
     meshes = _meshes(module)
     return meshes.get(MESH) or next(iter(meshes.values()), None)
 
 
 def leave_out_constraints(module: ir.Operation) -> None:
-    """Takes every sharding constraint out of a module, in place."""
+    """Remove every sharding constraint from a module, in place."""
     for op in _jax.walk(module, CONSTRAINT):
         op.results[0].replace_all_uses_with(op.operands[0])
         op.erase()
 
 
 def with_one_mesh(module: Any) -> None:
-    """Calls a module's mesh `MESH`, in place; several names for one mesh become one."""
+    """Rename a module's mesh to `MESH`, in place, and merge several names of one mesh."""
     meshes = _meshes(module)
     kept = meshes.get(MESH) or next(iter(meshes.values()), DeviceMesh((), ()))
     for op in [op.operation for op in module.operation.regions[0].blocks[0].operations]:
@@ -247,7 +246,7 @@ def with_one_mesh(module: Any) -> None:
 
 
 def axis_names(text: str) -> set[str]:
-    """The mesh axes in the text of any Shardy attribute, or of replica groups."""
+    """Return the mesh axes in the text of a Shardy attribute, or of replica groups."""
     return {unescaped(name) for name, _ in _QUOTED.findall(text)}
 
 
@@ -260,13 +259,13 @@ _PLATFORM = "_platform_index"
 
 
 def functions_of(module: Any) -> dict[str, ir.Operation]:
-    """A module's functions by their symbols."""
+    """Return symbol → function of a module."""
     operations = (op.operation for op in module.operation.regions[0].blocks[0].operations)
     return {symbol_of(op): op for op in operations if op.name == "func.func"}
 
 
 def main_of(module: Any) -> ir.Operation:
-    """The module's main function. Raises TraceError if it has none."""
+    """Return the module's main function. Raises TraceError if it has none."""
     main = functions_of(module).get("main")
     if main is None:
         raise TraceError("the module has no function 'main'; expected StableHLO as JAX lowers it")
@@ -274,7 +273,7 @@ def main_of(module: Any) -> ir.Operation:
 
 
 def argument_names(module: Any, count: int) -> list[str | None]:
-    """The names that the last `count` arguments of the module were lowered with, where their locations tell."""
+    """Return the names that the module's last `count` arguments were lowered with, from their locations if known."""
     function = functions_of(module).get(_INNER) or main_of(module)
     arguments = list(function.regions[0].blocks[0].arguments)[-count:] if count else []
     matches = [_NAMED.match(str(a.location)) for a in arguments]
@@ -282,33 +281,33 @@ def argument_names(module: Any, count: int) -> list[str | None]:
 
 
 ENDS = {"argument": "arg_attrs", "output": "res_attrs"}
-"""What the attributes of a function's arguments and results are called."""
+"""Role → the name of the attributes of a function's arguments or results."""
 
 
 def shardings_of(op: ir.Operation, name: str) -> list[Any]:
-    """The shardings that an operation says of several values."""
+    """Return the shardings that an operation states for several values."""
     return [sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
 
 
 def attributes_of(function: ir.Operation, which: str, count: int) -> list[dict[str, Any]]:
-    """The attributes of a function's arguments (`arg_attrs`) or results (`res_attrs`)."""
+    """Return the attributes of a function's arguments (`arg_attrs`) or results (`res_attrs`)."""
     if which not in function.attributes:
         return [{} for _ in range(count)]
     return [{n.name: n.attr for n in ir.DictAttr(entry)} for entry in ir.ArrayAttr(function.attributes[which])]
 
 
 def set_attributes(function: ir.Operation, which: str, entries: Iterable[dict[str, Any]]) -> None:
-    """Writes the attributes of a function's arguments or results, as `attributes_of` gives them."""
+    """Write the attributes of a function's arguments or results, in the form of `attributes_of`."""
     function.attributes[which] = ir.ArrayAttr.get(list(map(ir.DictAttr.get, entries)))
 
 
 def function_type(function: ir.Operation) -> ir.FunctionType:
-    """The types of a function's arguments (`inputs`) and results."""
+    """Return the types of a function's arguments (`inputs`) and results."""
     return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
 
 
 def set_arguments(function: ir.Operation, entries: Iterable[dict[str, Any]]) -> None:
-    """Has a function's type and the attributes of its arguments follow from those that its block has."""
+    """Update a function's type and argument attributes to match the arguments of its block."""
     inputs = [argument.type for argument in function.regions[0].blocks[0].arguments]
     kind = ir.FunctionType.get(inputs, function_type(function).results)
     function.attributes["function_type"] = ir.TypeAttr.get(kind)
@@ -316,9 +315,9 @@ def set_arguments(function: ir.Operation, entries: Iterable[dict[str, Any]]) -> 
 
 
 def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: int = 0) -> bool:
-    """Makes the main function take exactly `avals`, of fixed shapes, in place (its context entered), of which the
-    module has still those `kept`, settled on one of its platforms; says whether shapes inside have still to follow.
-    Raises TraceError if the module takes something else besides."""
+    """Make the main function take exactly `avals`, of fixed shapes, in place (its context must be entered). The module
+    still has the `kept` ones, and is settled on one of its platforms. Return whether inner shapes must still be
+    refined. Raises TraceError if the module takes other arguments too."""
     main = main_of(module)
     block = main.regions[0].blocks[0]
     old = list(block.arguments)
@@ -357,7 +356,7 @@ def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: i
 
 
 def _settle_platform(block: Any, arguments: list[Any], attributes: list[dict[str, Any]], platform: int) -> int:
-    """Puts a constant in the place of the argument that says which platform this is; 1 if there was one, else 0."""
+    """Replace the argument that states the platform by a constant; return 1 if there was one, else 0."""
     if not attributes or str(attributes[0].get("jax.global_constant")) != f'"{_PLATFORM}"':
         return 0
     with ir.InsertionPoint.at_block_begin(block):
@@ -368,14 +367,15 @@ def _settle_platform(block: Any, arguments: list[Any], attributes: list[dict[str
 
 
 def items(operation: ir.Operation) -> list[tuple[str, Any]]:
-    """An operation's attributes by name, but for a constant's value: no sharding is in it, and not all can be read."""
+    """Yield an operation's attributes by name, except a constant's value, which has no sharding and cannot always be
+    read."""
     names = [n if isinstance(n, str) else n.name for n in operation.attributes]
     constant = operation.name in ("stablehlo.constant", "sdy.constant")
     return [(name, operation.attributes[name]) for name in names if not (constant and name == "value")]
 
 
 def assertions(module: Any) -> list[str]:
-    """The messages of the checks that a module makes of its arguments' shapes."""
+    """Return the messages of the checks that a module makes of its arguments' shapes."""
     calls = _jax.walk(module.operation, "stablehlo.custom_call")
     return [ir.StringAttr(c.attributes["error_message"]).value for c in calls if "error_message" in c.attributes]
 
@@ -387,8 +387,9 @@ _LINE = re.compile(r'"(?:[^"\\]|\\.)*":\d+:')
 
 
 def give_lines(module: ir.Operation) -> None:
-    """Gives the operations of a function without lines that of its calls, where all stand on one; in place. Where they
-    stand on several, a copy for each would be another program than JAX's, which compilers may order otherwise."""
+    """Give operations without lines in a function the line of its calls, if all calls are on one line; in place.
+    Otherwise a copy of the function for each call would be needed, a program that compilers may order differently from
+    JAX's."""
     functions = functions_of(module)
 
     def has_lines(function):
@@ -412,7 +413,7 @@ def give_lines(module: ir.Operation) -> None:
 
 
 def _at(call: str, own: str) -> str:
-    """The location of an operation in a function that is called: the call's line behind the operation's own name.
+    """Return the location of an operation in a called function: its own name, and the call's line.
 
     >>> _at('loc("jit(f)/jit(cumsum)"("f"("model.py":20:4)))', 'loc("reduce_window_sum")')
     'loc("reduce_window_sum"("f"("model.py":20:4)))'

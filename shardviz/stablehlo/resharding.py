@@ -1,7 +1,7 @@
-"""The collectives that take an array from one sharding to another, as Shardy chooses them.
+"""The collectives that change an array from one sharding to another, as Shardy chooses them.
 
-Shardy's pass `sdy-reshard-to-collectives` is asked: the pass that JAX's programs go through, so that the steps here are
-those which a program has at the level `propagated`. XLA's partitioner may choose others.
+They come from Shardy's pass `sdy-reshard-to-collectives`, which JAX's programs go through, so the steps are those of
+the level `propagated`. XLA's partitioner may choose others.
 
 >>> for step in moves((16, 8), ("x", None), (("y", "x"), None), {"x": 2, "y": 2}).steps:
 ...     print(step)
@@ -44,15 +44,15 @@ _AXES = COLLECTIVES | {"sdy.all_slice": "slicing_axes"}
 
 
 def moves(shape: Sequence[int], before: Any, after: Any, mesh: Any = None) -> Moves:
-    """What moves when an array changes its sharding, and the collectives that do it.
+    """Return what moves when an array changes its sharding, and the collectives that move it.
 
     Args:
         shape: the array's global shape.
         before, after: the two shardings, in any form that `layout` reads.
-        mesh: the mesh, where the shardings do not bring their own.
+        mesh: the mesh, if the shardings have none of their own.
 
     Raises:
-        SpecError: if a sharding does not fit, or the change cannot be made: from a sum to partial sums, or between
+        SpecError: if a sharding does not fit, or the change is impossible: from a sum to partial sums, or between
             different manual axes.
         MeshError: if the two are on different devices.
 
@@ -65,14 +65,14 @@ def moves(shape: Sequence[int], before: Any, after: Any, mesh: Any = None) -> Mo
 
 
 def moves_between(before: Layout, after: Layout) -> Moves:
-    """As `moves`, from two layouts of the same shape. Raises SpecError, MeshError as `moves` does."""
+    """Return the moves between two layouts of the same shape. Raises SpecError, MeshError as `moves`."""
     way = shares(before, after)
     steps = _shardys(way.before, way.after)
     return replace(way, steps=tuple(_by_tiles(way.before, way.after)) if steps is None else steps)
 
 
 def _shardys(before: Layout, after: Layout) -> tuple[MoveStep, ...] | None:
-    """The steps that Shardy takes; None where it cannot say."""
+    """Return the steps that Shardy takes; None if it cannot express them."""
     if before.spec is None or after.spec is None or before.maximal or after.maximal:
         return None
     if before.mesh.names != after.mesh.names or before.mesh.sizes != after.mesh.sizes:
@@ -94,8 +94,8 @@ def _shardys(before: Layout, after: Layout) -> tuple[MoveStep, ...] | None:
 
 
 def _between_meshes(before: Layout, after: Layout) -> tuple[MoveStep, ...] | None:
-    """The steps between meshes of other axes, as between shardings on a finer mesh that says both, in parts of the axes
-    of `after`; None where none is finer than both, as of 2 x 3 and 3 x 2 devices."""
+    """Return the steps between meshes of other axes, on a finer mesh that expresses both shardings, in parts of the
+    axes of `after`; None if there is no such mesh, as for 2 x 3 and 3 x 2 devices."""
     assert before.spec is not None and after.spec is not None
     bounds = {1, before.mesh.size}
     for cut in (before, after):
@@ -138,14 +138,15 @@ def _between_meshes(before: Layout, after: Layout) -> tuple[MoveStep, ...] | Non
 
 
 def _span(axis: Axis, mesh: DeviceMesh) -> tuple[int, int]:
-    """Where an axis begins and ends among the mesh's places: the products of all sizes before it, and with its own."""
+    """Return the products of all mesh sizes before an axis, and including it."""
     name, start, size = axis_part(axis, mesh)
     start *= math.prod(mesh.sizes[: mesh.names.index(name)])
     return start, start * size
 
 
 def _question(before: Layout, after: Layout) -> str:
-    """A module in which Shardy reshards an array, its partial sums added up first; what stays unreduced is left out."""
+    """Return a module in which Shardy reshards an array after adding up its partial sums, without the sums that stay
+    unreduced."""
     assert before.spec is not None and after.spec is not None
     kind = f"tensor<{'x'.join(map(str, (*before.shape, 'f32')))}>"
     summed = ", ".join(map(sdy_axis, _summed(before, after)))
@@ -166,7 +167,7 @@ func.func @main(%0: {kind} {{sdy.sharding = #sdy.sharding<@before, {old}{partial
 
 
 def _summed(before: Layout, after: Layout) -> tuple[Axis, ...]:
-    """The axes, or parts of axes, over which partial sums are added up."""
+    """Return the axes, or parts of axes, over which partial sums are added up."""
     parts: list[tuple[str, int, int]] = []
     left = sorted(axis_part(axis, after.mesh) for axis in after.unreduced)
     for name, start, size in (axis_part(axis, before.mesh) for axis in before.unreduced):
@@ -180,14 +181,14 @@ def _summed(before: Layout, after: Layout) -> tuple[Axis, ...]:
 
 
 def _order(before: DeviceMesh, after: DeviceMesh) -> list[int]:
-    """At which place of the one mesh the devices of the other are; empty where they are at the same."""
+    """Return the position in one mesh of each device of the other; empty if the orders are equal."""
     old, new = before.ids(), after.ids()
     order = np.argsort(old)[np.searchsorted(np.sort(old), new)]
     return [] if (old == new).all() else order.tolist()
 
 
 def _read(operations: list[Any], before: Layout, after: Layout) -> Iterator[MoveStep]:
-    """Shardy's operations as steps."""
+    """Yield Shardy's operations as steps."""
     here = before
     for op in operations:
         attribute = _AXES[op.name]
@@ -212,7 +213,7 @@ def _read(operations: list[Any], before: Layout, after: Layout) -> Iterator[Move
 
 
 def _added_up(before: Layout, after: Layout) -> Layout:
-    """The layout with the partial sums of another."""
+    """Return the layout with the partial sums of another."""
     spec = None if before.spec is None else replace(before.spec, unreduced=after.unreduced)
     ids, sums, kind = after.partial_ids, after.partial_sums, after.unreduced_kind
     return replace(
@@ -221,7 +222,8 @@ def _added_up(before: Layout, after: Layout) -> Layout:
 
 
 def _exchanged(before: Layout, after: Layout) -> tuple[Axis, ...]:
-    """The axes of a permute: of the dimensions whose axes change; where the order of devices does, of all of them."""
+    """Return the axes of a permute: those of the dimensions whose axes change, or all axes if the device order
+    changes."""
     assert before.spec is not None and after.spec is not None
     pairs = list(zip(before.spec.dims, after.spec.dims, strict=True))
     changed = [pair for pair in pairs if pair[0] != pair[1]] or pairs
@@ -234,7 +236,7 @@ def _exchanged(before: Layout, after: Layout) -> tuple[Axis, ...]:
 
 
 def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layout) -> MoveStep:
-    """A step between two layouts, with the elements that a device receives by it."""
+    """Return a step between two layouts, with the elements that a device receives."""
     count = before.partial_sums // after.partial_sums
     if kind == "all-reduce":
         elements = -(-2 * int(before.elements.max(initial=0)) * (count - 1) // count)
@@ -258,7 +260,7 @@ def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layou
 
 
 def _nested(before: Layout, after: Layout) -> bool:
-    """Whether in each dimension the larger tiles are made of whole smaller ones, or are the dimension as a whole."""
+    """Whether in each dimension every larger tile consists of full smaller tiles, or is the full dimension."""
     tiles = [
         sorted((cut.tile_counts[d], cut.shard_shape[d]) for cut in (before, after)) for d in range(len(before.shape))
     ]
@@ -266,7 +268,7 @@ def _nested(before: Layout, after: Layout) -> bool:
 
 
 def _by_tiles(before: Layout, after: Layout) -> Iterator[MoveStep]:
-    """The steps where axes do not tell them: through the tiles alone."""
+    """Yield the steps that axes do not express, from the tiles alone."""
     here = before
     if before.partial_sums != after.partial_sums:
         here = _added_up(before, after)

@@ -1,8 +1,7 @@
-"""A value of a propagated program: what made it, what reads it.
+"""The operations around a value of a propagated program: its maker and its readers.
 
-Shardy's last pass puts reshards (`sdy.all_gather`, `sdy.all_to_all`, ...) between the operation that makes a value and
-the one that reads it. `surroundings` looks past them, to say of a collective between which operations it stands, and
-whether it need be there.
+Shardy's last pass inserts reshards (`sdy.all_gather`, `sdy.all_to_all`, ...) between a value's maker and its reader.
+`surroundings` looks past them, to find the operations around a collective, and whether it is necessary.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ _MOVES = _PASSES | {"stablehlo.reshape", "stablehlo.transpose", "stablehlo.broad
 def surroundings(
     graph: MlirGraph, op: MlirOperation, calls: Sequence[MlirOperation], manual: Sequence[Axis], origins: Origins
 ) -> dict[str, Any]:
-    """What makes a collective's operand and what reads its result, past other reshards, as fields of `Collective`."""
+    """Return the operation that makes a collective's operand and those that read its result, behind other reshards, as
+    fields of `Collective`."""
     reads = list(readers(op.result, calls, _passes))
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
     if slicing := _slicing(op, reads):
@@ -53,8 +53,8 @@ def surroundings(
 def constraint_behind(
     graph: MlirGraph, op: MlirOperation, calls: Sequence[MlirOperation], manual: Sequence[Axis]
 ) -> Frame | None:
-    """The line of the sharding constraint that gives a collective's result its sharding, where propagation has handed
-    that back to an operation before the constraint; None if there is none."""
+    """Return the line of the sharding constraint that determines a collective's result, if propagation carried the
+    constraint's sharding back to an earlier operation; None if there is none."""
     after = graph.spec_of(op.result, manual)
 
     def hands_on(user: MlirOperation) -> bool:
@@ -63,12 +63,12 @@ def constraint_behind(
     def alike(user: MlirOperation) -> bool:
         return user.result.shape == op.result.shape and graph.spec_of(user.result, manual) == after
 
-    made = maker(op.operands[0], _passes)
-    if made is not None and (found := _constrained(made)) is not None:
-        return found
+    origin = maker(op.operands[0], _passes)
+    if origin is not None and (frame := _constrained(origin)) is not None:
+        return frame
     for user in (r.op for r in readers(op.result, calls, hands_on)):
-        if user is not None and user.kind in ELEMENTWISE and alike(user) and (found := _constrained(user)) is not None:
-            return found
+        if user is not None and user.kind in ELEMENTWISE and alike(user) and (frame := _constrained(user)) is not None:
+            return frame
     return None
 
 
@@ -78,8 +78,8 @@ def _constrained(op: MlirOperation) -> Frame | None:
 
 
 def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:
-    """Where only slices of a collective's result are read, which: `stack` where a loop slices the stack of its layers,
-    `sliced` where together they are less than all; empty for none."""
+    """Return `stack` if a loop slices the collective's result as the stack of its layers, `sliced` if the slices
+    together are less than the result, and nothing if the whole result is read."""
     slices = [r for r in reads if r.op is not None and r.op.kind in ("slice", "dynamic-slice") and r.number == 0]
     if slices and len(slices) == len(reads):
         if all(r.entered for r in slices) and not in_loop(op):
@@ -91,13 +91,12 @@ def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:
 
 
 def _keeps(user: Any, gather: MlirOperation) -> bool:
-    """Whether a slice with computed starts takes all of the dimension that was gathered."""
+    """Whether a slice with computed starts takes the full gathered dimension."""
     at = ir.IntegerAttr(gather.native.attributes["all_gather_dim"]).value
     return user.kind == "dynamic-slice" and user.result.shape[at] == gather.result.shape[at]
 
 
 def _sums(user: Any, gather: MlirOperation) -> bool:
-    """Whether an operation sums a gathered array over the dimension that was gathered."""
     if isinstance(user, Block) or user.kind != "reduce":
         return False
     at = ir.IntegerAttr(gather.native.attributes["all_gather_dim"]).value
@@ -125,7 +124,7 @@ def is_slice(user: Operation | Block) -> bool:
 
 
 def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> bool:
-    """Whether this is the first of several reshards that together change nothing of the value's sharding."""
+    """Whether this is the first of several reshards that together leave the value's sharding unchanged."""
     start, value = op.operands[0], op.result
     if start.maker is not None and is_reshard(start.maker):
         return False
@@ -145,7 +144,8 @@ def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> b
 
 
 def _keeps_sums(op: MlirOperation) -> bool:
-    """Whether a sum of what it gives is what it gives of the sum, if its other operands are alike everywhere."""
+    """Whether an operation is linear: applied to a sum it gives the sum of its results, if its other operands are equal
+    on all devices."""
     if op.name in _MOVES:
         return True
     maker = op.operands[1].maker if op.name in _SCALES else None
@@ -169,5 +169,5 @@ def _adds_to_a_total(reader: Reader) -> bool:
 
 
 def moved_axes(op: MlirOperation, attribute: str) -> tuple[Axis, ...]:
-    """The axes that a collective of Shardy names."""
+    """Return the axes that one of Shardy's collectives names."""
     return tuple(dict.fromkeys(chain(*axis_lists(str(op.attributes[attribute])))))

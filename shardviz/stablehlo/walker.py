@@ -1,7 +1,8 @@
-"""A StableHLO graph read in program order: every call, loop, branch and manual computation entered where it stands.
+"""A walk over a StableHLO graph in program order, which enters every call, loop, branch and manual computation in
+place.
 
-A `Walker` knows what stands around the operation that it visits: how often it runs in a step, the mesh axes that are
-manual there, the calls that led to it.
+A `Walker` knows the context of the operation that it visits: how often it runs in a step, the manual mesh axes, the
+calls that led to it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shardviz.stablehlo.module import Place, place_of, within
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What stands around an operation."""
+    """The context of an operation."""
 
     count: int | None = 1  # how often it runs in a step; None where a loop around it has no known trip count
     times: int = 1  # the same, with loops of unknown trip count taken once
@@ -36,42 +37,41 @@ class Around:
 
 
 class Places:
-    """The places of a program's operations, those of the calls around them in front."""
+    """The source places of a program's operations, each including those of the calls around it."""
 
     def __init__(self, locations: dict[Any, Any]):
-        """`locations`: what is known of each source location, and as `places` by the place around it, filled as they
-        are met; they are the same in all modules of a program."""
+        """Prepare to read locations. `locations` caches each source location, alone and inside each place; the
+        locations are the same in all modules of a program."""
         self.locations = locations
         self._places: dict[tuple[Place | None, Any], Place] = locations.setdefault("places", {})
 
     def __call__(self, op: MlirOperation, around: Place | None) -> Place:
-        """An operation's line and name stack, inside of what stands at the place `around`."""
+        """Return an operation's line and name stack inside the place `around`."""
         if op.place is None or op.around is not around:  # most are asked for several times in a row
             op.around, op.place = around, self.at(op.location, around)
         return op.place
 
     def at(self, location: Any, around: Place | None) -> Place:
-        """The line and name stack of a location."""
         key = around, location.attr  # attributes hash by identity, locations do not
         if key not in self._places:
             self._places[key] = within(place_of(location, self.locations), around)
         return self._places[key]
 
     def phase_at(self, operation: MlirOperation, place: Place | None) -> str:
-        """The pass that an operation's name stack says."""
+        """Return the pass of an operation, by its name stack."""
         return phase(self(operation, place).name_stack)
 
     def place_inside(self, operation: MlirOperation, place: Place | None) -> Place | None:
-        """The place that the operations in a call or a manual computation continue."""
+        """Return the place of the operations inside a call or a manual computation."""
         return self(operation, place) if operation.name in _NAMED else place
 
 
 _NAMED = frozenset(("func.call", "sdy.manual_computation"))
-"""What JAX gives a name stack of its own inside, as it does nested functions."""
+"""Operations whose inner operations have their own name stack, as nested functions do."""
 
 
 class Walker:
-    """One reading of a graph, with what stands around the operation visited; counts loops of unknown trip count."""
+    """A walk over a graph with the context of the visited operation; it counts loops of unknown trip count."""
 
     def __init__(self, graph: MlirGraph, locations: dict[Any, Any]):
         self.graph = graph
@@ -84,18 +84,19 @@ class Walker:
         return self.graph.entry
 
     def visit(self, op: MlirOperation) -> None:
-        """Reads an operation; what has blocks goes on with `inside`."""
+        """Read an operation; a subclass enters its blocks with `inside`."""
         raise NotImplementedError
 
     def read(self, block: Block) -> tuple[GraphValue, ...]:
-        """Visits a block's operations in order; the values that it returns."""
+        """Visit a block's operations in order, and return the values that the block returns."""
         for op in block.operations:
             self.visit(op)
         return block.returned
 
     @contextmanager
     def inside(self, op: MlirOperation) -> Iterator[tuple[Block, ...]]:
-        """Goes into an operation: its blocks (a loop's condition before its body), to be read while this is entered."""
+        """Enter an operation, and yield its blocks (a loop's condition before its body), to be read inside the
+        context."""
         around = self.around
         self.around = self._entered(op)
         try:
@@ -116,26 +117,23 @@ class Walker:
             axes = (*sdy.ManualAxesAttr(op.attributes["manual_axes"]),)
             (block,) = op.blocks
             entering = {axis_name(a) for v in block.arguments for a in (self.graph.spec_of(v) or Spec()).axes}
-            alike = () if set(axes) <= entering or _differs(block) else tuple(a for a in axes if a not in entering)
+            differs = set(axes) <= entering or any(inner.kind in _DIFFER for inner in operations_in(block))
+            alike = () if differs else tuple(a for a in axes if a not in entering)
             manual, alike = (*around.manual, *axes), (*around.alike, *alike)
             return replace(around, manual=manual, alike=alike, place=self.place(op))
         return around if name == "sdy.named_computation" else replace(around, conditional=True)
 
     def place(self, op: MlirOperation) -> Place:
-        """An operation's line and name stack, those of the calls around it in front."""
+        """Return an operation's line and name stack, with those of the calls around it."""
         return self._places(op, self.around.place)
 
 
 _DIFFER = frozenset(("partition-id", "reduce-scatter", "all-to-all", "collective-permute", "custom-call"))
-"""Operations that may give each device something of its own where all had the same."""
-
-
-def _differs(block: Block) -> bool:
-    """Whether a block may give devices different values although they enter it with the same."""
-    return any(op.kind in _DIFFER for op in operations_in(block))
+"""Operations that may give devices different values although their inputs are equal."""
 
 
 def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> Flow:
-    """Which values are computed from which in a program; those of a function once for each way to call it."""
+    """Return which values of a program are computed from which; those of a function once for each path of calls to
+    it."""
     places = Places(locations)
     return Flow(graph, places.phase_at, places.place_inside)

@@ -1,1 +1,1 @@
-"""Any callable as a `Call`, and its traces: adapters, trees, names, specs by rules and by prefixes."""
+"""Callables as a `Call`, and their traces: adapters, trees, names, specs by rules and by prefixes."""

@@ -1,4 +1,4 @@
-"""A callable with its arguments made abstract, and the mesh and specs that it brings along."""
+"""A callable with abstract arguments, and its own mesh and specs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shardviz.tracing.signature import parameters_of, short
 
 @dataclass(frozen=True)
 class JitOptions:
-    """What `jax.jit` takes about a function's arguments, each a tuple."""
+    """Options of `jax.jit` about a function's arguments, each as a tuple."""
 
     static_argnums: tuple[int, ...] = ()
     static_argnames: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class JitOptions:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> JitOptions:
-        """Options from single values, iterables or None. Raises TraceError for an unknown option."""
+        """Make options from single values, iterables or None. Raises TraceError for an unknown option."""
         names = [f.name for f in fields(cls)]
         if unknown := [name for name in options if name not in names]:
             raise TraceError(f"there is no option {unknown[0]!r}; there are {', '.join(names)}")
@@ -42,11 +42,11 @@ class JitOptions:
         return any(getattr(self, f.name) for f in fields(self))
 
     def given(self) -> dict[str, Any]:
-        """Those that say something, as keyword arguments of `jax.jit`."""
+        """Return the options that are set, as keyword arguments of `jax.jit`."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name)}
 
     def static_places(self, fn: Any, count: int) -> set[int]:
-        """The numbers of the static ones among `count` positional arguments."""
+        """Return the numbers of the static ones among `count` positional arguments."""
         places = {n + count if n < 0 else n for n in self.static_argnums}
         parameters = [p.name for p in parameters_of(fn)] if self.static_argnames else []
         return places | {parameters.index(n) for n in self.static_argnames if n in parameters}
@@ -58,7 +58,7 @@ def _plural(value: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Brings:
-    """The plan that a callable and its arguments come with; it holds where a person's plan says nothing."""
+    """The plan of a callable and its arguments, used where the user's plan says nothing."""
 
     mesh: DeviceMesh | None = None
     in_specs: tuple[Spec | None, ...] = ()  # for each array, in flat order, if anything is known of any
@@ -68,14 +68,14 @@ class Brings:
 
 @dataclass(frozen=True)
 class ArrayPlaces:
-    """Where the arrays among the arguments stand, of which modules of flax.nnx may share one: the (positional, keyword)
+    """The places of arrays among the arguments, of which modules of flax.nnx may share one: the (positional, keyword)
     arguments with a `Leaf` at every place, and in flat order the number of the array there."""
 
     tree: tuple[tuple[Any, ...], dict[str, Any]]
     numbers: tuple[int, ...]
 
     def twice(self) -> tuple[str, str] | None:
-        """The names of the first two places of one array; None where every array has one place."""
+        """Return the names of the first two places of an array that has several; None if there is none."""
         first: dict[int, str] = {}
         for leaf, number in zip(jax.tree.leaves(self.tree), self.numbers, strict=True):
             if first.setdefault(number, leaf.name) != leaf.name:
@@ -83,9 +83,9 @@ class ArrayPlaces:
         return None
 
     def agreed(self, what: str, values: Sequence[Any], meaning: Callable[[Any], Any] = lambda s: s) -> list[Any]:
-        """What is said of each array, from what is said of each place (or of the first ones) in flat order. Raises
-        SpecError if the `meaning` of two places of an array differs, as flax refuses it; `what` names where it is
-        said."""
+        """Return each array's value from the values of its places (or of the first ones) in flat order. Raises
+        SpecError if the `meaning` of two places of an array differs, as flax does; `what` names the argument with the
+        values."""
         first: dict[int, tuple[Leaf, Any]] = {}
         for leaf, number, one in zip(jax.tree.leaves(self.tree), self.numbers, values, strict=False):
             other, before = first.setdefault(number, (leaf, one))
@@ -104,14 +104,14 @@ Notes = Callable[[DeviceMesh, str], tuple[Finding, ...]]
 
 @dataclass(eq=False)
 class Tally:
-    """How often a function was traced."""
+    """The number of traces of a function."""
 
     traces: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A callable with its arguments made abstract, ready to be traced."""
+    """A callable with abstract arguments, ready to be traced."""
 
     fn: Any  # something with a `.trace(*args, **kwargs)` such as `jax.jit` gives
     args: tuple[Any, ...]  # `jax.ShapeDtypeStruct`s in pytrees, and static values
@@ -147,15 +147,15 @@ class Call:
         return tuple(jax.tree.leaves(self.dynamic))
 
     def filled(self, arrays: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The (positional, keyword) arguments with others in place of the dynamic ones' leaves, in that order."""
+        """Return the (positional, keyword) arguments with the dynamic leaves replaced, in that order."""
         positional, keyword = jax.tree.unflatten(jax.tree.structure(self.dynamic), list(arrays))
         static, left = self.options.static_places(self.fn, len(self.args)), iter(positional)
         return tuple(a if i in static else next(left) for i, a in enumerate(self.args)), {**self.kwargs, **keyword}
 
 
 def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Any:
-    """(arguments, keyword arguments) with a ShapeDtypeStruct, its sharding on it, for every array but the static ones.
-    Raises TraceError if an argument is no array and not static."""
+    """Return (arguments, keyword arguments) with a ShapeDtypeStruct, including its sharding, for every array except
+    static ones. Raises TraceError if an argument is neither an array nor static."""
     static = options.static_places(fn, len(args))
     positional = tuple(a if i in static else abstract_tree(f"argument {i}", a) for i, a in enumerate(args))
     keyword = {k: a if k in options.static_argnames else abstract_tree(k, a) for k, a in kwargs.items()}
@@ -163,7 +163,7 @@ def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def jitted(fn: Callable[..., Any], name: str, options: JitOptions) -> Any:
-    """A function wrapped by `jax.jit`, unused arguments kept. Raises TraceError for options that it cannot take."""
+    """Return a function wrapped by `jax.jit`, which keeps unused arguments. Raises TraceError for invalid options."""
     try:
         return jax.jit(fn, keep_unused=True, **options.given())
     except (TypeError, ValueError) as error:
@@ -171,8 +171,8 @@ def jitted(fn: Callable[..., Any], name: str, options: JitOptions) -> Any:
 
 
 def abstract_tree(name: str, tree: Any) -> Any:
-    """The tree with a ShapeDtypeStruct for every array, its sharding still on it. Raises TraceError naming the leaf
-    that is no array, by its tree path, and for a tree that JAX cannot flatten."""
+    """Return the tree with a ShapeDtypeStruct, including its sharding, for every array. Raises TraceError, which names
+    the leaf's tree path, if a leaf is no array, and for a tree that JAX cannot flatten."""
     with readable(name):
         paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     return structure.unflatten(_leaf(name + jax.tree_util.keystr(path), x) for path, x in paths)
@@ -180,7 +180,7 @@ def abstract_tree(name: str, tree: Any) -> Any:
 
 @contextlib.contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Around what flattens a tree of arguments. Raises TraceError where JAX cannot sort a dict's keys."""
+    """Turn JAX's error about unsortable dict keys into a TraceError inside the context."""
     try:
         yield
     except ValueError as error:
@@ -217,19 +217,19 @@ def _leaf(where: str, x: Any) -> Any:
 
 
 def name_of(fn: Any) -> str:
-    """What a callable is called: its own name, that of what it is partial of, or that of its type."""
+    """Return a callable's name: its own, that of the function it is a partial of, or that of its type."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
 def own_specs(leaves: Iterable[Any]) -> tuple[tuple[Spec | None, ...], DeviceMesh | None]:
-    """(each array's own spec or None, the first mesh among them) of arrays that have a NamedSharding."""
+    """Return (each array's spec or None, the first mesh) of arrays with a NamedSharding."""
     return specs_of(getattr(leaf, "sharding", None) for leaf in leaves)
 
 
 def specs_of(shardings: Iterable[Any]) -> tuple[tuple[Spec | None, ...], DeviceMesh | None]:
-    """(the spec of each NamedSharding or PartitionSpec, None of anything else; the first mesh among them)."""
+    """Return (the spec of each NamedSharding or PartitionSpec, None for other objects; the first mesh)."""
     specs: list[Spec | None] = []
     mesh = None
     for sharding in shardings:
@@ -241,7 +241,7 @@ def specs_of(shardings: Iterable[Any]) -> tuple[tuple[Spec | None, ...], DeviceM
 
 
 def without_shardings(tree: Any) -> Any:
-    """The tree with no sharding on any ShapeDtypeStruct: a trace for every plan."""
+    """Return the tree without shardings on its ShapeDtypeStructs, so that one trace serves every plan."""
 
     def leaf(x: Any) -> Any:
         if isinstance(x, jax.ShapeDtypeStruct):

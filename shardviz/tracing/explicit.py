@@ -1,11 +1,11 @@
 """Meshes with Explicit axes: the part of a plan that is in a program's types.
 
 With Explicit axes a value's sharding is in its type, so the trace itself depends on the mesh's sizes and on how the
-arguments are sharded along those axes. Where an operation's result could be sharded in several ways, JAX refuses the
+arguments are sharded along those axes. If an operation's result could be sharded in several ways, JAX refuses the
 operation and asks for `out_sharding=`.
 
-JAX writes a `sdy.sharding_constraint` behind every operation whose type has a sharding. Shardy's passes take it away,
-so `mark_types` notes it on the operation first.
+JAX writes a `sdy.sharding_constraint` after every operation whose type has a sharding. Shardy's passes remove it, so
+`mark_types` first notes it on the operation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardviz.tracing.call import Call
 
 
 def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
-    """The mesh axes whose shardings are in types. Raises MeshError if an axis is Manual."""
+    """Return the Explicit mesh axes. Raises MeshError if an axis is Manual."""
     for name, kind in zip(mesh.names, mesh.types, strict=True):
         if kind == "Manual":
             raise MeshError(
@@ -36,7 +36,7 @@ def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
 
 
 def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
-    """The part of the arguments' specs over Explicit axes. Raises SpecError for a part of such an axis."""
+    """Return the arguments' specs restricted to Explicit axes. Raises SpecError for a part of such an axis."""
     axes = explicit_axes(mesh)
     if not axes:
         return ()
@@ -59,7 +59,7 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
 
 
 def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call's arguments with a sharding on every array, in the order of the flat program."""
+    """Return a call's arguments with a sharding on every array, in flat order."""
 
     def typed(x: Any, spec: Spec) -> Any:
         if not isinstance(x, jax.ShapeDtypeStruct):
@@ -71,7 +71,7 @@ def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> 
 
 
 def type_spec(spec: Spec) -> PartitionSpec:
-    """JAX's own spec of whole axes."""
+    """Return JAX's spec of full axes."""
     return _jax.partition_spec(
         spec.entries(), tuple(map(axis_name, spec.unreduced)), tuple(map(axis_name, spec.reduced))
     )
@@ -81,7 +81,7 @@ _NOTE = "type_sharding"
 
 
 def mark_types(module: ir.Operation) -> None:
-    """Notes on every operation the sharding that its result's type has."""
+    """Note on every operation the sharding of its result's type."""
     for op in _jax.walk(module, CONSTRAINT):
         maker = op.operands[0].owner
         if not isinstance(maker, ir.Block) and maker.location.attr == op.location.attr:
@@ -89,5 +89,5 @@ def mark_types(module: ir.Operation) -> None:
 
 
 def type_of(op: ir.Operation) -> Spec | None:
-    """What was noted on an operation."""
+    """Return the spec that `mark_types` noted on an operation; None if there is none."""
     return spec_of(sdy.TensorShardingAttr(op.attributes[_NOTE])) if _NOTE in op.attributes else None

@@ -1,4 +1,4 @@
-"""What a file of `jax.export` says of sharding, as plain data: arguments, results, symbolic dimensions, platforms."""
+"""The sharding facts in a file of `jax.export`, as plain data: arguments, results, symbolic dimensions, platforms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExportedArray:
 
 @dataclass(frozen=True)
 class ExportRecord:
-    """What `jax.export` wrote down of a function, as far as its sharding is concerned."""
+    """The facts about sharding that `jax.export` recorded of a function."""
 
     name: str
     arguments: tuple[ExportedArray, ...]
@@ -47,7 +47,7 @@ class ExportRecord:
 
 
 def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
-    """What an export is. Raises ParseError if its module cannot be read."""
+    """Return the record of an export. Raises ParseError if its module cannot be read."""
     try:
         module = _jax.exported_module(exported.mlir_module_serialized)
     except Exception as error:  # MLIR says in its own words what is wrong
@@ -82,8 +82,8 @@ def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
 
 
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
-    """Does with a file what the kernel is about to, in a process that may die of it, with `values` (JSON) for its
-    symbols if it is to become a program. Any Exception; a `ParseError` with `UNREADABLE` where MLIR cannot read it."""
+    """Read a file as the kernel will, in a process that may crash, with `values` (JSON) for its symbols if it becomes a
+    program. Raises any Exception; a `ParseError` with `UNREADABLE` if MLIR cannot read the file."""
     exported = _jax.read_export(data, any_type=True)
     record_of(exported, len(data))
     if "values" in options:

@@ -1,8 +1,8 @@
-"""Which value inside a function is meant: by its variable, its expression or its line, whatever becomes of the rest.
+"""The identification of intermediates by variable, expression or line, which survives other edits of the source.
 
-A report numbers intermediates (`dot_general.3`), and another plan may number them otherwise. A person's own words stay:
-`h`, or `h @ p["w1"]`, in a line. So that is how a plan names what it constrains. With the line goes its text, by which
-it is found again when lines were added above it.
+A report numbers intermediates (`dot_general.3`), and another plan may number them differently. The user's own words are
+stable: `h`, or `h @ p["w1"]`, at a line. A plan names the intermediates that it constrains in this way. It also records
+the line's text, by which the line is found again after lines were added above it.
 
 >>> Intermediate.of("h", line="model.py:64")
 Intermediate(name='h', line='model.py:64', text='', function='')
@@ -31,7 +31,7 @@ from shardviz.records.source import is_own
 
 @dataclass(frozen=True)
 class Intermediate:
-    """A value inside a function, as a person names it."""
+    """A value inside a function, named by the user."""
 
     name: str = ""  # the variable that it is assigned to, or its expression; empty for what its line makes
     line: str = ""  # `model.py:64`; empty where the name is enough
@@ -40,8 +40,8 @@ class Intermediate:
 
     @classmethod
     def of(cls, what: Any, line: str = "", text: str = "", function: str = "") -> Intermediate:
-        """From what a person gives: a variable, an expression, one of `report.intermediates`, or None for what the line
-        makes. Raises SpecError if it says no place, or one that another plan has elsewhere."""
+        """Return the intermediate that a user names by a variable, an expression, a value of `report.intermediates`, or
+        None for the line's result. Raises SpecError if it names no place, or a place that another plan moves."""
         if isinstance(what, Intermediate):
             return what
         if isinstance(what, Value):
@@ -98,7 +98,7 @@ _IN_LIBRARY = re.compile(r"/p?jit\([^/]*\)+/[^/]*$")
 
 
 def as_propagated(name: str, values: Sequence[Value], propagated: Callable[[], Sequence[Value]]) -> Value | None:
-    """The value of this name as Shardy's level (`propagated`) has it, which knows its columns; None for no such."""
+    """Return the propagated report's value of this name, which knows its columns; None if there is none."""
     value = next((v for v in values if v.name == name), None)
     if value is None or (value.source and value.source.columns):
         return value
@@ -112,7 +112,8 @@ def as_propagated(name: str, values: Sequence[Value], propagated: Callable[[], S
 
 
 def parsed(text: str, mode: str = "exec") -> Any:
-    """The syntax tree; None of what is no Python, as `dot_general.3`, or a cell with lines of IPython's own."""
+    """Return the syntax tree; None for text that is no Python, such as `dot_general.3`, or a cell with IPython's own
+    syntax."""
     try:
         return ast.parse(text, mode=mode)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -121,7 +122,7 @@ def parsed(text: str, mode: str = "exec") -> Any:
 
 @dataclass(frozen=True)
 class Constrain:
-    """A value inside a function, and how it is to be sharded there."""
+    """A value inside a function, and its constraint."""
 
     value: Intermediate
     spec: Spec  # the dimensions that it leaves out are not sharded
@@ -129,7 +130,8 @@ class Constrain:
 
     @classmethod
     def of(cls, value: Intermediate, spec: Any) -> Constrain:
-        """From a spec, in which `P.UNCONSTRAINED` may stand. Raises SpecError for what no constraint can say."""
+        """Return the constraint of a spec, which may contain `P.UNCONSTRAINED`. Raises SpecError for a spec that a
+        constraint cannot have."""
         constraint, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
         if constraint.unreduced or constraint.reduced or memory_of(constraint):
             raise SpecError(
@@ -142,7 +144,7 @@ class Constrain:
 
 @dataclass(frozen=True)
 class Extent:
-    """A part of a source file: from a line (from 1) and a column (from 0, in bytes of UTF-8) to others."""
+    """An extent of a source file: from a line (from 1) and a column (from 0, in UTF-8 bytes) to an end."""
 
     first: int
     start: int
@@ -151,7 +153,7 @@ class Extent:
 
     @classmethod
     def of(cls, node: Any) -> Extent:
-        """Where a node of Python's own syntax tree stands."""
+        """Return the extent of a node of Python's syntax tree."""
         return cls(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
 
     def has(self, line: Line) -> bool:
@@ -162,7 +164,8 @@ class Extent:
 
 @dataclass(frozen=True)
 class Target:
-    """What an `Intermediate` is in the source: the variable, or empty, and where its expression and statement stand."""
+    """An `Intermediate` found in the source: its variable (possibly empty), and the extents of its expression and
+    statement."""
 
     file: str
     function: str
@@ -186,7 +189,7 @@ class Target:
 
 
 def extract(file: str, extent: Extent) -> str:
-    """The source text of a part of a file."""
+    """Return the source text of a part of a file."""
     lines = [line.encode() for line in linecache.getlines(file)[extent.first - 1 : extent.last]]
     if not lines:
         return ""
@@ -196,7 +199,7 @@ def extract(file: str, extent: Extent) -> str:
 
 
 def located(wanted: Intermediate, operations: Sequence[Made]) -> Target:
-    """Where in the source a value is made. Raises SpecError if there is no such value, or several."""
+    """Return the place in the source where a value is made. Raises SpecError if there is no such value, or several."""
     places = {(line.file, line.first, line.function): None for row in operations for line in row.lines if line.first}
     targets = list(_targets(wanted, places))
     if wanted.text:
@@ -215,7 +218,7 @@ def located(wanted: Intermediate, operations: Sequence[Made]) -> Target:
 
 
 def _targets(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> Iterator[Target]:
-    """What is so called, in the lines that make something; each statement once."""
+    """Yield the places in the given lines that make a value of this name; each statement once."""
     seen, tree = set[tuple[str, Extent]](), parsed(wanted.name, "eval")
     name = wanted.name if tree is None else ast.unparse(tree)  # whatever its spaces and quotes
     for file, number, function in places:
@@ -231,7 +234,7 @@ def _targets(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> It
 
 
 def _fits(wanted: Intermediate, file: str, number: int, statement: ast.stmt) -> bool:
-    """Whether a statement is in the wanted line: of its text if that is known, else of its number."""
+    """Whether a statement is at the requested line, by the line's text if known, else by its number."""
     numbers = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
     if wanted.text:
         base = wanted.line.rpartition(":")[0]
@@ -245,7 +248,7 @@ def _fits(wanted: Intermediate, file: str, number: int, statement: ast.stmt) -> 
 
 
 def _nearest(wanted: Intermediate, targets: list[Target]) -> list[Target]:
-    """Of lines with the same text those in the same function, and then at the same number, if there are any."""
+    """Return, of lines with the same text, those in the same function and at the same number, if there are any."""
     number = _number(wanted.line)
     for same in (lambda t: t.function == wanted.function, lambda t: t.line == number):
         if kept := [t for t in targets if same(t)]:
@@ -254,7 +257,7 @@ def _nearest(wanted: Intermediate, targets: list[Target]) -> list[Target]:
 
 
 def _named(statement: ast.stmt, name: str) -> Iterator[tuple[str, ast.expr]]:
-    """(Variable, expression) of what is so called in a statement; with no name, of what it makes."""
+    """Yield (variable, expression) for each part of a statement with this name; without a name, for what it assigns."""
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     plain = [t.id for t in targets if isinstance(t, ast.Name)] if len(targets) == 1 else []
     value = getattr(statement, "value", None)
@@ -273,21 +276,21 @@ def _named(statement: ast.stmt, name: str) -> Iterator[tuple[str, ast.expr]]:
 
 
 def constraint_calls(file: str, line: int) -> list[ast.Call]:
-    """The calls of `with_sharding_constraint` with a value and a spec in the statements of a line."""
+    """Return the calls of `with_sharding_constraint` with a value and a spec in the statements of a line."""
     nodes = (node for statement in _statements_at(file, line) for node in ast.walk(statement))
     calls = [node for node in nodes if isinstance(node, ast.Call) and len(node.args) == 2]
     return [call for call in calls if ast.unparse(call.func).endswith("with_sharding_constraint")]
 
 
 def _statements_at(file: str, line: int) -> list[ast.stmt]:
-    """The statements that a line belongs to; none where the source is not known."""
+    """Return the statements of a line; empty if the source is unknown."""
     every = _statements(file, "".join(linecache.getlines(file)))
     return [node for first, last, node in every if first <= line <= last]
 
 
 @lru_cache(maxsize=64)
 def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
-    """(First line, last line, statement) of every statement that holds no others."""
+    """Return (first line, last line, statement) of every statement without inner statements."""
     plain = "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))  # IPython's own
     tree = parsed(plain)
     nodes = () if tree is None else ast.walk(tree)
@@ -296,13 +299,14 @@ def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
 
 
 def _number(line: str) -> int:
-    """The number of a line such as `model.py:12`; 0 if it has none, as an edited file of a session may not."""
+    """Return the number of a line such as `model.py:12`; 0 if it has none, which an edited session file may contain."""
     digits = line.rpartition(":")[2]
     return int(digits) if digits.isdecimal() else 0
 
 
 def _lost(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> SpecError:
-    """What is said of a value that is not there: what there is instead, and how to take the constraint away."""
+    """Return the error about a value that no longer exists: the values that exist instead, and how to remove the
+    constraint."""
     number = _number(wanted.line)
     near = sorted(places, key=lambda at: (at[2] != wanted.function, abs(at[1] - number) if number else 0))
     lines = dict.fromkeys((file, line) for file, line, _ in near if is_own(file))
@@ -321,7 +325,8 @@ def _lost(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> SpecE
 
 
 def runs(target: Target, operations: Sequence[Made]) -> list[tuple[int, int]]:
-    """The last operation of each time that an expression is evaluated: (its number, which of its lines that is)."""
+    """Return the last operation of each evaluation of an expression: (its number, the index of the line among its
+    lines)."""
     last: dict[tuple[int, int], tuple[int, int]] = {}
     for row in operations:
         for level, line in enumerate(row.lines):

@@ -11,19 +11,20 @@ from shardviz.notation import DeviceMesh
 
 
 def mesh(axes: Any = None, /, **sizes: int) -> AbstractMesh:
-    """A device mesh without devices.
+    """Return a device mesh without devices.
 
     Args:
         axes: a mesh in any form that `DeviceMesh.of` reads: a dict, text such as `"data=8,model=8:Explicit"`, a JAX
-            mesh. An `AbstractMesh` has no devices, so their order and slices (`"data=2*4"`) are left behind; where they
-            matter give the text itself, or `DeviceMesh.of(text)`, instead of this.
-        sizes: or the axes by name, `mesh(data=8, model=8)`; for names that are no Python identifiers use a dict.
+            mesh. An `AbstractMesh` has no devices, so it loses their order and slices (`"data=2*4"`); if they matter,
+            use the text itself, or `DeviceMesh.of(text)`.
+        sizes: alternatively the axes by name, `mesh(data=8, model=8)`; for names that are not Python identifiers use a
+            dict.
 
     Returns:
         An `AbstractMesh`; its axes are Auto unless `axes` says otherwise.
 
     Raises:
-        MeshError: if the axes make no mesh, or both ways are used at once.
+        MeshError: if the axes are invalid, or given both ways.
 
     Examples:
         >>> import shardviz as sv
@@ -36,5 +37,5 @@ def mesh(axes: Any = None, /, **sizes: int) -> AbstractMesh:
 
 
 def abstract_mesh(mesh: DeviceMesh) -> AbstractMesh:
-    """The `AbstractMesh` with the same axes; the order of the devices is left behind, as an AbstractMesh has none."""
+    """Return the `AbstractMesh` with the same axes, without the device order, which an AbstractMesh cannot have."""
     return AbstractMesh(mesh.sizes, mesh.names, axis_types=tuple(AxisType[t] for t in mesh.types))

@@ -1,8 +1,8 @@
 """A trace with marks at the values that a plan constrains.
 
-The function is traced twice more. The first trace records which source lines ask for which operation, so that a name in
+The function is traced twice more. The first trace records which source lines request which operation, so that a name in
 the source becomes the number of an operation; it serves every plan. The second marks the results of these operations,
-as if the person had written `with_sharding_constraint` there; it serves every plan that constrains the same values. The
+as if the user had written `with_sharding_constraint` there; it serves every plan that constrains the same values. The
 specs are written into the lowered module for each plan (`lower.edited`), so that dragging a spec needs no new trace.
 """
 
@@ -21,11 +21,11 @@ from shardviz.tracing.intermediates import Intermediate, Target, located, runs
 from shardviz.tracing.trace import Placed, Traced, staged
 
 On = tuple[Call, DeviceMesh, tuple[Spec, ...], frozenset[str]]
-"""What is traced and for what: the call, the mesh, the types and the places, as `trace.staged` takes them."""
+"""The arguments of `trace.staged`: the call, the mesh, the types and the places."""
 
 
 def operations(traced: Traced, on: On) -> tuple[_jax.Made, ...]:
-    """The operations that the lines of a call's function ask for. Raises TraceError if it has no Python."""
+    """Return the operations that the lines of a call's function request. Raises TraceError if it has no Python."""
     if on[0].kind in ("exported", "recorded") or traced.closed is None:
         raise TraceError(
             f"{traced.name} was {on[0].kind} before it came here, so no line of it can be constrained; explore "
@@ -37,8 +37,8 @@ def operations(traced: Traced, on: On) -> tuple[_jax.Made, ...]:
 
 
 def with_places(traced: Traced, on: On, operations: Sequence[_jax.Made], wanted: Sequence[Intermediate]) -> Traced:
-    """The trace of a call with a mark at each value that is to be constrained. Raises SpecError if one is not there, or
-    cannot be constrained; TraceError if the program makes other operations each time that it is traced."""
+    """Return the trace of a call with a mark at each value to constrain. Raises SpecError if one does not exist or
+    cannot be constrained; TraceError if each trace of the program has other operations."""
     targets = [located(each, operations) for each in wanted]
     value_runs = [_runs_of(each, target, operations) for each, target in zip(wanted, targets, strict=True)]
     closed, survived = _marked(traced, on, operations, targets, value_runs)
@@ -57,7 +57,8 @@ _Runs = list[tuple[int, int]]
 
 
 def _runs_of(wanted: Intermediate, target: Target, operations: Sequence[_jax.Made]) -> _Runs:
-    """The runs of a value: the number of the operation that makes it each time, and which of its lines is meant."""
+    """Return the runs of a value: for each, the number of the operation that makes it, and the index of the line among
+    the operation's lines."""
     evaluations, name = runs(target, operations), f"{target.label!r} at {target.frame.short}"
     if not evaluations:
         raise _refused(wanted, f"{name} makes no array of its own; constrain the value that it is")
@@ -82,7 +83,8 @@ def _refused(wanted: Intermediate, why: str) -> SpecError:
 def _marked(
     traced: Traced, on: On, operations: Sequence[_jax.Made], targets: Sequence[Target], value_runs: Sequence[_Runs]
 ) -> tuple[object, set[tuple[int, int]]]:
-    """The jaxpr with marks on these operations' results, and the (target, operation) of each mark that it keeps."""
+    """Return the jaxpr with marks on these operations' results, and the (target, operation) of each mark that is still
+    in it."""
     marks: dict[int, list[str]] = {}
     variables: dict[int, tuple[int, str]] = {}
     for place, (target, evaluations) in enumerate(zip(targets, value_runs, strict=True)):
@@ -94,8 +96,8 @@ def _marked(
     again = staged(*on, watch)
     if list(map(_place, watch.made)) != list(map(_place, operations)):
         raise TraceError(
-            f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "
-            "be constrained; constrain the value in the function itself"
+            f"{traced.name} makes different operations each time it is traced, so they cannot be matched; constrain "
+            "the value in the function itself"
         )
     for target, evaluations in zip(targets, value_runs, strict=True):
         if target.variable and any(number in watch.misses for number, _ in evaluations):
@@ -108,7 +110,7 @@ def _marked(
 
 
 def _place(row: _jax.Made) -> tuple[str, tuple[Line, ...]]:
-    """An operation and its line, which are the same in every trace."""
+    """Return an operation and its line, which are equal in every trace."""
     return row.op, tuple(replace(line, frame=0) for line in row.lines[:1])
 
 
@@ -118,7 +120,8 @@ def _surviving(
     value_runs: Sequence[_Runs],
     survived: set[tuple[int, int]],
 ) -> list[_Runs]:
-    """The runs that are still in the program: JAX may trace a loop's body several times and keeps one of the traces."""
+    """Return the runs that are still in the program; JAX may trace a loop's body several times and keeps one of the
+    traces."""
     kept = []
     for place, (each, target, evaluations) in enumerate(zip(wanted, targets, value_runs, strict=True)):
         left = [(number, level) for number, level in evaluations if (place, number) in survived]

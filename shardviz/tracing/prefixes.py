@@ -1,4 +1,4 @@
-"""A pytree prefix: what is said of a tree's branches, spread over its leaves; of specs, each in one form.
+"""Pytree prefixes: entries for a tree's branches, spread over its leaves; and specs in one canonical form.
 
 >>> spread((None, {"a": 1}), ("x", {"a": ["y", "z"]}))
 [None, 1, 1]
@@ -20,14 +20,14 @@ from shardviz.tracing.trees import spec_tree
 
 @dataclass(frozen=True)
 class _Box:
-    """Keeps an entry of a prefix together: None is an entry there, and an empty branch of a pytree elsewhere."""
+    """A wrapper of a prefix's entry. None is an entry there, but an empty branch in other pytrees."""
 
     held: Any
 
 
 def spread(prefix: Any, tree: Any, is_entry: Callable[[Any], bool] = lambda x: x is None) -> list[Any]:
-    """What a pytree prefix says of each leaf of a tree; None in it is an entry like any other, and so is what
-    `is_entry` names. Raises ValueError, in JAX's words, if it is no prefix of the tree."""
+    """Return for each leaf of a tree the entry of a pytree prefix; None and what `is_entry` accepts are entries. Raises
+    ValueError, in JAX's words, if it is no prefix of the tree."""
     boxed = jax.tree.map(_Box, prefix, is_leaf=is_entry)
     return [box.held for box in jax.tree.leaves(jax.tree.broadcast(boxed, tree))]
 
@@ -38,7 +38,8 @@ def is_spec(leaf: Any) -> bool:
 
 
 def canonical(what: str, tree: Any) -> Any:
-    """The tree with a `Spec` for every PartitionSpec; flax's states and StateShardings of specs are taken apart."""
+    """Return the tree with a `Spec` for every PartitionSpec; flax's states and StateShardings of specs become plain
+    trees."""
 
     def leaf(path: Any, spec: Any) -> Any:
         where = what + jax.tree_util.keystr(path)
@@ -55,8 +56,8 @@ def canonical(what: str, tree: Any) -> Any:
 
 
 def expand(what: str, prefix: Any, tree: Any) -> list[Any]:
-    """One spec, None or `Rules` for each leaf of `tree`, from a pytree prefix of it. Raises SpecError if `prefix` is no
-    prefix of the tree; the message says where they part."""
+    """Return a spec, None or `Rules` for each leaf of `tree`, from a pytree prefix of it. Raises SpecError if `prefix`
+    is no prefix of the tree; the message says where they differ."""
     try:
         return spread(prefix, tree, is_spec)
     except (ValueError, AttributeError) as error:  # JAX stumbles over its own message where keys are attributes
@@ -67,7 +68,7 @@ def expand(what: str, prefix: Any, tree: Any) -> list[Any]:
 
 
 def _parting(where: str, prefix: Any, tree: Any) -> str:
-    """In words, the first place where a prefix does not fit the tree; the argument that is there is named too."""
+    """Return in words the first place where a prefix does not fit the tree, with the argument there."""
     if is_spec(prefix):
         return f"{where} fits"
     called = _called(tree)
@@ -93,7 +94,8 @@ def _parting(where: str, prefix: Any, tree: Any) -> str:
 
 
 def _called(tree: Any) -> str:
-    """What the arguments in a tree of names have in common: `params` of `params['w']` at `['w']`; empty for nothing."""
+    """Return the common root of the arguments in a tree of names: `params` for `params['w']` at `['w']`; empty if
+    none."""
     named = jax.tree_util.tree_flatten_with_path(tree)[0]
     rows = ((path, getattr(leaf, "name", leaf)) for path, leaf in named)  # a name, or a `Leaf`
     common = {name.removesuffix(jax.tree_util.keystr(path)) for path, name in rows if isinstance(name, str)}
@@ -101,5 +103,5 @@ def _called(tree: Any) -> str:
 
 
 def _children(tree: Any) -> dict[Any, Any]:
-    """What stands directly below a pytree's root, by path."""
+    """Return a pytree root's children by path."""
     return dict(jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0])

@@ -1,4 +1,4 @@
-"""Rules: specs by filter. One rule gives every array that its filter catches a spec; the first rule that catches wins.
+"""Rules: specs by filter. A rule gives a spec to every array that its filter matches; the first rule that matches wins.
 
 >>> from jax.sharding import PartitionSpec as P
 >>> rules = Rules([("*bias", P("model")), ("*kernel", P("data", "model")), ("*norm*", None)])
@@ -32,7 +32,7 @@ from shardviz.notation import Spec
 
 @dataclass(frozen=True)
 class Rule:
-    """A filter and the spec of what it catches; None is replicated."""
+    """A filter and the spec of the arrays that it matches; None is replicated."""
 
     filter: Any
     spec: Spec | None
@@ -43,11 +43,11 @@ class Rule:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Rules:
-    """Rules in their order.
+    """An ordered list of rules.
 
     Attributes:
-        rules: the rules; the first one that catches an array says how it is sharded.
-        exhaustive: whether an array that no rule catches is an error, as it is for `nnx.StateSharding`.
+        rules: the rules; the first one that matches an array determines its sharding.
+        exhaustive: whether an array that matches no rule is an error, as for `nnx.StateSharding`.
 
     Examples:
         >>> import shardviz as sv
@@ -61,7 +61,7 @@ class Rules:
     exhaustive: bool
 
     def __init__(self, rules: Any = (), *, exhaustive: bool = False):
-        """Rules.
+        """Make rules.
 
         Args:
             rules: (filter, spec) pairs, a mapping of them, `Rule`s, other `Rules`, or an `nnx.StateSharding`. See
@@ -70,8 +70,8 @@ class Rules:
             exhaustive: see above.
 
         Raises:
-            ShardvizError: if a filter is none.
-            SpecError: if a spec is none.
+            ShardvizError: for an invalid filter.
+            SpecError: for an invalid spec.
         """
         if is_state_sharding(rules):
             # In flax a text is a variable's tag, here it is a pattern: its own predicate keeps the meaning.
@@ -87,7 +87,7 @@ class Rules:
 
     @staticmethod
     def path_ends_with(*suffix: Hashable) -> PathEndsWith:
-        """A filter for the arrays whose path ends with these keys: names of attributes, dictionary keys, indices.
+        """Return a filter for the arrays whose path ends with these keys: attribute names, dictionary keys, indices.
 
         >>> Rules.path_ends_with("attn", "kernel")(("layers", 0, "attn", "kernel"), None)
         True
@@ -109,18 +109,19 @@ class Rules:
         return "Rules([" + ", ".join(f"({filter_text(r.filter)}, {r.spec or 'P()'})" for r in self.rules) + "])"
 
     def winner(self, leaf: Leaf) -> int | None:
-        """The place of the first rule that catches a leaf, from 0, or None. Raises SpecError for none if exhaustive."""
+        """Return the position (from 0) of the first rule that matches a leaf, or None. Raises SpecError if none matches
+        and the rules are exhaustive."""
         place = next((i for i, rule in enumerate(self.rules) if catches(rule.filter, leaf)), None)
         if place is None and self.exhaustive:
             raise SpecError(
-                f"{leaf.name}: no filter of the StateSharding catches it; flax wants one for every variable. It has "
+                f"{leaf.name}: it matches no filter of the StateSharding; flax requires one for every variable. It has "
                 f"{', '.join(filter_text(r.filter) for r in self.rules) or 'none'}; put (..., P()) at its end",
                 argument=leaf.name,
             )
         return place
 
     def spec(self, leaf: Leaf) -> Spec | None:
-        """The spec that the rules give a leaf; None where none catches it, or the one that does says None."""
+        """Return the spec that the rules give a leaf; None if no rule matches, or if the rule says None."""
         place = self.winner(leaf)
         return None if place is None else self.rules[place].spec
 
@@ -141,8 +142,8 @@ def _rule(pair: Any) -> Rule:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """An array among a program's arguments, as a filter sees it: its tree path, such as `model.layers[0].kernel`, the
-    keys below its argument or module, `("layers", 0, "kernel")`, the abstract array, or the variable of `flax.nnx` that
+    """An array among a program's arguments, as filters see it: its tree path, such as `model.layers[0].kernel`, the
+    keys below its argument or module, `("layers", 0, "kernel")`, the abstract array, or the `flax.nnx` variable that
     holds it, and its global shape."""
 
     name: str
@@ -160,7 +161,7 @@ class Exactly:
 
 @dataclass(frozen=True)
 class PathEndsWith:
-    """The filter that `Rules.path_ends_with` makes."""
+    """The filter of `Rules.path_ends_with`."""
 
     suffix: tuple[Hashable, ...]
 
@@ -174,9 +175,9 @@ class PathEndsWith:
 def catches(filter: Any, leaf: Leaf) -> bool:
     """Whether a filter means a leaf.
 
-    A text is a pattern: `*` stands for any characters, `?` for one, all else for itself. It is a pattern of the whole
-    tree path, as JAX writes it or with a dot before each key; or of one key of the path, or of several in a row. Raises
-    ShardvizError if it is no filter, or raises.
+    A text is a pattern: `*` stands for any characters, `?` for one, everything else for itself. It matches the full
+    tree path, in JAX's notation or with a dot before each key, or one key of the path, or several successive keys.
+    Raises ShardvizError for an invalid filter, and for a filter that raises.
 
     >>> down = Leaf("params['mlp'][0]['down']['kernel']", (), None, (8, 8))
     >>> [catches(p, down) for p in ("*kernel", "['down']", "down", "mlp.*.down", "mlp/0/down", "dow", "*kern")]
@@ -202,7 +203,7 @@ def catches(filter: Any, leaf: Leaf) -> bool:
 
 
 def check_filter(filter: Any) -> Any:
-    """The filter, lists in it made tuples. Raises ShardvizError if it is none."""
+    """Return the filter with its lists as tuples. Raises ShardvizError for an invalid filter."""
     if isinstance(filter, tuple | list):
         return tuple(map(check_filter, filter))
     if isinstance(filter, str | bool) or filter is ... or callable(filter):
@@ -218,7 +219,7 @@ def _no_filter(value: Any) -> str:
 
 
 def _means(text: str, name: str) -> bool:
-    """Whether a pattern means a tree path; see `catches`."""
+    """Whether a pattern matches a tree path; see `catches`."""
     if _fits(text, name):
         return True
     keys, wanted = _dotted(name), _dotted(text)
@@ -230,13 +231,14 @@ _BRACKETED = re.compile(r"""\[(?:'([^'\]]*)'|"([^"\]]*)"|([^\[\]'"]*))\]""")
 
 @functools.lru_cache(maxsize=1 << 15)
 def _dotted(text: str) -> str:
-    """A path or a pattern with a dot before each key, whichever way it is written: `params['w'][0]` as `params.w.0`."""
+    """Return a path or a pattern with a dot before each key, whatever its notation: `params['w'][0]` as
+    `params.w.0`."""
     plain = _BRACKETED.sub(lambda match: "." + (match[1] or match[2] or match[3] or ""), text)
     return plain.replace("/", ".").strip(".")
 
 
 def patterns_of(path: str) -> tuple[str, ...]:
-    """Patterns that catch an array, the widest first: its last key, the two last, its path.
+    """Return patterns that match an array, the widest first: its last key, its last two keys, its path.
 
     >>> patterns_of("params['layers'][0]['down']['kernel']")
     ('kernel', 'down.kernel', "params['layers'][0]['down']['kernel']")
@@ -254,7 +256,7 @@ def _fits(pattern: str, name: str) -> bool:
 
 
 def filter_text(filter: Any) -> str:
-    """A filter in words that are the same on every run: no address of a function stands in them."""
+    """Return a filter as text that is equal on every run: it contains no function's address."""
     if isinstance(filter, tuple | list):
         return "any of " + ", ".join(map(filter_text, filter))
     if _of_nnx(filter):
@@ -272,7 +274,7 @@ def filter_text(filter: Any) -> str:
 
 
 def filter_code(filter: Any) -> str | None:
-    """Python that makes the filter, where `sv` and `nnx` are imported; None where it cannot be written."""
+    """Return Python that makes the filter, with `sv` and `nnx` imported; None if it cannot be written."""
     if isinstance(filter, str | bool):
         return repr(filter)
     if filter is ...:
@@ -294,7 +296,7 @@ def _of_nnx(filter: Any) -> bool:
 
 
 def _nnx_text(filter: Any, text: Callable[[Any], Any]) -> Any:
-    """A predicate of `flax.nnx`, its parts by `text`; None where one of them is None."""
+    """Return a predicate of `flax.nnx` as text, its parts by `text`; None if a part is None."""
     kind = type(filter).__name__
     if kind in ("Any", "All"):
         parts = [text(p) for p in filter.predicates]

@@ -1,4 +1,4 @@
-"""The names of a call's arguments: their tree paths, as `jax.jit` has them: `params['w']`, `rest[0]`."""
+"""The names of a call's arguments: their tree paths in `jax.jit`'s notation: `params['w']`, `rest[0]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 
 
 def parameters_of(fn: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """A function's parameters; none where Python does not know them."""
+    """Return a function's parameters; empty if Python does not know them."""
     try:
         return tuple(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
@@ -18,7 +18,7 @@ def parameters_of(fn: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
 
 
 def parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
-    """What the first `count` positional arguments are called: the parameter's name, `rest[0]` of a `*rest`."""
+    """Return the names of the first `count` positional arguments: the parameter's name, or `rest[0]` for `*rest`."""
     names: list[str] = []
     for parameter in parameters_of(fn):
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -29,7 +29,7 @@ def parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
 
 
 def short(value: Any) -> str:
-    """A value's repr, cut to one line of at most 60 characters."""
+    """Return a value's repr on one line of at most 60 characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:59] + "…"
 
@@ -37,12 +37,12 @@ def short(value: Any) -> str:
 def tree_of_names(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static: Collection[int] = ()
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments, but for static ones, with a name in place of every leaf: `params['w']`, `rest[0]`."""
+    """Return the arguments, without static ones, with a name in place of every leaf: `params['w']`, `rest[0]`."""
     rows = enumerate(zip(parameter_names(fn, len(args)), args, strict=True))
     positional = tuple(named_tree(root, tree) for i, (root, tree) in rows if i not in static)
     return positional, {k: named_tree(k, tree) for k, tree in kwargs.items()}
 
 
 def named_tree(root: str, tree: Any) -> Any:
-    """The tree with its path below `root` in place of every leaf."""
+    """Return the tree with each leaf replaced by its path below `root`."""
     return jax.tree_util.tree_map_with_path(lambda path, _: root + jax.tree_util.keystr(path), tree)

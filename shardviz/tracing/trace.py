@@ -1,7 +1,8 @@
-"""A function traced once: its arguments with names, its results, its constraints, and its jaxpr.
+"""A traced function: its arguments with names, its results, its constraints, and its jaxpr.
 
-The trace holds global shapes only, so that any plan over a mesh with the same axis names can use it; but for programs
-with a `shard_map`, which hold single devices' shapes, and meshes with Explicit axes, whose shardings are in the types.
+The trace has global shapes only, so every plan over a mesh with the same axis names can use it. Exceptions are programs
+with a `shard_map`, which contain shapes of single devices, and meshes with Explicit axes, whose shardings are in the
+types.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from shardviz.tracing.trees import Outcome, Update, names_of
 
 @dataclass(frozen=True)
 class Argument:
-    """One array of the function's arguments or results."""
+    """An array of the function's arguments or results."""
 
     name: str  # its tree path, such as `params['layers']['wq']`
     shape: tuple[int, ...]  # global
@@ -54,7 +55,7 @@ class Callback:
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """A value inside the function that a plan constrains."""
+    """A constrained value inside the function."""
 
     wanted: Intermediate  # what it is called in a plan
     target: Target  # where it stands in the source
@@ -67,7 +68,7 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """What tracing found."""
+    """The result of tracing."""
 
     name: str
     arguments: tuple[Argument, ...]  # every array, in the order of the flat program
@@ -107,7 +108,7 @@ class Traced:
 
     @cached_property
     def self_partitioned(self) -> tuple[tuple[str, Frame | None], ...]:
-        """The operations that say themselves how they are partitioned (`custom_partitioning`), with their lines."""
+        """The operations that define their own partitioning (`custom_partitioning`), with their lines."""
         names = _jax.self_partitioned()
         return tuple(self.operations(lambda name: name in names))
 
@@ -118,7 +119,8 @@ class Traced:
 
 
 def signature(call: Call) -> Traced:
-    """A call's arguments without its function's body. Raises TraceError for a kind of callable that needs it."""
+    """Return a call's arguments without tracing its function's body. Raises TraceError for a kind of callable that
+    needs the body."""
     wrapped = _jax.unwrap_jit(call.fn)
     if wrapped is None:
         raise TraceError(f"{call.name}: its arguments are not known before it is traced, which a plan's mesh allows")
@@ -152,7 +154,7 @@ def staged(
     places: frozenset[str],
     watch: _jax.Watch | None = None,
 ) -> Any:
-    """The `jax.stages.Traced` of a call; `watch` is told of each operation. Raises as `trace`."""
+    """Return the `jax.stages.Traced` of a call; `watch` is notified of each operation. Raises as `trace`."""
     target = None if mesh is None else abstract_mesh(mesh)
     args, kwargs = call.args, call.kwargs
     if target is not None and types:
@@ -183,7 +185,7 @@ def staged(
 
 
 def _reconstrain(call: Call) -> Any:
-    """What becomes of the function's own constraints: given a line's source info and a spec, the other, or None."""
+    """Return a function from a line's source info and a spec to the variant's spec, or None to drop the constraint."""
     wanted: dict[Any, Any] = {(frame.bare, each.before): each.after for frame, each in call.constraints}
 
     def reconstrain(source_info: Any, spec: Any) -> Any:
@@ -200,9 +202,9 @@ def _reconstrain(call: Call) -> Any:
 def trace(
     call: Call, mesh: DeviceMesh | None, types: tuple[Spec, ...] = (), places: frozenset[str] = _jax.PLACES
 ) -> Traced:
-    """Traces for a mesh, or without one, under what held around the call; `types` is how Explicit axes shard each
-    argument, `places` where the mesh stands for code that asks for one. Raises ShardingTypeError if JAX refuses an
-    operation for the shardings in types; TraceError with what the function raised as its cause."""
+    """Trace for a mesh, or without one, under the settings around the call. `types` are the specs of the arguments over
+    Explicit axes, and `places` is where code may ask for the mesh. Raises ShardingTypeError if JAX refuses an operation
+    for the shardings in types; TraceError, with the function's own exception as its cause."""
     if call.traced_for is not None:
         return call.traced_for(mesh)
     traced = staged(call, mesh, types, places)
@@ -264,7 +266,7 @@ def trace(
 
 
 def _rewritten(call: Call, closed: Any) -> tuple[Any, tuple[tuple[str, str], ...]]:
-    """The jaxpr with the collectives of the call's lines written otherwise, and (line, what to write) of each. Raises
+    """Return the jaxpr with the collectives of the call's lines rewritten, and (line, code to write) for each. Raises
     TraceError if a line has none."""
     written: list[tuple[str, str]] = []
     for line in call.collectives:
@@ -289,8 +291,8 @@ def better_collectives(closed: Any, line: str) -> tuple[Any, list[str]]:
 
 
 def _check_devices(call: Call, inside: Sequence[DeviceMesh]) -> None:
-    """Raises TraceError where a program's own meshes, that of its call and those inside, are on different devices: JAX
-    runs a program on one list of devices."""
+    """Raise TraceError if a program's own meshes, the call's and inner ones, have different devices: JAX runs a program
+    on one list of devices."""
     meshes = [mesh for mesh in (call.brings.mesh, *inside) if mesh is not None]
     for first, other in itertools.product(meshes[:1], meshes[1:]):
         if set(first.ids().tolist()) != set(other.ids().tolist()):  # an abstract mesh has no order
@@ -302,7 +304,7 @@ def _check_devices(call: Call, inside: Sequence[DeviceMesh]) -> None:
 
 
 def _check_sizes(call: Call, mesh: DeviceMesh | None, what: str) -> None:
-    """Raises TraceError where a program that was traced in a run is on a mesh of other sizes than the run's."""
+    """Raise TraceError if a program that was traced in a dry run is used on a mesh of other sizes than the run's."""
     ran = call.brings.mesh
     if mesh is not None and ran is not None and mesh.sizes != ran.sizes:
         raise TraceError(
@@ -313,13 +315,13 @@ def _check_sizes(call: Call, mesh: DeviceMesh | None, what: str) -> None:
 
 
 def _type_of(sharding: Any) -> Spec | None:
-    """The spec that a type says; None after `auto_axes`, where no axis of its mesh is Explicit."""
+    """Return the spec in a type; None after `auto_axes`, where no mesh axis is Explicit."""
     mesh = sharding.mesh
     return None if mesh.axis_names and not mesh.explicit_axes else Spec.of(sharding.spec)
 
 
 def _dims(spec: Any) -> tuple[tuple[str, ...], ...]:
-    """The axes of each entry of a constraint's spec; a dimension left unconstrained asks for nothing."""
+    """Return the axes of each entry of a constraint's spec; an unconstrained dimension has none."""
     return tuple((e,) if isinstance(e, str) else tuple(e) if isinstance(e, tuple) else () for e in spec)
 
 
@@ -328,7 +330,8 @@ def _frame(source_info: Any) -> Frame | None:
 
 
 def first_frame(infos: Iterable[Any]) -> Frame | None:
-    """The line of an operation; where JAX keeps none of its own, as in a jitted function of a library, its caller's."""
+    """Return an operation's line; if JAX has no frame of the user's for it, as in a library's jitted function, its
+    caller's."""
     return next((frame for info in infos if (frame := _frame(info)) is not None), None)
 
 
@@ -347,7 +350,8 @@ def needs_mesh(error: ShardvizError) -> bool:
 
 
 def cannot_lower(traced: Traced, platform: str, error: BaseException) -> TraceError:
-    """What is said of an operation that JAX traces and does not lower, such as a Pallas kernel for another platform."""
+    """Return the message about an operation that JAX traces and cannot lower, such as a Pallas kernel for another
+    platform."""
     text = _first(error)
     named = traced.operations(lambda name: f"'{name.removesuffix('_wrapper')}'" in text)
     at = _raised_at(error) or _raised_at(error.__cause__) or next((frame for _, frame in named), None)
@@ -398,4 +402,4 @@ _ADVICE = (
         "\nName the argument that it depends on in static_argnums or static_argnames, or leave its value an array",
     ),
 )
-"""What to do about Python that wants to know an array's value, which a trace does not have."""
+"""Error class → the fix for Python code that needs an array's value, which a trace does not have."""

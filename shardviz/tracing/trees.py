@@ -1,4 +1,5 @@
-"""Pytrees that stand for objects: arrays under their attributes' names, and a result beside what changed in them.
+"""Pytrees that stand for objects: arrays under their attributes' names, and a result with the function's in-place
+changes.
 
 >>> tree = Attributes.nested({("layers", 0, "kernel"): 1, ("layers", 1, "kernel"): 2, ("out",): 3})
 >>> [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
@@ -30,14 +31,14 @@ Path = tuple[Hashable, ...]
 
 @jax.tree_util.register_pytree_with_keys_class
 class Attributes:
-    """A node of an object's arrays, whose tree paths are spelled as a person types them: `.layers[0].kernel`."""
+    """A node of an object's arrays, whose tree paths look like attribute access: `.layers[0].kernel`."""
 
     def __init__(self, keys: Iterable[Hashable], children: Iterable[Any]):
         self.keys, self.children = tuple(keys), tuple(children)
 
     @classmethod
     def nested(cls, leaves: Mapping[Path, Any]) -> Any:
-        """A tree from paths and leaves, in the order given; a leaf itself where the only path is empty."""
+        """Return a tree from paths and leaves, in the given order; the leaf itself if the only path is empty."""
         if () in leaves:
             return leaves[()]
         groups: dict[Hashable, dict[Path, Any]] = {}
@@ -60,7 +61,7 @@ def _entry(key: Hashable) -> Any:
 
 
 def plain_path(path: Iterable[Any]) -> Path:
-    """A JAX key path as the keys themselves: names, dictionary keys, indices."""
+    """Return a JAX key path as plain keys: names, dictionary keys, indices."""
     return tuple(
         next((getattr(k, a) for a in ("name", "key", "idx") if hasattr(k, a)), str(k))  # each kind has one of these
         for k in path
@@ -69,8 +70,8 @@ def plain_path(path: Iterable[Any]) -> Path:
 
 @dataclass(frozen=True)
 class ResultPlace:
-    """Where a new value belongs: the number of the argument that it is the value of, or of one in the same object,
-    whose path is `near`, for a new array at `path`; and whether it is sharded as the argument is."""
+    """The place of a new value: the number of the argument that it replaces, or of one in the same object, whose path
+    is `near`, for a new array at `path`; and whether it is sharded as the argument is."""
 
     number: int | None
     near: Path = ()
@@ -78,7 +79,7 @@ class ResultPlace:
     follows: bool = False
 
     def name(self, arguments: Sequence[str]) -> str:
-        """The tree path, from those of all arguments."""
+        """Return the tree path, given those of all arguments."""
         argument = "" if self.number is None else arguments[self.number]
         if self.path is None:
             return UPDATED + argument
@@ -86,14 +87,14 @@ class ResultPlace:
 
 
 def path_text(path: Path) -> str:
-    """A path as JAX spells it: `.layers[0].kernel`."""
+    """Return a path in JAX's notation: `.layers[0].kernel`."""
     return jax.tree_util.keystr(tuple(map(_entry, path)))
 
 
 @jax.tree_util.register_pytree_with_keys_class
 class Outcome:
-    """What a function gives that changes its arguments: its result, the new values and where each of them belongs, and
-    for each array of the result the spec that the function brings for it, or None."""
+    """The outcome of a function that changes its arguments: its result, the new values with their places, and for each
+    array of the result the function's own spec, or None."""
 
     def __init__(
         self, result: Any, values: Iterable[Any], places: tuple[ResultPlace, ...], specs: tuple[Spec | None, ...]
@@ -106,7 +107,7 @@ class Outcome:
         return children, (self.places, self.specs)
 
     def named(self, names: Sequence[str], arguments: Sequence[str]) -> tuple[list[str], tuple[Update, ...]]:
-        """The outputs' names from JAX's, and which of them, the last, are new values."""
+        """Return the outputs' names from JAX's names, and the updates among them, which come last."""
         count = len(names) - len(self.places)
         result = [name.replace("result.result", "result", 1) for name in names[:count]]
         new = [place.name(arguments) for place in self.places]
@@ -115,7 +116,7 @@ class Outcome:
         return result + new, tuple(Update(name, owner, place.follows) for name, owner, place in pairs)
 
     def brought(self, others: tuple[Spec | None, ...]) -> tuple[Spec | None, ...]:
-        """For each output the spec that is brought for it, or that others bring; empty where there is none at all."""
+        """Return for each output the function's own spec for it, or that of `others`; empty if there is none at all."""
         count = len(jax.tree.leaves(self.result)) + len(self.values)
         own = self.specs + (None,) * (count - len(self.specs))
         specs = tuple(o if s is None else s for s, o in zip(own, others or (None,) * count, strict=True))
@@ -129,7 +130,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Update:
-    """An output that is the new value of an argument (None: of a new array), and whether it is sharded so."""
+    """An output that is the new value of an argument (None: of a new array), and whether it is sharded as the
+    argument."""
 
     output: str
     argument: str | None
@@ -137,16 +139,16 @@ class Update:
 
 
 UPDATED = "updated."
-"""What stands before an argument's tree path in the name of its new value, so that the two can be told apart."""
+"""The prefix that distinguishes the name of a new value from its argument's tree path."""
 
 
 def load() -> Any:
-    """The module `flax.nnx`. Raises ShardvizError if flax is not installed, with how to install it."""
+    """Return the module `flax.nnx`. Raises ShardvizError, with the command that installs it, if flax is missing."""
     try:
         return importlib.import_module("flax.nnx")
     except ImportError as error:
         raise ShardvizError(
-            "this needs flax, which is not installed here; pip install 'shardviz[flax]' brings it"
+            "this needs flax, which is not installed here; pip install 'shardviz[flax]' installs it"
         ) from error
 
 
@@ -157,8 +159,8 @@ def is_object(x: Any) -> bool:
 
 
 def entries(state: Any) -> Iterator[tuple[Path, Any, Any]]:
-    """(path, variable, array) of everything in a state, in the order of its pytree leaves; its own path and self where
-    no variable is around an array."""
+    """Yield (path, variable, array) of everything in a state, in the order of its pytree leaves; without a variable,
+    the array twice."""
     nnx = load()
     for path, held in nnx.to_flat_state(state):
         for below, value in jax.tree_util.tree_flatten_with_path(held, is_leaf=lambda x: x is None)[0]:
@@ -172,8 +174,9 @@ def views(
     of: Callable[[Path, Any, Any], Any],
     keep: Callable[[Path, Any, Any], bool] = lambda *_: True,
 ) -> list[Any]:
-    """What `nnx.split` gives for a tuple of so many objects, as a tree for each: of a path (the object's number first),
-    a variable and its array `of` makes a leaf, and `keep` says whether it belongs into the tree."""
+    """Return the state that `nnx.split` gives for a tuple of `count` objects as one tree for each object. `of` makes a
+    leaf from a path (which begins with the object's number), a variable and its array; `keep` says whether the leaf is
+    in the tree."""
     trees: list[dict[Path, Any]] = [{} for _ in range(count)]
     for path, held, value in entries(state):
         if keep(path, held, value):
@@ -182,7 +185,7 @@ def views(
 
 
 def partition(held: Any) -> tuple[Spec | None, DeviceMesh | None]:
-    """The spec that a variable's metadata asks for, logical axis names resolved by flax's rules, and its mesh."""
+    """Return the spec in a variable's metadata, with logical axis names resolved by flax's rules, and its mesh."""
     nnx = load()
     metadata = held.get_metadata() if isinstance(held, nnx.Variable) else {}
     asked, mesh = metadata.get("out_sharding"), metadata.get("mesh")
@@ -196,7 +199,8 @@ def partition(held: Any) -> tuple[Spec | None, DeviceMesh | None]:
 
 
 def spec_tree(tree: Any) -> Any:
-    """A tree of specs with `Rules` for each `nnx.StateSharding`, and states and modules of specs as plain trees."""
+    """Return a tree of specs with `Rules` for each `nnx.StateSharding`, and plain trees for states and modules of
+    specs."""
 
     def leaf(x: Any) -> Any:
         if _says_state(x):
@@ -212,14 +216,14 @@ def spec_tree(tree: Any) -> Any:
 
 
 def _is_split(x: Any) -> bool:
-    """Whether this is what `nnx.jit` gives to `jax.jit` in place of a StateSharding."""
+    """Whether this is the object that `nnx.jit` passes to `jax.jit` in place of a StateSharding."""
     return type(x).__name__ == "NodeStates" and type(x).__module__.startswith("flax.nnx")
 
 
 def names_of(traced: Any) -> tuple[list[str | None], list[str | None]]:
-    """The tree paths of a trace's arguments and results, as `jax.jit` names them; None for no name. The arrays of an
-    object that `nnx.jit` has taken apart have the paths of attributes: `model.layers[0].kernel`. What the function
-    changed has `updated.` in front, and its result is `result`, without what `nnx.jit` returns beside it."""
+    """Return the tree paths of a trace's arguments and results, as `jax.jit` names them; None if unnamed. Arrays of an
+    object that `nnx.jit` has split have attribute paths: `model.layers[0].kernel`. Values that the function changed
+    begin with `updated.`, and its own result is `result`, without what `nnx.jit` returns beside it."""
     trees = traced.args_info, traced.out_info
     names, out_names = map(list, _jax.names_of(traced))
     for each, tree in zip((names, out_names), trees, strict=True):
@@ -273,8 +277,8 @@ def _updates(traced: Any, names: Sequence[str | None]) -> Iterator[tuple[int, st
 
 
 def _split_objects(tree: Any) -> Iterator[tuple[Any, list[tuple[int, str, str]]]]:
-    """Yield each object that `nnx.jit` has taken apart: its path in the tree, and a row for each of its arrays. A row
-    has the number of the leaf, JAX's path within the object, and the path of the attribute."""
+    """Yield each object that `nnx.jit` has split: its path in the tree, and a row for each of its arrays. A row has the
+    number of the leaf, JAX's path within the object, and the attribute path."""
     structure = jax.tree.structure(tree)
     nodes = jax.tree_util.tree_flatten_with_path(structure.unflatten(range(structure.num_leaves)), is_leaf=_is_split)[0]
     if not any(_is_split(node) for _, node in nodes):
@@ -304,7 +308,7 @@ def _says_state(x: Any) -> bool:
 
 
 def spec_meshes(tree: Any) -> Iterator[Any]:
-    """The meshes of the NamedShardings in a tree of specs, those in a StateSharding included."""
+    """Return the meshes of the NamedShardings in a tree of specs, including those in a StateSharding."""
     if _is_split(tree):
         tree = tree.metadata
     if is_state_sharding(tree):

@@ -24,12 +24,12 @@ _FORMATS = {
 
 
 def amount_text(number: float | None, unit: str) -> str:
-    """A number of a comparison with its unit."""
+    """Return a comparison's number with its unit."""
     return _FORMATS[unit](number)
 
 
 def difference_text(amount: Amount) -> str:
-    """`+3.20 GB (+12 %)`, `+8.10 s (2.4 times)`, `the same`, or `not known`."""
+    """Return `+3.20 GB (+12 %)`, `+8.10 s (2.4 times)`, `the same`, or `not known`."""
     if amount.difference is None:
         return "not known"
     if not amount.difference:
@@ -40,7 +40,7 @@ def difference_text(amount: Amount) -> str:
 
 @doc.document.register
 def comparison_document(comparison: Comparison) -> doc.Document:
-    """The numbers, then their causes: specs that differ, collectives that differ."""
+    """Return the numbers, then their causes: the specs and collectives that differ."""
     return doc.Document.of(
         amounts_table(comparison),
         _specs_section(comparison) if comparison.specs else None,
@@ -68,7 +68,8 @@ _Number = tuple[Amount, dict[str, Amount]]
 
 
 def amounts_table(comparison: Comparison) -> doc.Table:
-    """A row a number, a column a report; from the second report on with its difference to the baseline."""
+    """Return a row per number and a column per report, from the second report on with its difference to the
+    baseline."""
     by_name: dict[tuple[str, str], dict[str, Amount]] = {}
     for amount in comparison.amounts:
         by_name.setdefault((amount.group, amount.name), {})[amount.of] = amount
@@ -84,7 +85,7 @@ def amounts_table(comparison: Comparison) -> doc.Table:
         return amount_text(row[1][of].after, row[0].unit) if of in row[1] else ""
 
     def changed(of: str, row: _Number) -> doc.Piece:
-        """A difference in the colour of more or less."""
+        """Return a difference, coloured by its sign."""
         amount = row[1].get(of)
         tone = "" if amount is None or not amount.difference else "bad" if amount.difference > 0 else "good"
         text = "" if amount is None else difference_text(amount)
@@ -105,7 +106,7 @@ def amounts_table(comparison: Comparison) -> doc.Table:
 
 
 def _specs_section(comparison: Comparison) -> doc.Section:
-    """Values whose spec differs; equal changes, such as those of all layers, share a row."""
+    """Return the values whose spec differs; equal changes, such as those of all layers, share a row."""
     alike: dict[tuple[object, ...], list[ValueChange]] = {}
     for change in comparison.specs:
         sides = [v and (v.shape, v.dtype, str(v.spec), v.shard_shape) for v in (change.before, change.after)]
@@ -139,7 +140,7 @@ def _specs_section(comparison: Comparison) -> doc.Section:
 
 
 def _side(value: Value | None, other: Value | None) -> doc.Inline:
-    """How a value is sharded, with its shape where the other side has another; `none` where there is no such value."""
+    """Return a value's sharding, after its shape if the other side has another; `none` without a value."""
     if value is None:
         return doc.words("none", quiet=True)
     if other is not None and (value.shape, value.dtype) != (other.shape, other.dtype):
@@ -148,7 +149,7 @@ def _side(value: Value | None, other: Value | None) -> doc.Inline:
 
 
 def nbytes_difference(amount: float) -> doc.Piece:
-    """`+1.20 GB`, in the colour of more or less; `the same` for 0."""
+    """Return `+1.20 GB`, coloured by its sign; `the same` for 0."""
     return doc.difference(amount, format_bytes) if amount else doc.words("the same", quiet=True)
 
 
@@ -159,7 +160,7 @@ def _collectives_section(comparison: Comparison) -> doc.Section:
         return total.collectives[0]
 
     def both(change: CollectiveChange, what: str) -> str:
-        """`1 → 3`, or one text where both are the same; a dash where a side has none."""
+        """Return `1 → 3`, or one text if both are equal; a dash for a missing side."""
         texts = ["–" if total is None else getattr(total, what) for total in (change.before, change.after)]
         return " → ".join(dict.fromkeys(texts))
 

@@ -172,7 +172,7 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class SideBySide:
     """Blocks side by side if there is room, else one below the other."""
 
     blocks: tuple[Block, ...]
@@ -195,7 +195,7 @@ class Listing:
     text: str
 
 
-Block = Paragraph | Table | Section | Beside | Figure
+Block = Paragraph | Table | Section | SideBySide | Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,17 +315,11 @@ def line(frame: Frame | None, lines: SourceText | None = None, *, tip: str = "")
     """Return a source place with its text from `lines`, if known; a shortened text has the full line as its tip."""
     if frame is None:
         return words(NO_SOURCE, quiet=True, tip=tip)
-    text = frame.text_in(lines or {})
+    text, short = frame.text_in(lines or {}), frame.short
     if len(text) > _LONGEST_LINE:
         tip = tip or text
-    return Piece(
-        text=frame.short,
-        kind="line",
-        value=shorten(text, _LONGEST_LINE),
-        quiet=True,
-        tip=tip,
-        selects=("line", frame.short),
-    )
+    shown = shorten(text, _LONGEST_LINE)
+    return Piece(text=short, kind="line", value=shown, quiet=True, tip=tip, selects=("line", short))
 
 
 def moved(kind: str, over: tuple[Axis, ...] | None, frame: Frame | None, tip: str = "") -> Piece:

@@ -34,9 +34,9 @@ _QUESTIONS = {
 _BYTES = "Bytes are what one device puts in (its operands), in all runs of a step; within a tenth is right."
 _NEAR = "Within a tenth is right."
 _HINTS = {
-    "outputs": "An axis goes along with its dimension. A dimension that the function sums over is gone in the result.",
+    "outputs": "An axis follows its dimension. A dimension that the function sums over does not exist in the result.",
     "collectives": "Ask of each operation what a device needs and does not have: parts of an array must be collected, "
-    "parts of a sum must be added. Its axes are those along which the needed parts lie.",
+    "parts of a sum must be added. Its axes are those that shard the needed parts.",
     "cheaper": "Compare what a device sends, multiplies and reads with each of the two.",
     "memory": "Divide each dimension by the sizes of the axes in its entry of the spec; the other axes hold replicas. "
     "Then multiply by the bytes of an element.",
@@ -212,7 +212,7 @@ def scores_document(scores: Scores) -> doc.Document:
 
 @doc.document.register
 def locked_document(locked: Locked) -> doc.Document:
-    """Return the note that stands in the place of a result."""
+    """Return the note shown in place of a result."""
     what = f"answer the question “{locked.title}” first" if locked.title else "put your number in the place of None"
     return doc.Document(blocks=doc.notes(f"Locked: {what}, then run this cell again."))
 
@@ -335,7 +335,7 @@ def written_document(puzzle: Written) -> doc.Document:
     forbidden = ", ".join(f"jax.lax.{name}" for name in about.get("forbidden", ()))
     blocks = (
         doc.paragraph(*_ticked(about["task"])),
-        *(doc.Beside(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2)),
+        *(doc.SideBySide(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2)),
         *((doc.Figure(of=doc.Listing(drawn), caption="GPipe"),) if (drawn := puzzle.drawn()) else ()),
         doc.section(
             "The function to complete", doc.Figure(of=doc.Listing(about["start"].strip())), fold="closed", name="start"

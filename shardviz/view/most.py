@@ -103,7 +103,6 @@ class _ComparedStep:
         return sorted((*entries, *(_Entry(fix=fix) for fix in left.values())), key=self._order)
 
     def _entries(self, findings: list[Finding]) -> list[_Entry]:
-        """Return the costs with their findings, and the other findings."""
         rows, least = [], _LEAST * self._seconds
         for each in _by_bytes(self.results) if self.cost is None else spendings(self.cost, self.before):
             if self.cost is None or abs(each.difference) >= least or each.seconds >= least:

@@ -29,17 +29,8 @@ from typing import Any
 import numpy as np
 
 from shardviz.caching import cached_property
+from shardviz.costs import motion as motions
 from shardviz.costs.machine import Machine, machine_of
-from shardviz.costs.motion import (
-    Boxes,
-    Motion,
-    MotionStep,
-    holders,
-    links_text,
-    motion_between,
-    motion_of_collective,
-    motion_of_moves,
-)
 from shardviz.costs.placement import Placement
 from shardviz.display import Displayed
 from shardviz.errors import ShardvizError
@@ -69,7 +60,7 @@ class Animation(Displayed):
         motion: the messages, step by step.
     """
 
-    motion: Motion
+    motion: motions.Motion
     _width = 100
 
     @cached_property
@@ -120,9 +111,9 @@ def animate(
         if mesh is None:
             raise ShardvizError(f"animate({what.kind}): a collective does not carry its mesh; give mesh=report.mesh")
         own = DeviceMesh.of(mesh)
-        return Animation(motion_of_collective(what, own, _placed(own, target), _level(what)))
+        return Animation(motions.motion_of_collective(what, own, _placed(own, target), _level(what)))
     if isinstance(what, Moves):
-        return Animation(motion_of_moves(what, dtype, _placed(what.before.mesh, target)))
+        return Animation(motions.motion_of_moves(what, dtype, _placed(what.before.mesh, target)))
     if after is None:
         raise ShardvizError(
             "animate: `after` is missing; give the sharding after, as in animate((8, 8), ('x',), (None, 'x'), {'x': 4})"
@@ -134,7 +125,7 @@ def animate(
     if set(old.layout.device_ids.tolist()) != set(new.layout.device_ids.tolist()):
         if target is not None:
             raise ShardvizError("animate: target is for one set of devices; leave it out between two meshes")
-        return Animation(motion_between(old.layout, new.layout, dtype))
+        return Animation(motions.motion_between(old.layout, new.layout, dtype))
     return animate(moves_between(old.layout, new.layout), dtype=dtype, target=target)
 
 
@@ -146,7 +137,7 @@ def _level(collective: Collective) -> str:
     return "partitioned" if collective.groups else "propagated"
 
 
-def amount(motion: Motion, elements: float) -> str:
+def amount(motion: motions.Motion, elements: float) -> str:
     """Return a number of elements in bytes; as elements if their type is unknown."""
     if motion.bytes_per_element is None:
         return plural(round(elements), "element")
@@ -168,7 +159,7 @@ class _Holding:
 class _Director:
     """Plays a motion on the devices that are drawn, and lays it out."""
 
-    def __init__(self, motion: Motion):
+    def __init__(self, motion: motions.Motion):
         self.motion = motion
         self.devices = _drawn(motion)
         self.last = min(len(motion.steps), MOST_STEPS)
@@ -186,7 +177,7 @@ class _Director:
         """Return the geometry of all steps."""
         motion, flights = self.motion, []
         sums = motion.start.sums
-        for device, start, stop in holders(motion.start):
+        for device, start, stop in motions.holders(motion.start):
             if device in self.holdings:
                 boxes = self._added(device) or {(start, stop): None}
                 self.holdings[device] += [_Holding(box, 0, None, int(sums > 1)) for box in boxes]
@@ -249,7 +240,7 @@ class _Director:
         x, y, wide, high = self.tiles[device]
         return tuple((x + a * wide, y + b * high, c * wide, d * high) for a, b, c, d in self.map.places(box))
 
-    def _flights(self, step: MotionStep, at: int) -> Iterator[Flight]:
+    def _flights(self, step: motions.MotionStep, at: int) -> Iterator[Flight]:
         role = _role(step, self.motion.mesh)
         for sender, receiver, box in _messages(step):
             if sender in self.tiles and receiver in self.tiles:
@@ -266,7 +257,7 @@ class _Director:
                 break
         return boxes
 
-    def _arrive(self, step: MotionStep, at: int) -> None:
+    def _arrive(self, step: motions.MotionStep, at: int) -> None:
         role, came = _role(step, self.motion.mesh), []
         for sender, receiver, box in _messages(step):
             if receiver in self.holdings:
@@ -291,8 +282,8 @@ class _Director:
                 return held.count
         return 1
 
-    def _keep(self, keeps: Boxes, at: int) -> None:
-        boxes = {device: (start, stop) for device, start, stop in holders(keeps)}
+    def _keep(self, keeps: motions.Boxes, at: int) -> None:
+        boxes = {device: (start, stop) for device, start, stop in motions.holders(keeps)}
         for device, each in self.holdings.items():
             now = [held for held in each if held.until is None]
             if len(now) == 1 and boxes.get(device) == now[0].box and now[0].since < at:
@@ -326,19 +317,18 @@ class _Director:
         return "\n".join(lines)
 
 
-def _messages(step: MotionStep) -> list[tuple[int, int, Box]]:
-    """Return the sender, the receiver and the box of each message."""
+def _messages(step: motions.MotionStep) -> list[tuple[int, int, Box]]:
     boxes = zip(map(tuple, step.starts.tolist()), map(tuple, step.stops.tolist()), strict=True)
     return list(zip(step.senders.tolist(), step.receivers.tolist(), boxes, strict=True))
 
 
-def _role(step: MotionStep, mesh: DeviceMesh) -> int | str:
+def _role(step: motions.MotionStep, mesh: DeviceMesh) -> int | str:
     """Return the mesh axis over which a step's messages travel, by its position; `muted` for none."""
     name = axis_name(step.axes[0]) if step.axes else None
     return mesh.names.index(name) if name in mesh.names else "muted"
 
 
-def _drawn(motion: Motion) -> list[int]:
+def _drawn(motion: motions.Motion) -> list[int]:
     """Return the devices to draw: all, or the first ones with the devices that they exchange messages with."""
     devices = motion.devices
     if len(devices) <= MOST_DEVICES:
@@ -376,7 +366,7 @@ class _Map:
     edges: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, motion: Motion) -> _Map:
+    def of(cls, motion: motions.Motion) -> _Map:
         shape, rank = motion.shape, len(motion.shape)
         ends = [motion.start, *(step.keeps for step in motion.steps if step.keeps is not None)]
         sides = [side for held in ends for side in held[1:3]] + [
@@ -449,7 +439,7 @@ class _Map:
                 canvas[where if only is None else where & only] = letter
 
 
-def _first(motion: Motion) -> str:
+def _first(motion: motions.Motion) -> str:
     """Return the sentence of the start."""
     boxes = np.prod(motion.start.stops - motion.start.starts, axis=1)
     partial = f" of one of {motion.start.sums} partial sums" if motion.start.sums > 1 else ""
@@ -458,7 +448,7 @@ def _first(motion: Motion) -> str:
     return f"{where} {'holds' if where == 'Each device' else 'hold'} {amount(motion, most)}{partial}."
 
 
-def _caption(motion: Motion, number: int, last: int) -> str:
+def _caption(motion: motions.Motion, number: int, last: int) -> str:
     """Return the sentence of a step: who sends, how much, and the bytes on the links so far."""
     step = motion.steps[number - 1]
     over = f" over {axes_words(step.axes)}" if step.axes else ""
@@ -476,11 +466,11 @@ def _caption(motion: Motion, number: int, last: int) -> str:
     return f"{step.kind}{over}{part}: {sent}"
 
 
-def _count(motion: Motion, number: int) -> str:
+def _count(motion: motions.Motion, number: int) -> str:
     """Return the bytes that have travelled after so many steps, and those on the busiest link."""
     so_far = sum(int(each.elements.sum()) for each in motion.steps[:number])
     on_links = amount(motion, sum(motion.on_links[:number]))
-    return f"{amount(motion, so_far)} sent so far, {on_links} on the busiest {links_text(motion)}"
+    return f"{amount(motion, so_far)} sent so far, {on_links} on the busiest {motions.links_text(motion)}"
 
 
 LEGEND = f"{HELD} held  {RECEIVED} received in this step  {PARTIAL} partial sum  {NOTHING} not held"

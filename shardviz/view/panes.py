@@ -113,7 +113,7 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> doc
     timed = {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {}
     return doc.Document.of(
         doc.paragraph(moved, "; loops are counted.", name="collectives-moved"),
-        doc.Beside(blocks=tuple(sums)),
+        doc.SideBySide(blocks=tuple(sums)),
         table,
         runs_section(report, timed, name="collectives-runs"),
         mesh=report.mesh,

@@ -346,7 +346,8 @@ def _presets(search: Search) -> doc.Table:
 
 def _front(search: Search) -> doc.Section:
     best, predicted = search.best, search.level != _SCORED
-    rows = sorted({id(each): each for each in (*search.front, *((best.tried,) if best else ()))}.values(), key=_scored)
+    rows = list({id(each): each for each in (*search.front, *((best.tried,) if best else ()))}.values())
+    rows.sort(key=lambda each: (each.score.seconds, each.score.needs.total))
 
     def above(each: Tried) -> str:
         preset = search.finalist_of(each)
@@ -365,10 +366,6 @@ def _front(search: Search) -> doc.Section:
     )
     lead = f"as predicted at level {_SCORED}; what is {search.level} has its numbers beside them" if predicted else ""
     return doc.section("Faster or smaller: the front", front, lead=lead)
-
-
-def _scored(each: Tried) -> tuple[float, float]:
-    return each.score.seconds, each.score.needs.total
 
 
 def _floor(floor: Floor, best: Finalist) -> str:

@@ -52,26 +52,24 @@ def full_report(report: Report, cost: StepCost | None) -> doc.Document:
     )
     if report.plan.options:
         lead += (doc.words(", compiler options"), doc.code(options_text(report.plan.options)))
-    blocks: list[doc.Block] = []
-    if report.findings:
-        blocks.append(doc.section("Findings", findings_table(report.findings), lead=counted(report.findings)))
-    blocks += [values_section("Arguments", report.arguments), values_section("Outputs", report.outputs)]
-    blocks += [constraints_section(report.plan.constraints)] if report.plan.constraints else []
-    blocks.append(collectives_section(report, cost))
     planned = None if report.memory is None else float(report.memory.temporaries)
-    blocks += [residuals_section(report.residuals, planned)] if report.residuals else []
-    blocks += [memory_section(report, report.memory)] if report.memory is not None else []
-    blocks += [cost_section(report, report.cost)] if report.cost is not None else []
-    blocks += [differences_section(report.level_differences)] if report.level_differences else []
-    if report.intermediates:
-        inside, many = values_table(report.intermediates, kept=_KEPT), plural(len(report.intermediates), "value")
-        blocks.append(doc.section("Intermediates", inside, lead=many, fold="closed", brief=True))
-    title = (
-        doc.words(report.program, strong=True),
-        doc.term(report.level),
-        doc.words(f"({level})" if level else "", quiet=True),
+    inside, many = values_table(report.intermediates, kept=_KEPT), plural(len(report.intermediates), "value")
+    meaning = doc.words(f"({level})" if level else "", quiet=True)
+    return doc.Document.of(
+        findings_section(report.findings),
+        values_section("Arguments", report.arguments),
+        values_section("Outputs", report.outputs),
+        constraints_section(report.plan.constraints) if report.plan.constraints else None,
+        collectives_section(report, cost),
+        residuals_section(report.residuals, planned) if report.residuals else None,
+        None if report.memory is None else memory_section(report, report.memory),
+        None if report.cost is None else cost_section(report, report.cost),
+        differences_section(report.level_differences) if report.level_differences else None,
+        doc.section("Intermediates", inside, lead=many, fold="closed", brief=True) if report.intermediates else None,
+        title=(doc.words(report.program, strong=True), doc.term(report.level), meaning),
+        lead=(lead, *doc.folded_axes(report.mesh)),
+        mesh=report.mesh,
     )
-    return doc.Document(title=title, lead=(lead, *doc.folded_axes(report.mesh)), blocks=tuple(blocks), mesh=report.mesh)
 
 
 def constraints_section(constraints: Sequence[Constrained]) -> doc.Section:
@@ -132,6 +130,11 @@ def finding_document(finding: Finding) -> doc.Document:
     title = (_severity(finding), doc.words(finding.text, strong=True))
     lead = ((doc.code(finding.rule, quiet=True), *_where(finding, ())),)
     return doc.Document(title=title, lead=lead, blocks=_detail(finding, most=len(finding.suggestions)))
+
+
+def findings_section(findings: Sequence[Finding]) -> doc.Section | None:
+    """Return the findings under a heading with their number; None if there are none."""
+    return doc.section("Findings", findings_table(findings), lead=counted(findings)) if findings else None
 
 
 def counted(findings: Iterable[Finding]) -> str:

@@ -8,30 +8,13 @@ from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.records.amounts import first_names, format_bytes, format_seconds, plural
 from shardviz.records.resharded import ReshardedLeaf, ReshardWay
 from shardviz.records.resharding import Resharding
-from shardviz.view.document import (
-    Block,
-    Document,
-    Figure,
-    Listing,
-    code,
-    document,
-    nbytes,
-    notes,
-    paragraph,
-    right,
-    seconds,
-    section,
-    shape,
-    table,
-    words,
-    wrapped,
-)
+from shardviz.view import document as doc
 
 _FIRST, _MOST = 12, 200
 
 
-@document.register
-def of_resharding(moved: Resharding) -> Document:
+@doc.document.register
+def of_resharding(moved: Resharding) -> doc.Document:
     """Return the total, the links, the ways with the first one's code, and the arrays that move most."""
     sides = zip((moved.before, moved.after), (moved.before_target, moved.after_target), strict=True)
     ends = " → ".join(f"{mesh}{f' on {target}' if target else ''}" for mesh, target in sides)
@@ -39,29 +22,29 @@ def of_resharding(moved: Resharding) -> Document:
     amount = f"{format_bytes(moved.moved_bytes)} between devices{timed}"
     most = f"a device sends {format_bytes(moved.sent_bytes)}, receives {format_bytes(moved.received_bytes)}, at most"
     shared = f"{moved.shared_devices} of {moved.after.size} devices are also in the first mesh"
-    return Document.of(
-        paragraph(f"{most}; {plural(moved.pair_count, 'pair')} of devices; {shared}"),
+    return doc.Document.of(
+        doc.paragraph(f"{most}; {plural(moved.pair_count, 'pair')} of devices; {shared}"),
         *_lost(moved),
-        table(
+        doc.table(
             moved.links,
-            ("link", lambda link: words(link.kind, strong=True)),
-            (right("bytes"), lambda link: nbytes(link.nbytes)),
-            (right("time"), lambda link: seconds(link.seconds)),
-            (wrapped("how"), lambda link: link.formula),
+            ("link", lambda link: doc.words(link.kind, strong=True)),
+            (doc.right("bytes"), lambda link: doc.nbytes(link.nbytes)),
+            (doc.right("time"), lambda link: doc.seconds(link.seconds)),
+            (doc.wrapped("how"), lambda link: link.formula),
             name="links",
         )
         if moved.links
         else None,
         _ways(moved),
-        section("Arrays", _arrays(moved), lead=plural(len(moved.leaves), "array")),
-        *notes(*moved.notes),
+        doc.section("Arrays", _arrays(moved), lead=plural(len(moved.leaves), "array")),
+        *doc.notes(*moved.notes),
         *_code(moved),
-        title=words(f"resharding, {ends}: {amount}", strong=True),
+        title=doc.words(f"resharding, {ends}: {amount}", strong=True),
         mesh=moved.before,
     )
 
 
-def _lost(moved: Resharding) -> Iterator[Block]:
+def _lost(moved: Resharding) -> Iterator[doc.Block]:
     """Yield what does not arrive as it should."""
     gathered = [leaf.new_name for leaf in moved.leaves if leaf.gathered]
     for names, what in (
@@ -70,30 +53,33 @@ def _lost(moved: Resharding) -> Iterator[Block]:
         (moved.unfed, "come from nowhere: no array becomes them"),
     ):
         if names:
-            yield paragraph(words(plural(len(names), "array"), tone="warn"), f"{what}: {first_names(names, 4)}")
+            yield doc.paragraph(doc.words(plural(len(names), "array"), tone="warn"), f"{what}: {first_names(names, 4)}")
 
 
-def _ways(moved: Resharding) -> Block:
+def _ways(moved: Resharding) -> doc.Block:
     def verdict(way: ReshardWay) -> str:
         return "" if way.fits is None else "fits" if way.fits else "does not fit"
 
-    rows = table(
+    rows = doc.table(
         moved.ways,
-        ("way", lambda way: words(" ".join(filter(None, (way.name, way.cast and f"cast {way.cast}"))), strong=True)),
-        (right("chunks"), lambda way: str(len(way.chunks))),
-        (right("time"), lambda way: seconds(way.seconds)) if moved.before_target else None,
-        (right("peak before"), lambda way: nbytes(way.before_peak)),
-        (right("peak after"), lambda way: nbytes(way.after_peak)),
-        (right("in hosts"), lambda way: nbytes(way.host_bytes)),
+        (
+            "way",
+            lambda way: doc.words(" ".join(filter(None, (way.name, way.cast and f"cast {way.cast}"))), strong=True),
+        ),
+        (doc.right("chunks"), lambda way: str(len(way.chunks))),
+        (doc.right("time"), lambda way: doc.seconds(way.seconds)) if moved.before_target else None,
+        (doc.right("peak before"), lambda way: doc.nbytes(way.before_peak)),
+        (doc.right("peak after"), lambda way: doc.nbytes(way.after_peak)),
+        (doc.right("in hosts"), lambda way: doc.nbytes(way.host_bytes)),
         ("", verdict) if moved.limit is not None else None,
-        (wrapped("how"), lambda way: way.formula) if moved.before_target else None,
+        (doc.wrapped("how"), lambda way: way.formula) if moved.before_target else None,
         name="ways",
     )
     bound = "" if moved.limit is None else f"; the limit is {format_bytes(moved.limit)}"
-    return section("Ways", rows, lead=f"peaks are bytes of the tree on one device{bound}")
+    return doc.section("Ways", rows, lead=f"peaks are bytes of the tree on one device{bound}")
 
 
-def _arrays(moved: Resharding) -> Block:
+def _arrays(moved: Resharding) -> doc.Block:
     def name(leaf: ReshardedLeaf) -> str:
         return leaf.name if leaf.name == leaf.new_name else f"{leaf.name} → {leaf.new_name}"
 
@@ -110,16 +96,16 @@ def _arrays(moved: Resharding) -> Block:
     def dtype(leaf: ReshardedLeaf) -> str:
         return leaf.dtype if leaf.dtype == leaf.new_dtype else f"{leaf.dtype} → {leaf.new_dtype}"
 
-    return table(
+    return doc.table(
         sorted(moved.leaves, key=lambda leaf: -leaf.moved_bytes),
-        ("array", lambda leaf: code(name(leaf))),
+        ("array", lambda leaf: doc.code(name(leaf))),
         ("", more) if any(map(more, moved.leaves)) else None,
-        ("type and shape", lambda leaf: shape(leaf.shape, dtype=dtype(leaf))),
-        (wrapped("before → after"), ends),
-        (right("moved"), lambda leaf: nbytes(leaf.moved_bytes)),
-        (right("kept"), lambda leaf: nbytes(leaf.kept_bytes)),
-        (right("sent"), lambda leaf: nbytes(leaf.sent_bytes, tip="the most that one device sends")),
-        (right("received"), lambda leaf: nbytes(leaf.received_bytes, tip="the most that one device receives")),
+        ("type and shape", lambda leaf: doc.shape(leaf.shape, dtype=dtype(leaf))),
+        (doc.wrapped("before → after"), ends),
+        (doc.right("moved"), lambda leaf: doc.nbytes(leaf.moved_bytes)),
+        (doc.right("kept"), lambda leaf: doc.nbytes(leaf.kept_bytes)),
+        (doc.right("sent"), lambda leaf: doc.nbytes(leaf.sent_bytes, tip="the most that one device sends")),
+        (doc.right("received"), lambda leaf: doc.nbytes(leaf.received_bytes, tip="the most that one device receives")),
         ("jax.device_put takes", lambda leaf: leaf.taken),
         first=_FIRST,
         most=_MOST,
@@ -128,11 +114,11 @@ def _arrays(moved: Resharding) -> Block:
     )
 
 
-def _code(moved: Resharding) -> Iterator[Block]:
+def _code(moved: Resharding) -> Iterator[doc.Block]:
     if moved.ways and all(leaf.after is not None for leaf in moved.leaves):
-        yield section(
+        yield doc.section(
             f"Code: {moved.ways[0].name}",
-            Figure(of=Listing(moved.code()), brief=True),
+            doc.Figure(of=doc.Listing(moved.code()), brief=True),
             lead="`.code()` returns it, --code prints it",
             fold="closed",
             name="code",

@@ -1,4 +1,4 @@
-"""What there is to say of a dry run: its programs, whether it fits, what moved, and what a real run does otherwise.
+"""The Document of a dry run: its programs, whether it fits, its transfers, and its differences from a real run.
 
 >>> from shardviz.records.runs import RunCall, RunProgram, RunRecord
 >>> step = RunProgram(name="step", source=None, calls=2, devices=8, mesh=None, arguments=(), results=())
@@ -24,14 +24,14 @@ from shardviz.records.groups import grouped
 from shardviz.records.runs import RULED_OUT, RunArray, RunProgram, RunRecord, Transfer
 from shardviz.records.values import SourceText
 from shardviz.view import document as doc
-from shardviz.view.report import counted, findings_table
+from shardviz.view.report import findings_section
 
 _MOST_ARRAYS, _FIRST_PROGRAMS, _SMALL, _MOST_TEXT = 60, 12, 100_000, 300
 
 
 @doc.document.register
 def of_run(run: RunRecord) -> doc.Document:
-    """A row for each program, largest first, with its arrays below; then what moved, by bytes, and notes."""
+    """Return a row for each program, largest first, with its arrays below; then the transfers, by bytes, and notes."""
     on = f"{run.target}, {plural(run.devices, 'device')}" if run.target else plural(run.devices, "device")
     of = "" if run.process is None else f" as process {run.process[0]} of {run.process[1]}"
     head = f"dry run on {on}{of}: {plural(len(run.programs), 'program')}, {plural(len(run.calls), 'call')}; {run.ended}"
@@ -39,7 +39,7 @@ def of_run(run: RunRecord) -> doc.Document:
         doc.paragraph(doc.code(run.command)) if run.command else None,
         _peak(run),
         doc.paragraph(f"held by {held}") if (held := held_text(run)) else None,
-        doc.section("Findings", findings_table(run.findings), lead=counted(run.findings)) if run.findings else None,
+        findings_section(run.findings),
         *_programs(run),
         *_transfers(run),
         *_rules(run),
@@ -50,7 +50,7 @@ def of_run(run: RunRecord) -> doc.Document:
 
 
 def _peak(run: RunRecord, label: str = "") -> doc.Paragraph:
-    """How much a device needs at most, when, and whether that fits."""
+    """Return the most memory that a device needs, the call that needs it, and whether that fits."""
     if (peak := run.peak) is None:
         return doc.paragraph(
             doc.words("No program was recorded: none is on several devices, nor are its arrays larger than the bound."),
@@ -97,7 +97,6 @@ def _programs(run: RunRecord) -> Iterator[doc.Block]:
 
 
 def _arrays(program: RunProgram) -> Iterator[doc.Block]:
-    """A program's arguments and results, those with most bytes first."""
     named = [("donated" if a.donated else "argument", a) for a in program.arguments]
     named += [("result", a) for a in program.results]
     yield doc.table(
@@ -117,7 +116,7 @@ def is_large(transfer: Transfer) -> bool:
 
 
 def _transfers(run: RunRecord) -> Iterator[doc.Block]:
-    """What moved, most first; transfers of a few bytes, such as a loss that is printed, in one line."""
+    """Yield the transfers, most bytes first. Transfers of a few bytes, such as a printed loss, share one line."""
     large = [t for t in run.transfers if is_large(t)]
     few = [t for t in run.transfers if not is_large(t)]
     timed = next((t for t in large if t.seconds), None)
@@ -139,14 +138,14 @@ def _transfers(run: RunRecord) -> Iterator[doc.Block]:
         if timed
         else ""
     )
-    said = doc.notes(f"Bytes are those of the whole arrays.{rate}" if large else "")
-    said += doc.notes(f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "")
+    sentences = doc.notes(f"Bytes are of the full arrays.{rate}" if large else "")
+    sentences += doc.notes(f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "")
     if run.transfers:
-        yield doc.section("Transfers", rows if large else None, *said)
+        yield doc.section("Transfers", rows if large else None, *sentences)
 
 
 def _rules(run: RunRecord) -> Iterator[doc.Block]:
-    """What became of flax's logical axis names, one row for each outcome of a name."""
+    """Yield a row for each resolution of one of flax's logical axis names."""
     if not run.rules:
         return
     outcomes = grouped(((rule.name, rule.axes, rule.why), rule) for rule in run.rules)
@@ -175,7 +174,7 @@ def _notes(run: RunRecord) -> Iterator[doc.Block]:
 
 @doc.document.register
 def of_runs(comparison: RunComparison) -> doc.Document:
-    """A row for each program that differs, with its arrays that differ below."""
+    """Return a row for each program that differs, with its differing arrays below."""
     runs = comparison.before, comparison.after
     named = list(zip(comparison.names, runs, strict=True))
     changed = [each for each in comparison.programs if not each.same]
@@ -203,14 +202,14 @@ def of_runs(comparison: RunComparison) -> doc.Document:
 
 
 def _devices(change: ProgramChange) -> str:
-    """Return the meshes of both runs; their order of devices only where nothing else of them differs."""
+    """Return the meshes of both runs; the order of their devices only if they differ in nothing else."""
     text = _both(change, lambda p: str(p.mesh.shown if p.mesh else p.devices))
     ordered = _both(change, lambda p: p.mesh.text if p.mesh else str(p.devices))
     return ordered if "→" in ordered and "→" not in text else text
 
 
 def _both(change: ProgramChange, text: Callable[[RunProgram], str]) -> str:
-    """Return `1 → 3`, or one text where both are the same; a dash where a run lacks the program."""
+    """Return `1 → 3`, or one text if both are equal; a dash if a run lacks the program."""
     return " → ".join(dict.fromkeys("–" if p is None else text(p) for p in (change.before, change.after)))
 
 
@@ -229,7 +228,7 @@ def _changed_arrays(change: ProgramChange) -> doc.Table:
 
 
 def _array_words(array: RunArray | None, other: RunArray | None) -> doc.Inline:
-    """Return an array's spec, with its type and shape where those of the other differ."""
+    """Return an array's spec, after its type and shape if the other's differ."""
     if array is None:
         return doc.words("none", quiet=True)
     typed = doc.words(f"{array.dtype}[{','.join(map(str, array.shape))}]")
@@ -243,7 +242,7 @@ def _array_words(array: RunArray | None, other: RunArray | None) -> doc.Inline:
 
 @doc.document.register
 def of_processes(comparison: ProcessComparison) -> doc.Document:
-    """The first difference of each process from the first one, with both sides."""
+    """Return the first difference of each process from the first process, with both sides."""
     first, count = comparison.processes[0], comparison.count
     ends = dict(zip(comparison.processes, comparison.ended, strict=True))
     apart = {n for each in comparison.differences for n in each.processes} | {n for n in ends if ends[n] != ends[first]}

@@ -354,10 +354,10 @@ def notes(scene: Scene) -> list[str]:
     if layout.partial_sums > 1:
         lines.append(
             f"unreduced: devices along {_names(layout.unreduced)} hold partial {KINDS[layout.unreduced_kind]} of a "
-            "slice, not copies of it; + stands between them"
+            "slice, not copies of it; + separates them"
         )
     if layout.manual_count > 1:
-        lines.append(f"manual: devices along {_names(layout.manual)} hold separate arrays; / stands between them")
+        lines.append(f"manual: devices along {_names(layout.manual)} hold separate arrays; / separates them")
     if any(layout.open):
         which = _dimensions(d for d, opened in enumerate(layout.open) if opened)
         lines.append(f"open: the compiler may shard {which} further than is drawn")

@@ -168,7 +168,7 @@ def _besides(shown: Shown, which: str = "") -> tuple[doc.Block, ...]:
 @doc.document.register
 def of_change(shown: ShownChange) -> doc.Document:
     """Return both maps, the resharding, and the notes."""
-    maps = doc.Beside(blocks=tuple(doc.section(word, *map_blocks(each, MOST / 2)) for word, each in shown.sides))
+    maps = doc.SideBySide(blocks=tuple(doc.section(word, *map_blocks(each, MOST / 2)) for word, each in shown.sides))
     more = (block for word, each in shown.sides for block in _besides(each, word))
     blocks = (maps, *layouts.move_blocks(shown.moves, shown.before.dtype), *more)
     return doc.Document(blocks=blocks, mesh=shown.before.layout.mesh)
@@ -196,18 +196,12 @@ def _drawn(scene: Scene, room: float | None) -> pic.Picture:
     frame = _frame(scene, max(map(len, texts)), room)
     width, height, across = _arranged(scene, frame)
     step = (width + _GAP) / across, height / -(-len(scene.devices) // across)
-    grids = [
+    grids = tuple(
         pic.shifted(grid, n % across * step[0] + frame.left, n // across * step[1] + frame.top)
         for n, grid in enumerate(_panels(scene, frame, texts))
-    ]
-    return pic.Picture(
-        width=width,
-        height=height,
-        shapes=tuple(grids),
-        alt=describe(scene),
-        axes=scene.mesh.names,
-        notes=tuple(notes(scene)),
     )
+    words = {"alt": describe(scene), "notes": tuple(notes(scene))}
+    return pic.Picture(width=width, height=height, shapes=grids, axes=scene.mesh.names, **words)
 
 
 def _arranged(scene: Scene, frame: pic.Grid) -> tuple[float, float, int]:
@@ -321,7 +315,6 @@ def _own(scene: Scene, panel: int) -> Iterator[pic.Head]:
 
 
 def _heads(scene: Scene, side: Side) -> tuple[pic.Head, ...]:
-    """Return the coordinates of each mesh axis along a side."""
     return tuple(
         pic.Head(spans=tuple(spans), role=scene.mesh.names.index(axis_name(axis)), name=axis_text(axis))
         for axis, spans in (side.coordinates() if side.tiles > 1 else ())

@@ -118,7 +118,7 @@ class EqualArrays(Generic[T]):
 
 
 def group(arrays: Iterable[tuple[str, Hashable, T]]) -> tuple[EqualArrays[T], ...]:
-    """EqualArrays arrays, given as (tree path, what must be equal, array), whose paths differ only by numbers.
+    """Group arrays, given as (tree path, key of equality, array), whose paths differ only in numbers.
 
     >>> [each.counted for each in group((f"['layers'][{n}]['w']", "float32 [8, 8]", n) for n in range(3))]
     ["['layers'][*]['w'] ×3"]
@@ -283,7 +283,7 @@ def show(
     names, leaves, specs = _flatten(array_or_shape, spec)
     if not any(map(_is_array, leaves)):
         read_one(array_or_shape, spec, mesh)  # says what it is not
-    tree = _tree(names, leaves, specs, mesh, dtype, leaf)
+    tree = _tree(names, leaves, specs, mesh, dtype, leaf=leaf)
     if after is None:
         return tree
     if any(map(_is_array, _leaves(after))):
@@ -294,7 +294,7 @@ def show(
 
 
 def _tree(
-    names: Sequence[str], leaves: Sequence[Any], specs: Sequence[Any], mesh: Any, dtype: Any, leaf: str | None = None
+    names: Sequence[str], leaves: Sequence[Any], specs: Sequence[Any], mesh: Any, dtype: Any, *, leaf: str | None = None
 ) -> ShownTree:
     """Return the leaves whose sharding is known, as `show` does; `leaf` is the only one to draw."""
     every: list[Shown] = []
@@ -477,7 +477,7 @@ def _own(array: Any) -> tuple[Any, Any, str, str]:
         return _of_a_type(array.sharding)
     sharding = getattr(array, "sharding", None)
     if sharding is None:
-        return None, None, "a shape alone does not say on which devices it lies", _says_sharding(array) * _NOBODY_YET
+        return None, None, "a shape alone does not say which devices hold it", _says_sharding(array) * _NOBODY_YET
     own, mesh = _unpack(sharding)
     placed = mesh is not None or isinstance(sharding, Sharding) or hasattr(sharding, "device_set")
     lack = "" if placed else f"its sharding is a {type(sharding).__name__}, which has no PartitionSpec and mesh"

@@ -5,29 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardviz.records import together as records
 from shardviz.records.amounts import first_names, format_bytes, format_seconds, plural
 from shardviz.records.budget import Budget, CacheRoom
 from shardviz.records.groups import grouped
 from shardviz.records.paths import without_numbers
-from shardviz.records.together import (
-    Assignment,
-    Conflict,
-    ProgramCost,
-    SharedArray,
-    SharedMember,
-    SharedPlan,
-    TogetherRecord,
-    TogetherSearchRecord,
-    WishCost,
-)
 from shardviz.view import document as doc
-from shardviz.view.report import counted, findings_table
+from shardviz.view.report import findings_section
 
 _FIRST, _MOST = 12, 200
 
 
 @doc.document.register
-def of_together(record: TogetherRecord) -> doc.Document:
+def of_together(record: records.TogetherRecord) -> doc.Document:
     """Return each program's step and memory under each assignment, the findings, the conflicts, and the arrays."""
     programs = ", ".join(record.programs)
     on = f" on {record.target}" if record.target else ""
@@ -38,9 +28,7 @@ def of_together(record: TogetherRecord) -> doc.Document:
         lead += f"; the cost is computed for the {len(priced)} kinds of arrays with most bytes"
     return doc.Document.of(
         *_assignments(record),
-        doc.section("Findings", findings_table(record.findings), lead=counted(record.findings))
-        if record.findings
-        else None,
+        findings_section(record.findings),
         doc.section("Conflicts", _conflicts(record) if record.conflicts else None, lead=lead),
         doc.section("Shared arrays", _arrays(record), lead=plural(len(record.shared), "array"), fold="closed"),
         *doc.notes(*record.notes),
@@ -57,7 +45,7 @@ def _calls(number: float) -> str:
     return f"{_number(number)} call{'' if number == 1 else 's'}"
 
 
-def _assignments(record: TogetherRecord) -> list[doc.Block]:
+def _assignments(record: records.TogetherRecord) -> list[doc.Block]:
     """Return a row for each program, with its time and memory under each assignment; then the sums of each."""
     timed = bool(record.target)
 
@@ -104,12 +92,12 @@ def _assignments(record: TogetherRecord) -> list[doc.Block]:
     return [programs, sums] if record.conflicts else [programs]
 
 
-def _cost_of(each: Assignment | SharedPlan, program: str) -> ProgramCost:
+def _cost_of(each: records.Assignment | records.SharedPlan, program: str) -> records.ProgramCost:
     return next(cost for cost in each.costs if cost.program == program)
 
 
 @doc.document.register
-def of_conflict(conflict: Conflict) -> doc.Document:
+def of_conflict(conflict: records.Conflict) -> doc.Document:
     """Return each program's sharding, what each adds under the other shardings, and the resharding between calls."""
     texts = [_wishes(conflict), *map(_cost, conflict.costs)]
     for move in conflict.moves:
@@ -118,8 +106,8 @@ def of_conflict(conflict: Conflict) -> doc.Document:
     return doc.Document.of(doc.paragraph(text, quiet=True) for text in (*texts, "level propagated"))
 
 
-def _conflicts(record: TogetherRecord) -> doc.Table:
-    def names(each: Conflict) -> doc.Piece:
+def _conflicts(record: records.TogetherRecord) -> doc.Table:
+    def names(each: records.Conflict) -> doc.Piece:
         return doc.code(first_names(each.names, 1), tip=", ".join(each.names[:40]))
 
     return doc.table(
@@ -136,11 +124,11 @@ def _conflicts(record: TogetherRecord) -> doc.Table:
     )
 
 
-def _wishes(conflict: Conflict) -> str:
+def _wishes(conflict: records.Conflict) -> str:
     return "; ".join(f"{', '.join(wish.programs)}: {wish.spec}" for wish in conflict.wishes)
 
 
-def _cost(cost: WishCost) -> str:
+def _cost(cost: records.WishCost) -> str:
     if cost.why_not:
         return f"{cost.program} cannot take it as {cost.spec}: {cost.why_not}"
     memory = "" if cost.needs_bytes is None else doc.signed_text(cost.needs_bytes, format_bytes)
@@ -148,14 +136,14 @@ def _cost(cost: WishCost) -> str:
     return f"{cost.program} with {cost.spec}: {time}{memory} on a device"
 
 
-def _arrays(record: TogetherRecord) -> doc.Table:
+def _arrays(record: records.TogetherRecord) -> doc.Table:
     """Return a row for each kind of array. Paths of one kind differ only in numbers, as unrolled layers' do."""
 
-    def key(array: SharedArray) -> tuple[object, ...]:
+    def key(array: records.SharedArray) -> tuple[object, ...]:
         members = ((m.program, m.role, without_numbers(m.path), m.spec) for m in array.members)
         return without_numbers(array.name), array.shape, array.dtype, tuple(members)
 
-    def members(each: list[SharedArray]) -> str:
+    def members(each: list[records.SharedArray]) -> str:
         specs = grouped((m.spec or "as the compiler decides", _place(m, each[0].name)) for m in each[0].members)
         return "; ".join(f"{spec}: {', '.join(places)}" for spec, places in specs.items())
 
@@ -173,18 +161,18 @@ def _arrays(record: TogetherRecord) -> doc.Table:
     )
 
 
-def _largest(array: SharedArray) -> float:
+def _largest(array: records.SharedArray) -> float:
     return max(member.bytes_per_device for member in array.members)
 
 
-def _place(member: SharedMember, name: str) -> str:
+def _place(member: records.SharedMember, name: str) -> str:
     if member.role == "output":
         return f"{member.program} → {member.path}"
     return member.program if member.path == name else f"{member.program} {member.path}"
 
 
 @doc.document.register
-def of_search(record: TogetherSearchRecord) -> doc.Document:
+def of_search(record: records.TogetherSearchRecord) -> doc.Document:
     """Return the best plans and the others, then the arguments' specs."""
     calls = ", ".join(f"{_calls(count)} of {name}" for name, count in record.weights.items() if count)
     rows = [record.predicted or record.best, *record.others]
@@ -192,11 +180,11 @@ def of_search(record: TogetherSearchRecord) -> doc.Document:
     def seconds(program: str):
         return doc.right(program), lambda each: doc.seconds(_cost_of(each, program).seconds)
 
-    def verdict(each: SharedPlan) -> str:
+    def verdict(each: records.SharedPlan) -> str:
         why = next((f"{cost.program}: {cost.why_not}" for cost in each.costs if cost.why_not), "")
         return why or ("" if each.fits is None else "fits" if each.fits else "does not fit")
 
-    def plans(rows: Sequence[SharedPlan], name: str) -> doc.Block:
+    def plans(rows: Sequence[records.SharedPlan], name: str) -> doc.Block:
         return doc.table(
             rows,
             (doc.wrapped("plans"), lambda each: doc.words(each.name, strong=each is rows[0])),
@@ -271,9 +259,7 @@ def of_budget(budget: Budget) -> doc.Document:
         doc.paragraph(_room(budget.cache)) if budget.cache is not None else None,
         doc.section("Programs", programs, lead="they do not run at once, so the largest total counts"),
         doc.section("Held between calls", held, lead=format_bytes(total)),
-        doc.section("Findings", findings_table(budget.findings), lead=counted(budget.findings))
-        if budget.findings
-        else None,
+        findings_section(budget.findings),
         *doc.notes(*budget.notes, budget.usable_from and f"Source of the usable memory: {budget.usable_from}."),
         title=doc.words(head, strong=True),
         mesh=budget.mesh,

@@ -43,7 +43,7 @@ def tree_document(shown: ShownTree) -> doc.Document:
     else:
         drawn = _heaviest(shown.groups)
         blocks = [_map(each.counted, each.one, mesh) for each in drawn]
-        beside = (doc.Beside(blocks=tuple(blocks[n : n + _ACROSS])) for n in range(0, len(blocks), _ACROSS))
+        beside = (doc.SideBySide(blocks=tuple(blocks[n : n + _ACROSS])) for n in range(0, len(blocks), _ACROSS))
         maps = (*beside, *doc.notes(_undrawn(shown.groups, drawn)))
     total = (doc.words(_total(shown.bytes, shown.left_out)),)
     return doc.Document(lead=(total, *_legend(shown)), blocks=(*_table(shown.groups), *maps), mesh=mesh)
@@ -64,7 +64,6 @@ def _undrawn(groups: Sequence[EqualArrays[Shown]], drawn: Sequence[EqualArrays[S
 
 
 def _legend(shown: ShownTree) -> Iterator[doc.Inline]:
-    """Yield each mesh with the colours of its axes."""
     for mesh in dict.fromkeys(leaf.layout.mesh for leaf in shown.leaves):
         yield doc.words("mesh"), doc.mesh_axes(mesh), doc.words(f", {plural(mesh.size, 'device')}")
 
@@ -133,7 +132,7 @@ def change_document(shown: ShownTreeChange) -> doc.Document:
     maps = (
         doc.section(
             doc.shorten(each.counted, LONGEST_NAME),
-            doc.Beside(blocks=tuple(_map(word, side, mesh) for word, side in each.one.sides)),
+            doc.SideBySide(blocks=tuple(_map(word, side, mesh) for word, side in each.one.sides)),
         )
         for each in drawn
     )

@@ -107,7 +107,7 @@ WRONG = [
     (("why", "mlp", " "), "it is empty"),
     (("show", "bf16[99999999999999999999]", "P()", "--mesh", "x=2"), "an array's has fewer than 2^63"),
     (("check", "train", *QUICK, "--forbid", "all-gather over modle"), "no mesh has an axis 'modle'; there are data"),
-    (("check", "train", *QUICK, "--forbid", "any over data over model"), "'over' stands there twice"),
+    (("check", "train", *QUICK, "--forbid", "any over data over model"), "'over' occurs twice"),
     (("sweep", "gallery:mlp", "--over", "batch=1", "--over", "batch=2"), "--over batch: it is given twice"),
     (("sweep", "stranger:make", "--over", "btach=8", "--mesh", "x=2"), "none of the 1 point has an answer; the first"),
     (("lab", "--port", "99999"), "99999 is not in the range 0<=x<=65535"),

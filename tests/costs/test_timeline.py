@@ -368,7 +368,7 @@ def test_on_gpus_links_are_nvlink_and_the_network(scanned):
     assert {lane.name for lane in made.lanes} == {"compute", "NVLink", "network"}
     assert not any("launch" in note for note in made.notes)
     work = sum(event.trips for event in other.events if event.lane == COMPUTE)
-    assert other.notes[-1] == f"what it takes to launch {work:,} kernels is not counted: nobody states it for this chip"
+    assert other.notes[-1] == f"the time to launch {work:,} kernels is not counted: it is not published for this chip"
     assert other.notes[-1] in other.text(200)
 
 
@@ -452,7 +452,7 @@ def test_memory_that_nobody_knows_is_said(scanned):
     text = sv.timeline(report, "tpu v5e:4x4").to_json()
     of_before = {key: value for key, value in json.loads(text).items() if key != "memory"}
     assert Timeline.from_json(json.dumps(of_before)).memory is None
-    with pytest.raises(ShardvizError, match="as many, at least one"):
+    with pytest.raises(ShardvizError, match="equal numbers, at least one"):
         Timeline.from_json(text.replace('"begins": [', '"begins": [0.0, '))
 
 
@@ -599,7 +599,7 @@ def test_what_is_not_known_is_said(scanned):
         sv.timeline(bare, "tpu v5e:4x4")
     opaque = msgspec.structs.replace(report.schedule[0], kind="work", opaque=("my_kernel",), collective="", name="call")
     made = sv.timeline(dataclasses.replace(report, schedule=(opaque, *report.schedule)), "tpu v5e:4x4")
-    assert "nobody says the FLOPs of my_kernel: it takes as long as its bytes" in made.notes
+    assert "the FLOPs are not known of my_kernel: it takes as long as its bytes" in made.notes
     assert "my_kernel" in made.text()
     begun = msgspec.structs.replace(report.schedule[0], kind="begin", name="copy", collective="", host_bytes=3e10)
     away = dataclasses.replace(report, schedule=(begun,))

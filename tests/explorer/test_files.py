@@ -92,7 +92,7 @@ def test_it_is_opened_and_saved_through_the_public_names(state, program, path, t
     assert explorer.state.deck.card("card-2").results.machine.text == "tpu v6e:4x4"
     again = sv.open(explorer.save(tmp_path / "again.json"), program, level="propagated")
     assert again.state.target == "tpu v6e:2x4"
-    with pytest.raises(ShardvizError, match=r"program is what sv.trace\(fn, ...\) gives"):
+    with pytest.raises(ShardvizError, match=r"program must be the result of sv.trace\(fn, ...\)"):
         sv.open(path, step)
 
 

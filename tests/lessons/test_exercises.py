@@ -91,7 +91,7 @@ def test_outputs_are_specs(program):
     assert asked.answer({"result": P("data", None)}).reveal().score == 1
     partly = asked.answer(P("data", "model")).reveal()
     assert partly.score == 0.25 and partly.rows[0].verdict == "1 of 2 dimensions are right"
-    assert "P('data')" not in partly.text() and "An axis goes along with its dimension" in partly.text()
+    assert "P('data')" not in partly.text() and "An axis follows its dimension" in partly.text()
     shown = asked.reveal(give_up=True).text()
     assert "because of x P('data')" in shown and "not sharded along model" in shown
     with pytest.raises(SpecError, match="'result'"):

@@ -94,16 +94,16 @@ LETTERS = [  # sharding, mesh, notation, each piece and its meaning
         ("p1", "priority 1 of this dimension: Shardy heeds 0 first, then 1, and so on"),
         ('"a"', "mesh axis a shards dimension 1 in 2"),
     ]),
-    ("P()", "a=2", "pspec", [("P()", "no dimension is named, so none is sharded: every device holds the whole array")]),
+    ("P()", "a=2", "pspec", [("P()", "no dimension is named, so none is sharded: every device holds the full array")]),
     ("[] sum over a", "a=2", "short", [
         ("[]", "no dimension is named, so none is sharded"),
         ("sum over a", "over a the devices hold partial sums, still to be added"),
     ]),
     ("{maximal device=1}", "a=2 devices=[7,5]", "hlo-v1", [
-        ("maximal device=1", "the whole array is on device 1, a place in the mesh's order"),
+        ("maximal device=1", "the full array is on device 1, a place in the mesh's order"),
     ]),
     ("{maximal device=1}", "a=2", "sdy", [
-        ("mesh<[], device_ids=[1]>, []", "a mesh of one device: the whole array is on device 1"),
+        ("mesh<[], device_ids=[1]>, []", "a mesh of one device: the full array is on device 1"),
     ]),
     ("{unknown}", "a=2", "proto", [("type: UNKNOWN", "the compiler did not state its sharding")]),
 ]  # fmt: skip

@@ -290,12 +290,12 @@ def test_the_objects_of_one_device():
 @pytest.mark.parametrize(
     ("text", "notation", "why"),
     [
-        ("{devices=[4,2]<=[8]}", "pspec", "whole axes only"),
+        ("{devices=[4,2]<=[8]}", "pspec", "full axes only"),
         ("{devices=[8]0,3,1,2,4,5,6,7}", "pspec", "run along no axes of the mesh a=2,b=4"),
         ("{devices=[8]0,3,1,2,4,5,6,7}", "hlo-v2", "cannot express this order"),
         ("{devices=[8]0,3,1,2,4,5,6,7}", "sdy", "hlo-v1 lists the devices"),
-        ("{maximal device=3}", "pspec", "whole array is on one device"),
-        ("{maximal device=3}", "hlo-v3", "whole array is on one device"),
+        ("{maximal device=3}", "pspec", "full array is on one device"),
+        ("{maximal device=3}", "hlo-v3", "full array is on one device"),
         ("{unknown}", "sdy", "did not state it"),
         ("[a ?]", "pspec", "unconstrained dimension"),
         ("[a ?]", "hlo-v2", "no open dimensions"),

@@ -72,7 +72,7 @@ def test_what_is_read_can_be_applied(explorer, text, spec):
 @pytest.mark.parametrize(
     ("text", "name", "why"),
     [
-        ("{devices=[2,4]<=[8]}", W1, "whole axes only"),
+        ("{devices=[2,4]<=[8]}", W1, "full axes only"),
         ("{maximal device=3}", W1, "on one device"),
         ("{devices=[8,1]0,3,1,2,4,7,5,6}", W1, "run along no axes"),
         ("{devices=[8]<=[8]}", W1, "rank 1"),

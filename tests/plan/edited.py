@@ -36,7 +36,7 @@ def module_of(source: str, path: Path) -> ModuleType:
 
 
 def as_told(code: str, source: str) -> str:
-    """A source with the constraints in it that a plan's code says to write: behind lines, and in place of texts."""
+    """A source with the constraints in it that a plan's code says to write: after lines, and in place of texts."""
     lines, behind = source.splitlines(), list[tuple[int, str]]()
     notes = re.findall(r"^#   (.+)$", code, re.MULTILINE)
     where = re.compile(r"\S+?(?::|, in line )(\d+)(?:: (.+) in place of (.+)|, in place of (.+?): (.+))")
@@ -47,7 +47,7 @@ def as_told(code: str, source: str) -> str:
         before = next(text for text in (before, before.replace("'", '"')) if text in line)
         lines[number - 1] = line.replace(before, after)
     for note in notes:
-        if match := re.fullmatch(r"\S+, behind line (\d+): (.+)", note):
+        if match := re.fullmatch(r"\S+, after line (\d+): (.+)", note):
             behind.append((int(match[1]), match[2]))
     for number, text in sorted(behind, reverse=True):
         start = next(n for n in range(number, 0, -1) if lines[n - 1].strip().startswith(f"{text.split(' = ')[0]} = "))

@@ -131,7 +131,7 @@ def test_the_lines_to_write_give_the_plan_s_constraints(tmp_path):
     wrapped = """jax.lax.with_sharding_constraint(h @ p["w1"], P('model'))"""
     assert f"jax.lax.with_sharding_constraint(jax.nn.silu({wrapped}), P('data', 'model'))" in text
     said_where = (
-        f"#   llama.py, behind line {line.rpartition(':')[2]}: g = jax.lax.with_sharding_constraint(g, P('data'))"
+        f"#   llama.py, after line {line.rpartition(':')[2]}: g = jax.lax.with_sharding_constraint(g, P('data'))"
     )
     assert said_where in example.program.code(plan)
 

@@ -83,7 +83,7 @@ def bare(x):
 def test_an_error_blames_the_mesh_around_where_that_is_the_cause(fn, stands):
     with pytest.raises(TraceError) as raised:
         sv.trace(fn, ON_MESH).plan()
-    assert ("does not stand around this call" in str(raised.value)) == stands
+    assert ("is not set around this call" in str(raised.value)) == stands
 
 
 @pytest.mark.parametrize("within", ["jit", "constraint"])

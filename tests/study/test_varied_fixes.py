@@ -77,7 +77,7 @@ def test_donation_that_only_the_wrapper_can_say_says_so():
     with pytest.raises(ShardvizError, match="y: given by keyword"):
         of_variant(sv.trace(f, x, y=x), Variant(donated=("y",)))
     exported = jax.export.export(jax.jit(lambda x: x + 1))(x)
-    with pytest.raises(ShardvizError, match="exported before it came here"):
+    with pytest.raises(ShardvizError, match="it is an export"):
         of_variant(sv.trace(exported), Variant(donated=("x",)))
 
 
@@ -292,7 +292,7 @@ def test_a_constraint_that_is_not_there_is_refused_with_those_that_are():
     with pytest.raises(ShardvizError, match=r"no constraint P\('x'\) at llama.py:1; it has P\('data'\) at llama.py"):
         of_variant(example.program, Variant(constraints=(Reconstrained(line="llama.py:1", before=(("x",),)),)))
     exported = jax.export.export(jax.jit(lambda x: x + 1))(s(8, 8))
-    with pytest.raises(ShardvizError, match="exported before it came here"):
+    with pytest.raises(ShardvizError, match="it is an export"):
         of_variant(sv.trace(exported), Variant(constraints=(Reconstrained(line="x.py:1", before=()),)))
 
 

@@ -317,7 +317,7 @@ def test_a_tree_of_specs_in_the_models_shape_is_a_plan():
 
 def test_a_state_sharding_that_forgets_a_variable_is_refused_as_flax_refuses_it():
     forgets = nnx.StateSharding({ends_with("linear1", "kernel"): P(None, "model")})
-    with pytest.raises(sv.errors.SpecError, match=r"model.linear2.kernel: no filter of the StateSharding catches it"):
+    with pytest.raises(sv.errors.SpecError, match=r"model.linear2.kernel: it matches no filter of the StateSharding"):
         sv.trace(apply, mlp(), SMALL).bind(sv.Plan(MESH, in_specs=(forgets, None)))
     with pytest.raises(ValueError):
         nnx.jit(apply, in_shardings=(forgets, None))(Mlp(nnx.Rngs(0)), jnp.ones((16, 8)))
@@ -444,7 +444,7 @@ except sv.errors.ShardvizError as error:
 def test_without_flax_nothing_breaks_and_the_extra_is_named():
     assert answers_of("-c", WITHOUT).splitlines() == [
         "P('data', None)",
-        "this needs flax, which is not installed here; pip install 'shardviz[flax]' brings it",
+        "this needs flax, which is not installed here; pip install 'shardviz[flax]' installs it",
     ]
 
 

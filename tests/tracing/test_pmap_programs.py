@@ -214,5 +214,5 @@ def test_a_pmap_inside_without_an_axis_name_is_asked_for_one():
     def step(w, x):
         return jax.pmap(lambda x: x @ w)(x).sum()
 
-    with pytest.raises(sv.errors.TraceError, match=r"a pmap inside has no axis_name.* axis_name= 'i'"):
+    with pytest.raises(sv.errors.TraceError, match=r"a nested pmap has no axis_name.* axis_name= 'i'"):
         sv.trace(step, array(4, 4), array(8, 2, 4)).propagate(sv.Plan("i=8"))

@@ -22,13 +22,13 @@ from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_text
 from shardviz.paint.columns import text_width
 from shardviz.view.document import (
-    Beside,
     Block,
     Column,
     Document,
     Paragraph,
     Piece,
     Section,
+    SideBySide,
     Table,
     paragraph,
     plain,
@@ -155,7 +155,7 @@ def cells(blocks: Iterable[Block], in_text: bool = True, in_html: bool = True, n
         elif isinstance(block, Section):
             yield Cell(block.lead, in_text, in_html, nested)
             yield from cells(block.blocks, in_text and not block.brief, in_html, nested)
-        elif isinstance(block, Beside):
+        elif isinstance(block, SideBySide):
             yield from cells(block.blocks, in_text, in_html, nested)
         elif isinstance(block, Table):
             for number, found in enumerate(block.rows[: block.most]):

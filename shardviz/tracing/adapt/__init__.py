@@ -1,6 +1,6 @@
-"""Whatever can be called as a `Call` that can be traced: an adapter for each kind of callable.
+"""Any callable as a `Call` that can be traced, with an adapter for each kind.
 
-`adapt` asks them in turn. A kind's own package (flax, say) is imported only where the callable already comes from it.
+`adapt` tries the adapters in order. A kind's own package (flax, say) is imported only if the callable comes from it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], JitOptions], Call | No
 
 
 def _own(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """What has a method `__shardviz_call__(args, kwargs, options)` makes its own `Call`; the old `pjit` has it."""
+    """Return the `Call` that an object's method `__shardviz_call__(args, kwargs, options)` makes; the old `pjit` has
+    one."""
     adapt_own = getattr(type(fn), "__shardviz_call__", None)
     return None if adapt_own is None else adapt_own(fn, args, kwargs, options)
 
 
 ADAPTERS: tuple[Adapter, ...] = (_own, exported.adapt, jit.adapt_equinox, nnx.adapt, pmap.adapt, jit.adapt)
-"""Each gives a `Call`, or None where the callable is not of its kind; the last one takes every function."""
+"""Each returns a `Call`, or None for a callable of another kind; the last one takes every function."""
 
 _STAGES = (jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled)
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Call:
-    """A callable and its arguments (arrays, `ShapeDtypeStruct`s, numbers in pytrees, static values) as a `Call`;
-    nothing is kept alive, allocated or run. `options` are those of `JitOptions`. Raises TraceError if `fn` is not
-    callable, or a stage of `jax.jit`, or an argument is no array and not static."""
+    """Return a callable and its arguments (arrays, `ShapeDtypeStruct`s, numbers in pytrees, static values) as a `Call`.
+    Nothing is kept alive, allocated or run. `options` are those of `JitOptions`. Raises TraceError if `fn` is not
+    callable, or is a stage of `jax.jit`, or if an argument is neither an array nor static."""
     stage = getattr(fn, "_inner_obj", fn) if type(fn).__module__.startswith("flax.nnx") else fn  # of nnx.jit's
     if isinstance(stage, _STAGES):
         raise TraceError(

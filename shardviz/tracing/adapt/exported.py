@@ -1,9 +1,8 @@
-"""What `jax.export` made, StableHLO already: arguments, constraints, mesh and shardings are read from its module.
+"""Exports of `jax.export`, which are StableHLO: arguments, constraints, mesh and shardings are read from the module.
 
-There is no Python function behind it and no jaxpr, so nothing is traced or called: a plan edits the module's main
-function, as it does for a function that was lowered here. What is written inside (constraints, `shard_map`s) stays as
-it is. An export may be for several platforms and for any batch size. Where a file is not to be trusted, whoever loads
-it has it read in a process of its own first.
+An export has no Python function and no jaxpr, so nothing is traced or called: a plan edits the module's main function,
+as for a function that was lowered here. Constraints and `shard_map`s inside are unchanged. An export may be for several
+platforms and for any batch size. Files that are not trusted are first read in a separate process.
 """
 
 from __future__ import annotations
@@ -22,24 +21,8 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY, placed
 from shardviz.records import Finding
 from shardviz.records.phases import is_differentiated
+from shardviz.stablehlo import module as stablehlo
 from shardviz.stablehlo.donations import is_donated
-from shardviz.stablehlo.module import (
-    ENDS,
-    GROUPS,
-    Place,
-    argument_names,
-    attributes_of,
-    axis_names,
-    call_target,
-    complete,
-    function_type,
-    items,
-    main_of,
-    mesh_in,
-    place_of,
-    spec_of,
-    with_one_mesh,
-)
 from shardviz.tracing.call import Brings, Call, JitOptions, Notes, abstract_tree, specs_of
 from shardviz.tracing.signature import named_tree
 from shardviz.tracing.trace import Argument, Constraint, Traced
@@ -48,15 +31,16 @@ _TRIVIAL = re.compile(r"^\{(replicated|manual|maximal.*|)\}$|^$")
 
 
 def held_by(fn: Any) -> Any:
-    """A `jax.export.Exported`, or the one that something holds as its attribute `exported`; None for anything else."""
+    """Return a `jax.export.Exported`, given itself or an object with it as the attribute `exported`; None for other
+    objects."""
     exported = fn if isinstance(fn, jax.export.Exported) else getattr(fn, "exported", None)
     return exported if isinstance(exported, jax.export.Exported) else None
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A `jax.export.Exported`, or what holds one as its attribute `exported`. Arguments are needed only where
-    dimensions are symbolic. Raises TraceError if they do not fit, or options are given, which an export has fixed;
-    SpecError if they are needed and not given."""
+    """Return a `jax.export.Exported`, or an object with one as its attribute `exported`, as a `Call`. Arguments are
+    needed only if dimensions are symbolic. Raises TraceError if they do not fit, or if options are given, which an
+    export has fixed; SpecError if arguments are missing."""
     exported = held_by(fn)
     if exported is None:
         return None
@@ -75,8 +59,8 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
 
 
 def call_of(exported: Any, values: Mapping[str, int] | None = None) -> Call:
-    """An export as a `Call`, its symbolic dimensions as in `values`. Raises SpecError if a symbolic dimension has no
-    value, or one that breaks a constraint; TraceError if the module is for GSPMD or has ordered effects."""
+    """Return an export as a `Call`, with `values` for its symbolic dimensions. Raises SpecError if a symbolic dimension
+    has no value, or one that breaks a constraint; TraceError if the module is for GSPMD or has ordered effects."""
     settled = symbol_values(exported.fun_name, _jax.symbols_of(exported.in_avals), values)
     shapes = [tuple(_jax.evaluated(d, settled) for d in aval.shape) for aval in exported.in_avals]
     return _exported(exported, shapes)
@@ -92,20 +76,20 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]]) -> Call:
     platform = platforms.index("cpu") if "cpu" in platforms else 0
     exported_mesh = mesh_of(exported)
     with module.context, ir.Location.unknown():
-        located = argument_names(module, len(kept))
-        if complete(module, avals, kept, platform):
+        located = stablehlo.argument_names(module, len(kept))
+        if stablehlo.complete(module, avals, kept, platform):
             module = _refined(name, _jax.bytecode(module.operation))
     with module.context, ir.Location.unknown():
-        with_one_mesh(module)
-        own = mesh_in(module)
+        stablehlo.with_one_mesh(module)
+        own = stablehlo.mesh_in(module)
         if exported_mesh is not None and own is not None and exported_mesh.shape == own.shape:
             own = exported_mesh  # of which more is known than the module tells
         constraints, axes, is_sized, differentiated = _inside(module, name)
         called, results = names_of(exported.in_tree, kept, located), result_names(exported.out_tree)
-        types = zip(exported.out_avals, function_type(main_of(module)).results, strict=True)
+        types = zip(exported.out_avals, stablehlo.function_type(stablehlo.main_of(module)).results, strict=True)
         out_avals = [a.update(shape=tuple(ir.RankedTensorType(t).shape)[: a.ndim]) for a, t in types]
-        ins = attributes_of(main_of(module), "arg_attrs", len(avals))
-        outs = attributes_of(main_of(module), "res_attrs", len(out_avals))
+        ins = stablehlo.attributes_of(stablehlo.main_of(module), "arg_attrs", len(avals))
+        outs = stablehlo.attributes_of(stablehlo.main_of(module), "res_attrs", len(out_avals))
         traced = Traced(
             name,
             tuple(
@@ -145,12 +129,12 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]]) -> Call:
 
 
 def mesh_of(exported: Any) -> DeviceMesh | None:
-    """The mesh of an export's named shardings; None where it has none."""
+    """Return the mesh of an export's named shardings; None if it has none."""
     return specs_of(s for shardings in _jax.export_shardings(exported) for s in shardings)[1]
 
 
 def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) -> Notes:
-    """What JAX would say to a call of the export on a plan's mesh and platform, if `settled`'s code is explored."""
+    """Return a function that gives JAX's objections to calling the export on a plan's mesh and platform."""
 
     def notes(mesh: DeviceMesh, platform: str) -> tuple[Finding, ...]:
         findings = []
@@ -160,7 +144,7 @@ def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) ->
                 f"it there. To run it on {mesh.size}, export the function again for a mesh of that size"
             )
             findings.append(Finding("exported-devices", "warning", text))
-        calls = "so what it calls by name (custom calls) may be unknown to the compiler that is used here"
+        calls = "so its custom calls may be unknown to the compiler that is used here"
         if platform not in platforms:
             text = f"{name} was exported for {', '.join(platforms)} and not for {platform}, {calls}"
             findings.append(Finding("other-platform", "note", text))
@@ -173,8 +157,7 @@ def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) ->
 
 
 def _refined(name: str, module: bytes) -> Any:
-    """`_jax.refined` with its errors in words: the shape assertion that does not hold, as the program's own check says
-    it."""
+    """Return the refined module, as `_jax.refined` does; the error names the shape assertion that does not hold."""
     try:
         return _jax.refined(module)
     except ShardvizError:
@@ -186,7 +169,8 @@ def _refined(name: str, module: bytes) -> Any:
 
 
 def _traced_for(traced: Traced, own: DeviceMesh | None, axes: frozenset[str]) -> Callable[[DeviceMesh | None], Traced]:
-    """What gives the `Traced` for a mesh, if the module, which is on its own and names these axes, can stand on it."""
+    """Return a function from a mesh to the `Traced`, which raises if the module cannot run on the mesh; `own` is the
+    module's mesh, and `axes` are the axes that it names."""
 
     def traced_for(mesh: DeviceMesh | None) -> Traced:
         if mesh is None:
@@ -208,7 +192,8 @@ def _traced_for(traced: Traced, own: DeviceMesh | None, axes: frozenset[str]) ->
 
 
 def names_of(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -> list[str]:
-    """A name for each flat argument, none twice: of its location (`located`, of those `kept`), or its tree path."""
+    """Return a distinct name for each flat argument: from its location (`located`, for the `kept` arguments), or its
+    tree path."""
     positional, keyword = jax.tree.unflatten(in_tree, list(range(in_tree.num_leaves)))
     by_name = {name: named_tree(name, tree) for name, tree in keyword.items()}
     trees = jax.tree.leaves((named_tree("args", positional), by_name))
@@ -218,50 +203,53 @@ def names_of(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -
 
 
 def result_names(out_tree: Any) -> list[str]:
-    """The tree path of each flat result."""
+    """Return the tree path of each flat result."""
     return jax.tree.leaves(named_tree("result", jax.tree.unflatten(out_tree, list(range(out_tree.num_leaves)))))
 
 
 def _inside(module: Any, name: str) -> tuple[tuple[Constraint, ...], frozenset[str], bool, bool]:
-    """What a module says inside: its constraints, the mesh axes that it names, whether shapes of single devices are in
-    it, and whether a derivative is. Raises TraceError if it was lowered for GSPMD."""
+    """Return a module's constraints, the mesh axes that it names, whether it contains shapes of single devices, and
+    whether it takes a derivative. Raises TraceError if it was lowered for GSPMD."""
     constraints, texts, hlo, is_sized = list[Constraint](), list[str](), list[str](), False
-    main, places = main_of(module), dict[Any, Place]()
+    main, places = stablehlo.main_of(module), dict[Any, stablehlo.Place]()
     for op in _jax.walk(module.operation):  # each function once, where a Walker would read it for each call
-        place, target = place_of(op.location, places), call_target(op) if op.name == "stablehlo.custom_call" else ""
+        place, target = (
+            stablehlo.place_of(op.location, places),
+            stablehlo.call_target(op) if op.name == "stablehlo.custom_call" else "",
+        )
         is_sized |= op.name == "sdy.manual_computation" or target == "SPMDFullToShardShape"
         if op.name == "sdy.sharding_constraint":
             shape = tuple(ir.RankedTensorType(op.operands[0].type).shape)
-            constraints.append(Constraint(shape, spec_of(op.attributes["sharding"]), place.frame))
+            constraints.append(Constraint(shape, stablehlo.spec_of(op.attributes["sharding"]), place.frame))
         if op.name == "func.func":
-            entries = [entry for which in ENDS.values() for entry in attributes_of(op, which, 0)]
+            entries = [entry for which in stablehlo.ENDS.values() for entry in stablehlo.attributes_of(op, which, 0)]
             hlo += [str(entry.get("mhlo.sharding", "")) for entry in entries if "sdy.sharding" not in entry]
             if op != main:  # of the main function plans write them
                 texts += [str(entry["sdy.sharding"]) for entry in entries if "sdy.sharding" in entry]
         elif op.name not in ("sdy.mesh", "builtin.module"):
-            for key, text in ((key, str(attribute)) for key, attribute in items(op)):
+            for key, text in ((key, str(attribute)) for key, attribute in stablehlo.items(op)):
                 if "mhlo.sharding" in key:
                     hlo.append(text)
-                elif "#sdy" in text or GROUPS in text:
+                elif "#sdy" in text or stablehlo.GROUPS in text:
                     texts.append(text)
     if gspmd := [text.strip('"') for text in hlo if not _TRIVIAL.match(text.strip('"'))]:
         raise TraceError(
             f"{name} was lowered for GSPMD: it has the sharding {gspmd[-1]}, and none that Shardy reads. Export it "
             "again with jax_use_shardy_partitioner=True, JAX's default"
         )
-    axes = frozenset().union(*map(axis_names, texts))
+    axes = frozenset().union(*map(stablehlo.axis_names, texts))
     return tuple(constraints), axes, is_sized, is_differentiated(place.name_stack for place in places.values())
 
 
 def _specs(entries: Sequence[Mapping[str, Any]], avals: Sequence[Any]) -> list[Spec | None]:
-    """The shardings on the main function's arguments or results, in the ranks that JAX shows."""
-    specs = [spec_of(entry["sdy.sharding"]) if "sdy.sharding" in entry else None for entry in entries]
+    """Return the specs of the main function's arguments or results, in the ranks that JAX shows."""
+    specs = [stablehlo.spec_of(entry["sdy.sharding"]) if "sdy.sharding" in entry else None for entry in entries]
     pairs = zip(specs, avals, strict=True)
     return [spec and spec.with_dims(spec.dims[: len(aval.shape)]) for spec, aval in pairs]
 
 
 def _memory(entry: Mapping[str, Any]) -> str:
-    """The memory that an argument or result of the main function is in."""
+    """Return the memory kind of an argument or result of the main function."""
     return ir.StringAttr(entry["mhlo.memory_kind"]).value if "mhlo.memory_kind" in entry else DEVICE_MEMORY
 
 
@@ -270,8 +258,8 @@ _WRITTEN = re.compile(r"the symbolic shape constraint (.+?)\. Expected '")
 
 
 def symbol_constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple[str, ...]:
-    """The constraints on a program's symbolic dimensions: those `written`, and those that its module checks, whose
-    messages alone a file keeps.
+    """Return the constraints on a program's symbolic dimensions: the `written` ones, and those that its module checks,
+    of which a file has only the messages.
 
     >>> symbol_constraints(["Expected value >= 8 for dimension variable 'b'"], ["mod(b, 4) == 0"])
     ('mod(b, 4) == 0', 'b >= 8')
@@ -287,8 +275,8 @@ def symbol_constraints(assertions: Iterable[str], written: Iterable[str] = ()) -
 
 
 def symbol_values(name: str, symbols: Sequence[str], values: Mapping[str, int] | None) -> dict[str, int]:
-    """The values of a program's symbolic dimensions; whether they keep its constraints the module itself checks. Raises
-    SpecError naming the dimension that has no value, or one that is no whole number, or that there is none."""
+    """Return the values of a program's symbolic dimensions; the module itself checks its constraints. Raises SpecError,
+    which names the dimension, if a value is missing, not a whole number, or of an unknown dimension."""
     values = dict(values or {})
     way = f"give symbols={{{', '.join(f'{symbol!r}: 8' for symbol in symbols)}}} or the like"
     for symbol, value in values.items():

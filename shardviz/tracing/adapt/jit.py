@@ -1,9 +1,9 @@
-"""Plain functions, and those that `jax.jit` has wrapped: its `in_shardings` and `out_shardings` become the plan.
+"""Plain functions, and functions wrapped by `jax.jit`, whose `in_shardings` and `out_shardings` become the plan.
 
-So do the partitions that boxes of flax.linen ask for, `nn.Partitioned` and `nn.LogicallyPartitioned`. What
-`equinox.filter_jit` has wrapped is here too: arrays are traced, everything else in the arguments is static, and what is
-no array in the result (an activation function of a model that comes out, say) is left out of it. Neither flax nor
-equinox is imported unless the person's program has imported it.
+The partitions of flax.linen's boxes, `nn.Partitioned` and `nn.LogicallyPartitioned`, become the plan too. Functions
+wrapped by `equinox.filter_jit` are adapted here as well: arrays are traced, everything else in the arguments is static,
+and results that are not arrays (such as a model's activation function) are dropped. Neither flax nor equinox is
+imported unless the user's program has imported it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from shardviz.tracing.signature import tree_of_names
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A function, or one that `jax.jit` has wrapped: what that says of static and donated arguments holds unless
-    `options` say otherwise, and its shardings are the plan that it brings. Raises TraceError if an argument is no array
-    and not static, or an option names none."""
+    """Return a function, possibly wrapped by `jax.jit`, as a `Call`. The wrapper's static and donated arguments hold
+    unless `options` override them, and its shardings become the function's own plan. Raises TraceError if an argument
+    is neither an array nor static, or an option names no argument."""
     if not callable(fn):
         return None
     name = name_of(fn)
@@ -60,7 +60,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
 
 
 def _brings(wrapped: Any, call: Call) -> Brings:
-    """The arguments' own shardings, and over them those that the function was wrapped with."""
+    """Return the plan of the arguments' own shardings, overridden by those of the function's wrapper."""
     specs, mesh = own_specs(call.arrays)
     specs_from = "the arguments' own shardings"
     boxes = box_specs(call.dynamic)
@@ -84,8 +84,8 @@ def _brings(wrapped: Any, call: Call) -> Brings:
 
 
 def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:
-    """For each array in a tree the spec and mesh of the box around it; None for no box, or for logical names without
-    rules, the box's own or those of `nn.logical_axis_rules` around the call."""
+    """Return for each array in a tree the spec and mesh of the box around it; None without a box, or if its logical
+    names have no rules, neither the box's own nor those of `nn.logical_axis_rules` around the call."""
     meta, spmd = sys.modules.get("flax.core.meta"), sys.modules.get("flax.linen.spmd")
     kind = getattr(meta, "AxisMetadata", ())
 
@@ -106,8 +106,8 @@ def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:
 
 
 def adapt_equinox(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A function or method wrapped by `equinox.filter_jit`, with what it says of donation unless `options` say more.
-    Raises TraceError, SpecError as `adapt`."""
+    """Return a function or method wrapped by `equinox.filter_jit` as a `Call`, with the wrapper's donation unless
+    `options` donate more. Raises TraceError, SpecError as `adapt`."""
     if "equinox" not in sys.modules:
         return None
     wrapper, bound = fn, ()
@@ -126,7 +126,7 @@ def adapt_equinox(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], option
 
 
 def _pure(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], Any]:
-    """(the function of the arrays alone, its arguments with None in place of what is no array)."""
+    """Return the function of the arrays alone, and its arguments with None in place of other objects."""
     leaves, tree = jax.tree.flatten((args, kwargs))
 
     @functools.wraps(fn)

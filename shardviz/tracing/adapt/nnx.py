@@ -1,10 +1,10 @@
-"""Functions of flax.nnx modules, optimizers, states: made pure, with every array under its attribute's name.
+"""Functions of flax.nnx modules, optimizers and states, made pure, with every array under its attribute's name.
 
-A module is split into its arrays, `model.layers[0].kernel`, and the rest; the function gets it merged again. What it
-changes in place (parameters by the optimizer, batch statistics, counters of random keys) comes out as further outputs,
-`updated.model.layers[0].kernel`. Arrays that two modules share are one argument, of the first.
+A module is split into its arrays, `model.layers[0].kernel`, and the rest, and merged again for the function. In-place
+changes (parameters by the optimizer, batch statistics, counters of random keys) become further outputs,
+`updated.model.layers[0].kernel`. Arrays that two modules share are one argument, of the first module.
 
-flax is an extra: nothing here imports it unless the person's program has.
+flax is optional: it is not imported unless the user's program has imported it.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ from shardviz.tracing.trees import (
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method. An
-    argument may be a function without parameters that makes such an object: only `nnx.eval_shape` calls it. Raises
-    TraceError if an argument is no array and not static; SpecError if `in_shardings` do not fit the arguments."""
+    """Return a function of flax.nnx objects, possibly wrapped by `nnx.jit` or `jax.jit`, or a module or its method, as
+    a `Call`. An argument may be a function without parameters that makes such an object; only `nnx.eval_shape` calls
+    it. Raises TraceError if an argument is neither an array nor static; SpecError if `in_shardings` do not fit the
+    arguments."""
     if "flax.nnx" not in sys.modules:
         return None
     asked = _unwrapped(fn, args)
@@ -82,22 +83,24 @@ def _unwrapped(fn: Any, args: tuple[Any, ...]) -> Given | None:
         fn, args = fn.func, (*fn.args, *args)  # `nnx.jit` on a method, bound to its module
     if _is_nnx_jit(fn):
         jitted: Any = fn
-        how = _jax.unwrap_jit(jitted.jitted_fn)
-        if how is None:
+        wrapping = _jax.unwrap_jit(jitted.jitted_fn)
+        if wrapping is None:
             return None
-        inner: Any = how.fn
+        inner: Any = wrapping.fn
         first = getattr(fn, "partial_args", ())
         args = (first, *args) if isinstance(first, list) else (*first, *args)  # jit_partial's are one list
         graph = type(fn).__name__ == "JitWrapped"
-        out = how.out_shardings  # graph mode: (arguments, keyword arguments, result); tree mode: (result, updates)
+        out = wrapping.out_shardings  # graph mode: (arguments, keyword arguments, result); tree mode: (result, updates)
         out = (out[2] if graph else out[0]) if isinstance(out, tuple | list) else None
         method = inner.f  # its module's parameter is called as elsewhere
         if args and is_object(args[0]) and [p.name for p in parameters_of(method)[:1]] == ["self"]:
             method = _named_first("model", method.__name__, method)
-        return Given(method, args, how, True, graph, how.in_shardings, out)
-    how = _jax.unwrap_jit(fn)
-    if how is not None:
-        return Given(how.fn, args, how, in_shardings=how.in_shardings, out_shardings=how.out_shardings)
+        return Given(method, args, wrapping, True, graph, wrapping.in_shardings, out)
+    wrapping = _jax.unwrap_jit(fn)
+    if wrapping is not None:
+        return Given(
+            wrapping.fn, args, wrapping, in_shardings=wrapping.in_shardings, out_shardings=wrapping.out_shardings
+        )
     if is_object(fn) and callable(fn):
         return Given(_named_first("model", type(fn).__name__, type(fn).__call__), (fn, *args))
     if inspect.ismethod(fn) and is_object(fn.__self__):
@@ -112,7 +115,7 @@ def _is_nnx_jit(fn: Any) -> bool:
 
 
 def _named_first(first: str, name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its first parameter, `self`, called otherwise: that is what tree paths begin with."""
+    """Return the function with its first parameter, `self`, renamed, because tree paths begin with it."""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -125,7 +128,6 @@ def _named_first(first: str, name: str, fn: Callable[..., Any]) -> Callable[...,
 
 
 def _donated(fn: Any, options: JitOptions) -> set[int | str]:
-    """The numbers and names of the arguments whose buffers may be reused."""
     parameters = [p.name for p in parameters_of(fn)]
     numbers = {parameters.index(n) for n in options.donate_argnames if n in parameters}
     names = {parameters[n] for n in options.donate_argnums if n < len(parameters)}
@@ -133,7 +135,7 @@ def _donated(fn: Any, options: JitOptions) -> set[int | str]:
 
 
 def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool, ...]]:
-    """The plan that the function brings, and for each array whether its new value is sharded as `in_shardings` say."""
+    """Return the function's own plan, and for each array whether `in_shardings` determine its new value's sharding."""
     own, mesh = own_specs(lifted.arrays)
     specs = list(own)
     for i, leaf in enumerate(lifted.leaves):
@@ -158,8 +160,8 @@ def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
 
 
 def _asked(name: str, under: Given, lifted: Lifted) -> tuple[list[Spec | None], tuple[bool, ...]]:
-    """For each array the spec that `in_shardings` give it, and whether they give one at all. Raises SpecError if they
-    give two to an array that stands at two places; TraceError if an array does, and `nnx.jit` is in its tree mode."""
+    """Return for each array the spec that `in_shardings` give it, and whether they give one. Raises SpecError if they
+    give two to an array at two places; TraceError if an array has two places and `nnx.jit` is in its tree mode."""
     what, places = f"{name}'s in_shardings", lifted.places
     prefix = spec_tree(under.in_shardings)
     positional, keyword = places.tree
@@ -177,7 +179,7 @@ def _asked(name: str, under: Given, lifted: Lifted) -> tuple[list[Spec | None], 
 
 @dataclass(frozen=True)
 class Given:
-    """What was given, its wrapping taken off."""
+    """The given function and arguments, without their wrapper."""
 
     fn: Any  # the function itself
     args: tuple[Any, ...]  # positional ones, those bound beforehand included
@@ -189,7 +191,7 @@ class Given:
 
     @property
     def updates(self) -> bool:
-        """Whether what the function changes in place comes out: `jax.jit` alone drops it."""
+        """Whether in-place changes are returned: `jax.jit` alone drops them."""
         return self.by_nnx or self.how is None
 
 
@@ -198,8 +200,8 @@ def _leaf(path: Path, value: Any, held: Any = None) -> Leaf:
 
 
 def _arrays_of(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[Path, Leaf]]:
-    """For each object the arrays in it, those that an earlier one shares too: path in the object → array, which
-    `arrays` has by path in their common state (the object's number first)."""
+    """Return for each object its arrays by path, including those shared with an earlier object. `arrays` has the arrays
+    by path in the objects' common state, which begins with the object's number."""
     variable = load().Variable
     first: dict[int, Path] = {}  # a variable → its path in the state
     places: list[dict[Path, Path]] = []
@@ -237,7 +239,7 @@ class Lifted:
 
     @classmethod
     def of(cls, under: Given, kwargs: dict[str, Any], options: JitOptions) -> Lifted | None:
-        """The arguments lifted; None for those of a plain function that has no objects among them."""
+        """Return the lifted arguments; None for a plain function without objects among its arguments."""
         static = {*options.static_places(under.fn, len(under.args)), *options.static_argnames}
         whole: dict[int | str, Any] = {**dict(enumerate(under.args)), **kwargs}
         whole = {k: v if k in static else made(v) for k, v in whole.items()}
@@ -301,7 +303,7 @@ class Lifted:
         )
 
     def merged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any, dict[Path, Any]]:
-        """(arguments, keyword arguments, objects, arrays by path) from pure arguments, while they are traced."""
+        """Return (arguments, keyword arguments, objects, arrays by path) from pure arguments, during tracing."""
         whole: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}
         slots = {k: treedef.flatten_up_to(whole[k]) for k, (treedef, _) in self.trees.items()}
         taken = [s for k, (_, kinds) in self.trees.items() for s, kind in zip(slots[k], kinds, strict=True) if kind]
@@ -317,7 +319,7 @@ class Lifted:
 def pure_function(
     under: Given, lifted: Lifted, donated: set[int | str], pinned: tuple[bool, ...]
 ) -> Callable[..., Any]:
-    """The function from arrays to arrays."""
+    """Return the function from arrays to arrays."""
 
     @functools.wraps(under.fn)
     def pure(*args: Any, **kwargs: Any) -> Any:
@@ -357,7 +359,7 @@ def _updates(
     state: Any,
     before: dict[Path, Any],
 ) -> list[tuple[ResultPlace, Any]]:
-    """The new values that come out: what changed, what is donated, and in graph mode what has a sharding."""
+    """Return the new values: changed ones, donated ones, and in graph mode those with a sharding."""
     updates = []
     for path, _, value in entries(state):
         number = lifted.numbers.get(path)
@@ -372,7 +374,7 @@ def _updates(
 
 
 def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ...], tuple[bool, ...]]:
-    """For each leaf its spec by a prefix that `nnx.jit` takes, and whether the prefix says one at all."""
+    """Return for each leaf its spec in a prefix that `nnx.jit` takes, and whether the prefix gives one."""
     prefix = jax.tree.map(lambda s: s if is_spec(s) else None, spec_tree(prefix), is_leaf=is_spec)
     expanded = expand(what, prefix, leaves)
     specs = tuple(
@@ -383,7 +385,8 @@ def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ..
 
 
 def made(argument: Any) -> Any:
-    """What a function without parameters makes, abstract; else the argument. TraceError if it raises."""
+    """Return the abstract result of a function without parameters; other arguments unchanged. Raises TraceError if the
+    function raises."""
     if not inspect.isfunction(argument) and not isinstance(argument, functools.partial):
         return argument
     try:

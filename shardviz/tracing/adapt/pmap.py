@@ -1,7 +1,7 @@
-"""Functions that `jax.pmap` has wrapped, as the `jit` of a `shard_map` that they are by now.
+"""Functions wrapped by `jax.pmap`, as the equivalent `jit` of a `shard_map`.
 
-`jax.pmap` asks for its devices as soon as it is called. Here the same `shard_map` is made over the plan's mesh instead:
-one axis, as long as the mapped dimension, of which each device has one slice with that dimension squeezed away.
+`jax.pmap` requests its devices when it is called. Here the same `shard_map` is made over the plan's mesh instead: one
+axis, as long as the mapped dimension, of which each device has one slice without that dimension.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from shardviz.tracing.prefixes import spread
 from shardviz.tracing.signature import tree_of_names
 
 DEFAULT_AXIS = "i"
-"""What the mapped axis is called where `jax.pmap` was given no name."""
+"""The name of the mapped axis if `jax.pmap` is given none."""
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A pmapped function; the size of its mapped dimension is the size of its mesh. Raises SpecError if `in_axes` does
-    not fit the arguments, or their mapped dimensions differ in size; TraceError if an argument is no array and not
-    static, if the axis's name is no text, or if `options` says again what `jax.pmap` was told."""
+    """Return a pmapped function as a `Call`; its mesh has the size of its mapped dimension. Raises SpecError if
+    `in_axes` does not fit the arguments, or their mapped dimensions differ in size; TraceError if an argument is
+    neither an array nor static, the axis name is no text, or `options` repeat an option of `jax.pmap`."""
     pmap = _jax.unwrap_pmap(fn)
     if pmap is None:
         return None
@@ -66,13 +66,13 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
 
 
 def mapped_spec(dim: int | None, axis: str) -> Spec:
-    """The spec of an array that pmap maps along a dimension; None is an array that every device has whole."""
+    """Return the spec of an array that pmap maps along a dimension; None is a replicated array."""
     return Spec() if dim is None else Spec(((),) * dim + ((axis,),))
 
 
 @dataclass(frozen=True)
 class MappedArray:
-    """An array among a pmapped function's arguments, and the dimension that is mapped; None for one that is not."""
+    """An array among a pmapped function's arguments, and its mapped dimension; None for an array that is not mapped."""
 
     name: str
     shape: tuple[int, ...]
@@ -81,7 +81,8 @@ class MappedArray:
 
 @dataclass(frozen=True)
 class Mapped:
-    """What a pmap maps: the function's and the axis's names, its arrays, and the size of their mapped dimensions."""
+    """The arguments of a pmap: the function's name, the axis name, the arrays, and the size of their mapped
+    dimensions."""
 
     name: str
     axis: str
@@ -89,7 +90,7 @@ class Mapped:
     size: int
 
     def note(self, mesh: DeviceMesh) -> Finding:
-        """What it is today."""
+        """Return a note on today's form of this pmap."""
         return Finding(
             "pmap",
             "note",
@@ -98,8 +99,8 @@ class Mapped:
         )
 
     def mesh(self) -> jax.sharding.AbstractMesh:
-        """The mesh to map over: that of the plan, or where there is none, one as long as the mapped dimension. Raises
-        MeshError if the plan's has no axis of this name and size."""
+        """Return the mesh to map over: the plan's, or without one a mesh as large as the mapped dimension. Raises
+        MeshError if the plan's mesh has no axis of this name and size."""
         mesh = jax.sharding.get_abstract_mesh()
         if mesh.empty:
             return abstract_mesh(DeviceMesh((self.axis,), (self.size,)))
@@ -122,7 +123,7 @@ class Mapped:
 
 
 def _shard_mapped(pmap: _jax.PmapWrapping, mapped: Mapped) -> Any:
-    """The function that a pmapped function runs, over whichever mesh it is traced on."""
+    """Return the function that a pmapped function runs, over the mesh that it is traced on."""
 
     @functools.wraps(pmap.fn)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -157,7 +158,7 @@ def _shard_mapped(pmap: _jax.PmapWrapping, mapped: Mapped) -> Any:
 
 
 def _each_dim(change: Any, dims: Any) -> Any:
-    """A tree of dimensions, None among them, with each of them changed."""
+    """Return a tree of dimensions (None counts as one) with each of them changed."""
     return jax.tree.map(change, dims, is_leaf=lambda dim: dim is None)
 
 
@@ -186,7 +187,7 @@ def _mapped_arrays(
         if array.dim is not None and not 0 <= array.dim < len(array.shape):
             raise SpecError(
                 f"{array.name}: in_axes maps its dimension {array.dim}, and it has shape {array.shape}; pmap counts "
-                "dimensions from 0, and None is for an array that every device has whole",
+                "dimensions from 0, and None means a replicated array",
                 argument=array.name,
             )
     return arrays
@@ -207,7 +208,6 @@ def _out_dims(pmap: _jax.PmapWrapping, name: str, result: Any) -> list[int | Non
 
 
 def _size(pmap: _jax.PmapWrapping, name: str, arrays: Sequence[MappedArray]) -> int:
-    """The size of the mapped dimension, the same in every argument."""
     sizes = {array.name: array.shape[array.dim] for array in arrays if array.dim is not None}
     if not sizes:
         raise SpecError(f"{name}: pmap needs at least one argument with a mapped dimension; all in_axes are None")
