@@ -1,13 +1,15 @@
-"""Programs of packages that nobody here wrote, as they are, under plans with one fault each; no shardviz in it.
+"""Programs of packages that others wrote, as they are, under plans with one fault each; no shardviz in it.
 
-Each needs a package of its own, so that each is made where it is asked for.
+Each needs a package of its own, so each plan is made only where it is asked for.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -35,11 +37,19 @@ class Stranger:
     install: str
     make: Callable[[], Bad]
 
+    @property
+    def missing(self) -> str:
+        """Why the plan cannot be made; empty if it can."""
+        found = importlib.util.find_spec(self.package) is not None
+        return "" if found else f"{self.package} is not installed: pip install --no-deps {self.install}"
+
 
 OF_STRANGERS: dict[str, Stranger] = {}
 
 
 def of_package(package: str, install: str, name: str) -> Callable[[Callable[[], Bad]], Callable[[], Bad]]:
+    """Add a plan to the table, by its name."""
+
     def add(make: Callable[[], Bad]) -> Callable[[], Bad]:
         OF_STRANGERS[name] = Stranger(package, install, make)
         return make
@@ -50,13 +60,6 @@ def of_package(package: str, install: str, name: str) -> Callable[[Callable[[], 
 def stepped(loss, params, *args):
     """One step of gradient descent."""
     return jax.tree.map(lambda p, g: p - (0.1 * g).astype(p.dtype), params, jax.grad(loss)(params, *args))
-
-
-def like_path(tree, specs: dict[str, P], other: P = P()):
-    """Specs by what a path ends with or holds; the first that fits."""
-    return jax.tree.map_with_path(
-        lambda path, _: next((spec for text, spec in specs.items() if text in jax.tree_util.keystr(path)), other), tree
-    )
 
 
 @of_package("haiku", "dm-haiku jmp tabulate", "kernels of Haiku's ResNet-18 by their output channels")
@@ -96,15 +99,11 @@ def mamba() -> Bad:
     def train(params, tokens):
         return stepped(lambda params: nnx.merge(graph, params)(tokens, labels=tokens)["loss"], params)
 
-    specs = like_path(params, {"in_proj": P(None, "model"), "out_proj": P("model")})
-    return Bad(
-        train,
-        (params, tokens),
-        DM,
-        (specs, BATCH),
-        r"in_proj|batch .*model|'model'",
-        good=(P(), BOTH),
+    named = {"in_proj": P(None, "model"), "out_proj": P("model")}
+    specs = jax.tree.map_with_path(
+        lambda path, _: next((spec for name, spec in named.items() if f"'{name}'" in str(path)), P()), params
     )
+    return Bad(train, (params, tokens), DM, (specs, BATCH), r"in_proj|batch .*along .*model|'model' repeat", good=(P(), BOTH))
 
 
 @of_package("nano_moe", "nano-moe-jax", "tokens of NanoMoE not along the experts' axis")
@@ -130,7 +129,7 @@ def nano() -> Bad:
         (params, tokens, tokens),
         DE,
         (P(), BATCH, BATCH),
-        r"'expert' repeat|batch along .*expert",
+        r"axis 'expert'|'expert' repeat|batch .*along .*expert",
         good=(P(), both, both),
     )
 
@@ -148,9 +147,7 @@ def graph() -> Bad:
 
     def apply(params, nodes, edges, senders, receivers):
         def of_edges(edge, sent, received, _):
-            return jax.nn.gelu(
-                edge @ params["edge"] + sent @ params["sender"] + received @ params["receiver"]
-            )
+            return jax.nn.gelu(edge @ params["edge"] + sent @ params["sender"] + received @ params["receiver"])
 
         def of_nodes(node, sent, received, _):
             return jax.nn.gelu(node @ params["node"] + sent @ params["sent"] + received @ params["got"])
@@ -170,34 +167,8 @@ def graph() -> Bad:
     )
 
 
-@of_package("megalodon_jax", "megalodon-jax", "sequence of Megalodon sharded, not its batch")
-def megalodon() -> Bad:
-    from megalodon_jax import MegalodonConfig, MegalodonForCausalLM
-
-    config = MegalodonConfig(
-        num_layers=2, vocab_size=32768, param_dtype=jnp.bfloat16, compute_dtype=jnp.bfloat16, chunk_size=1024
-    )
-    import equinox as eqx
-
-    arrays, other = arrays_of(lambda key: MegalodonForCausalLM(config, key=key))
-    tokens = array(8, 4096, dtype=INT32)
-
-    def forward(weights, tokens):
-        return eqx.combine(weights, other)(tokens)[0]
-
-    return Bad(
-        forward,
-        (arrays, tokens),
-        {"data": 8},
-        (P(), P(None, "data")),
-        r"batch along data in tokens|replicate dimension sequence|'data'",
-        good=(P(), BATCH),
-    )
-
-
 @of_package("pdequinox", "pdequinox", "fields of a Fourier operator sharded along a transformed dimension")
 def operator() -> Bad:
-    import equinox as eqx
     import pdequinox
 
     weights, other = arrays_of(lambda key: pdequinox.arch.ClassicFNO(2, 1, 1, hidden_channels=64, key=key))
@@ -220,7 +191,6 @@ def operator() -> Bad:
 
 @of_package("equimo", "equimo", "images of a vision transformer along their height")
 def vision() -> Bad:
-    import equinox as eqx
     from equimo.models import VisionTransformer
 
     make = lambda key: VisionTransformer(256, 3, 1024, 16, 16, [2], reg_tokens=0, class_token=False, key=key)
@@ -243,11 +213,11 @@ def vision() -> Bad:
 
 @of_package("jaxonmodels", "jaxonmodels", "texts of CLIP not sharded")
 def clip() -> Bad:
-    import equinox as eqx
     from jaxonmodels.models.clip import CLIP
 
-    sizes = dict(embed_dim=512, image_resolution=224, vision_layers=2, vision_width=768, vision_patch_size=32)
-    sizes |= dict(context_length=77, vocab_size=49408, transformer_width=512, transformer_heads=8, transformer_layers=4)
+    sizes = {"embed_dim": 512, "image_resolution": 224, "vision_layers": 2, "vision_width": 768}
+    sizes |= {"vision_patch_size": 32, "context_length": 77, "vocab_size": 49408}
+    sizes |= {"transformer_width": 512, "transformer_heads": 8, "transformer_layers": 4}
     weights, other = arrays_of(lambda key: CLIP(**sizes, inference=True, axis_name="batch", key=key, dtype=jnp.float32))
     images, texts = array(1024, 3, 224, 224), array(1024, 77, dtype=INT32)
 
@@ -268,60 +238,4 @@ def clip() -> Bad:
         (P(), BATCH, P()),
         r"'data' repeat|batch along data in texts|\btexts the spec",
         good=(P(), BATCH, BATCH),
-    )
-
-
-def gpt2(**sizes):
-    from transformers import GPT2Config
-    from transformers.models.gpt2.modeling_flax_gpt2 import FlaxGPT2LMHeadModule
-
-    config = GPT2Config(n_embd=2048, n_head=16, n_layer=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, **sizes)
-    return FlaxGPT2LMHeadModule(config, dtype=BF16)
-
-
-@of_package("transformers", "'transformers<5' ...", "tied table of GPT-2 sharded along its features")
-def tied() -> Bad:
-    model = gpt2(vocab_size=50304)
-    tokens = array(8, 1024, dtype=INT32)
-    params = jax.eval_shape(model.init, KEY, tokens, tokens, tokens)["params"]
-
-    def train(params, tokens, labels):
-        def loss(params):
-            at = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-            logits = model.apply({"params": params}, tokens, jnp.ones_like(tokens), at).logits
-            return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels).mean()
-
-        return stepped(loss, params)
-
-    return Bad(
-        train,
-        (params, tokens, tokens),
-        DM,
-        (like_path(params, {"wte": P(None, "model")}), BATCH, BATCH),
-        r"wte|'model' repeat|batch .*model",
-        good=(P(), BOTH, BOTH),
-    )
-
-
-@of_package("transformers", "'transformers<5' ...", "fused queries of GPT-2 sharded along what is split")
-def fused() -> Bad:
-    model = gpt2(vocab_size=50304)
-    tokens = array(2, 1024, dtype=INT32)
-    params = NARROW(jax.eval_shape(model.init, KEY, tokens, tokens, tokens)["params"])
-
-    def forward(params, tokens):
-        at = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-        return model.apply({"params": params}, tokens, jnp.ones_like(tokens), at).logits
-
-    # Flax's GPT-2 keeps its kernels transposed: (features out, features in)
-    tensor = {"c_fc']['kernel": P("model"), "mlp']['c_proj']['kernel": P(None, "model"), "wte": P("model")}
-    bad = {"c_attn']['kernel": P("model"), "attn']['c_proj']['kernel": P(None, "model")} | tensor
-    good = {"c_attn']['kernel": P(), "attn']['c_proj']['kernel": P()} | tensor
-    return Bad(
-        forward,
-        (params, tokens),
-        DM,
-        (like_path(params, bad), BATCH),
-        r"c_attn",
-        good=(like_path(params, good), BATCH),
     )
