@@ -150,6 +150,13 @@ MEMBERS = {"up": array(8, 2048, 8192, dtype=BF16), "down": array(8, 8192, 2048, 
 NARROW = array(4096, 2048, dtype=BF16)
 
 
+def contrastive(images, texts, x, t):
+    """A loss of image and text towers, as in CLIP."""
+    a, b = mlp(images, x), mlp(texts, t)
+    logits = (a @ b.T).astype(jnp.float32)
+    return jnp.mean(jax.nn.logsumexp(logits, 1) + jax.nn.logsumexp(logits, 0) - 2 * jnp.diagonal(logits))
+
+
 def generated(spec, params, token):
     """Sixteen steps of greedy decoding, without a cache."""
 
@@ -253,6 +260,14 @@ MORE: dict[str, Bad] = {
         ({"up": P("data"), "down": P("data")}, BATCH, BATCH),
         r"members\['(up|down)'\]|'model' repeat",
         good=({"up": P("model"), "down": P("model")}, BATCH, BATCH),
+    ),
+    "texts not sharded": Bad(
+        contrastive,
+        (layers(1), layers(1), TALL, TALL),
+        {"data": 8},
+        (like(P(), P(), 1), like(P(), P(), 1), BATCH, P()),
+        r"'data' repeat|batch along data in t\b|\bt the spec",
+        good=(like(P(), P(), 1), like(P(), P(), 1), BATCH, BATCH),
     ),
     "logits held whole in a loop of tokens": Bad(
         partial(generated, P("data")),

@@ -103,7 +103,9 @@ def mamba() -> Bad:
     specs = jax.tree.map_with_path(
         lambda path, _: next((spec for name, spec in named.items() if f"'{name}'" in str(path)), P()), params
     )
-    return Bad(train, (params, tokens), DM, (specs, BATCH), r"in_proj|batch .*along .*model|'model' repeat", good=(P(), BOTH))
+    return Bad(
+        train, (params, tokens), DM, (specs, BATCH), r"in_proj|batch .*along .*model|'model' repeat", good=(P(), BOTH)
+    )
 
 
 @of_package("nano_moe", "nano-moe-jax", "tokens of NanoMoE not along the experts' axis")
@@ -189,11 +191,11 @@ def operator() -> Bad:
     )
 
 
-@of_package("equimo", "equimo", "images of a vision transformer along their height")
+@of_package("equimo", "equimo==1.1.0 einops", "images of a vision transformer along their height")
 def vision() -> Bad:
     from equimo.models import VisionTransformer
 
-    make = lambda key: VisionTransformer(256, 3, 1024, 16, 16, [2], reg_tokens=0, class_token=False, key=key)
+    make = lambda key: VisionTransformer(256, 3, 1024, 16, 16, [2], reg_tokens=0, key=key)
     weights, other = arrays_of(make)
     images = array(64, 3, 256, 256, dtype=BF16)
 
@@ -208,34 +210,4 @@ def vision() -> Bad:
         (P(), P(None, None, "data")),
         r"batch along data in images|images",
         good=(P(), BATCH),
-    )
-
-
-@of_package("jaxonmodels", "jaxonmodels", "texts of CLIP not sharded")
-def clip() -> Bad:
-    from jaxonmodels.models.clip import CLIP
-
-    sizes = {"embed_dim": 512, "image_resolution": 224, "vision_layers": 2, "vision_width": 768}
-    sizes |= {"vision_patch_size": 32, "context_length": 77, "vocab_size": 49408}
-    sizes |= {"transformer_width": 512, "transformer_heads": 8, "transformer_layers": 4}
-    weights, other = arrays_of(lambda key: CLIP(**sizes, inference=True, axis_name="batch", key=key, dtype=jnp.float32))
-    images, texts = array(1024, 3, 224, 224), array(1024, 77, dtype=INT32)
-
-    def train(weights, images, texts):
-        def loss(weights):
-            model = eqx.combine(weights, other)
-            seen = jax.vmap(lambda image: model.encode_image(image, None)[0])(images)
-            read = jax.vmap(model.encode_text)(texts)
-            logits = seen @ read.T
-            return jnp.mean(jax.nn.logsumexp(logits, 1) + jax.nn.logsumexp(logits, 0) - 2 * jnp.diagonal(logits))
-
-        return stepped(loss, weights)
-
-    return Bad(
-        train,
-        (weights, images, texts),
-        {"data": 8},
-        (P(), BATCH, P()),
-        r"'data' repeat|batch along data in texts|\btexts the spec",
-        good=(P(), BATCH, BATCH),
     )
