@@ -1,12 +1,6 @@
 """Rules about arguments whose sharding should match their siblings', their parameters', or how the program reads them.
 
-| rule | meaning |
-|---|---|
-| `less-sharded` | arguments are replicated along an axis that shards most of their tree |
-| `unlike-parameter` | an optimizer's state is sharded differently from its parameters |
-| `read-in-slices` | arguments are replicated along an axis although each device reads only its own slice |
-| `steps-along` | a loop steps along a sharded dimension of arguments |
-| `not-divided` | no dimension of an argument divides by an axis; names a size that would |
+`brief.BRIEFS` describes each in a sentence.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def graph() -> Bad:
         DM,
         (dict.fromkeys(params, P("model")), P(None, "model"), P("data", "model"), BATCH, BATCH),
         r"\bnodes\b|\bedges\b|\bsenders\b|params",
-        good=(dict.fromkeys(params, P()), P(), BOTH, BOTH, BOTH),
+        good=(dict.fromkeys(params, P()), BOTH, BOTH, BOTH, BOTH),
     )
 
 
