@@ -310,7 +310,7 @@ class Fixing(Trying[Fixes]):
             if self.stopped:
                 break
             if self._tried < policy.EARLY and _is_grave(change) and not any(self._proposals.traces(change)):
-                yield from self._try_changes([change], base)
+                yield from (None for _ in self._try_changes([change], base))  # no state: not all are proposed
             yield from self._confirmed(base)
         traces = any(any(self._proposals.traces(change)) for change in changes)
         shared = Shared(self.program)
