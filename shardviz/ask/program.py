@@ -6,7 +6,6 @@ Tracing and lowering happen once for each set of mesh axis names; another plan o
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -131,7 +130,8 @@ class Program(Derivable):
         for name, count in flops.items():
             if not isinstance(count, int | float) or not count >= 0:
                 raise ShardvizError(f"flops[{name!r}]: expected the FLOPs of one run, 0 or more, not {count!r}")
-        program = copy.copy(self)
+        program: Any = object.__new__(type(self))
+        program.__dict__ |= self.__dict__  # `copy.copy` would trace it anew
         program._propagated, program._asked, program._variants = None, None, {}
         program._root = None if self._root is None else self._root.with_flops(flops)
         program._flops = {**self._flops, **flops}

@@ -1,10 +1,4 @@
-"""Rules about mesh axes.
-
-| rule | meaning |
-|---|---|
-| `idle-axis` | the devices along an axis hold the same arrays and repeat the same work |
-| `slow-order` | traffic crosses hosts or slices; another device order would avoid it |
-"""
+"""Rules about mesh axes. `brief.BRIEFS` describes each in a sentence."""
 
 from __future__ import annotations
 

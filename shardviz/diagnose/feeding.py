@@ -1,14 +1,6 @@
 """Rules about results and the arguments that they replace: their shardings and donation.
 
-| rule | meaning |
-|---|---|
-| `comes-back-otherwise` | an argument's new value has another sharding: the step compiles twice |
-| `result-gathered` | the plan asks for replicated results that the program computes sharded |
-| `gradient-unlike` | a gradient's sharding differs from its parameter's |
-| `not-donated` | a result takes new memory although the argument that it replaces could be donated |
-| `donation-copied` | a loop fills a donated argument's new value in other memory, and copies it at the end |
-| `donation-unused` | an argument is donated, but no result can reuse its memory |
-| `laid-otherwise` | a TPU copies an argument at each call: rows are read, and it is stored along another dimension |
+`brief.BRIEFS` describes each in a sentence.
 """
 
 from __future__ import annotations

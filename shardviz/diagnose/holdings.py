@@ -1,10 +1,6 @@
 """Rules about replicated arrays that could be sharded, and about padding.
 
-| rule | meaning |
-|---|---|
-| `kept-whole` | an activation kept for the backward pass is replicated along an axis that could shard it |
-| `whole-activation` | an intermediate is replicated along the axes that shard the batch |
-| `padded` | a dimension of an intermediate does not divide by its axes, so devices hold padding |
+`brief.BRIEFS` describes each in a sentence.
 """
 
 from __future__ import annotations

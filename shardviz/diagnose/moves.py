@@ -1,21 +1,4 @@
-"""Rules about avoidable communication.
-
-| rule | meaning |
-|---|---|
-| `gathered-each-run` | a loop gathers the same array in each run |
-| `stack-gathered` | a whole stack is gathered although a loop reads one slice at a time |
-| `summed-each-run` | a loop all-reduces partial sums in each run; once after the loop would suffice |
-| `operands-unlike` | an argument's sharding differs from the array it is added to, so one is resharded |
-| `halo` | a convolution runs along a sharded dimension of images; the batch could be sharded instead |
-| `there-and-back` | an array is resharded and back again without a use in between |
-| `along-shards` | a reshape, pad, roll or concatenate runs along a sharded dimension |
-| `update-gathers` | an update in place gathers the array that it updates |
-| `table-gathered` | a lookup gathers its table |
-| `gathered-wide` | an array is gathered, or summed by a `psum`, in a wider type than it has before, or than is read |
-| `sum-sliced` | a `psum` sums an array of which each device then takes a slice |
-| `gathered-then-sliced` | each device takes a slice of another dimension of what an `all_gather` gives it |
-| `gathered-then-summed` | an `all_gather` is followed by a sum over the devices |
-"""
+"""Rules about avoidable communication. `brief.BRIEFS` describes each in a sentence."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ FIGHTS = 0.05
 CONFIRMED, CONFIRMED_ELSE = 2, 3
 """How many changes go through the partitioner: per finding, and per other kind of change."""
 EARLY = 2
-"""How many changes that save more than `LARGE` of the step the partitioner is asked about before all are tried."""
+"""How many changes against the gravest findings are tried before others are proposed; and how many changes that save
+more than `LARGE` of the step the partitioner is asked about before all are tried."""
 UNFORESEEN = 0.1
 """The partitioner is asked about what propagation cannot foresee if the predicted step grows by less than this share.
 """

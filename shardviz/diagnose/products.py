@@ -1,12 +1,4 @@
-"""Rules about sharded matrix products.
-
-| rule | meaning |
-|---|---|
-| `repeated-work` | the devices along an axis compute the same matrix products |
-| `conflict` | the operands of a product shard their common dimension along different axes |
-| `partial-sums` | a product contracts a dimension that is sharded only in the weight |
-| `unpaired` | an axis shards the contracted dimension of one operand and the other dimension of the weight |
-"""
+"""Rules about sharded matrix products. `brief.BRIEFS` describes each in a sentence."""
 
 from __future__ import annotations
 

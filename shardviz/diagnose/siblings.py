@@ -1,12 +1,6 @@
 """Rules about arguments whose sharding should match their siblings', their parameters', or how the program reads them.
 
-| rule | meaning |
-|---|---|
-| `less-sharded` | arguments are replicated along an axis that shards most of their tree |
-| `unlike-parameter` | an optimizer's state is sharded differently from its parameters |
-| `read-in-slices` | arguments are replicated along an axis although each device reads only its own slice |
-| `steps-along` | a loop steps along a sharded dimension of arguments |
-| `not-divided` | no dimension of an argument divides by an axis; names a size that would |
+`brief.BRIEFS` describes each in a sentence.
 """
 
 from __future__ import annotations
@@ -14,9 +8,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from shardviz.caching import Memo, cached_property
 from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
@@ -29,6 +23,8 @@ from shardviz.records import Finding, Suggestion, Value
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.groups import grouped
 from shardviz.records.paths import common_path, segments
+
+_T = TypeVar("_T")
 
 
 def less_sharded(case: Case) -> Iterator[Finding]:
@@ -47,14 +43,20 @@ def less_sharded(case: Case) -> Iterator[Finding]:
             yield finding
 
 
-def _less_than_tree(case: Case) -> list[tuple[Value, list[str]]]:
-    """Return arguments, and the axes that shard most bytes of their tree but not the argument; cached."""
-    return case.once("less than tree", lambda: list(_unlike_tree(case)))
+def _once(rows: Callable[[Case], Iterable[_T]]) -> Callable[[Case], list[_T]]:
+    """Return a function of a case that is computed once."""
+    return lambda case: case.once(rows, lambda: list(rows(case)))
 
 
-def _unlike_tree(case: Case) -> Iterator[tuple[Value, list[str]]]:
+@_once
+def _less_than_tree(case: Case) -> Iterator[tuple[Value, list[str]]]:
+    """Yield arguments, and the axes that shard most bytes of their tree but not the argument.
+
+    An optimizer's state is a separate tree, because ZeRO shards it alone.
+    """
     mesh, otherwise = case.report.mesh, {row.value.name for row in _unlike(case)}
-    for values in _trees(case.arguments):
+    trees = grouped(((segments(v.name)[0], v.optimizer), v) for v in case.arguments)
+    for values in (tree for tree in trees.values() if len(tree) > 1):
         sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
         total = sum(sizes.values())
         sharded = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
@@ -67,12 +69,9 @@ def _unlike_tree(case: Case) -> Iterator[tuple[Value, list[str]]]:
                 yield v, left
 
 
-def _unlike_siblings(case: Case) -> list[list[_Recut]]:
-    """Return the arguments that should be sharded like most of their tree, grouped by tree; cached."""
-    return case.once("siblings", lambda: list(_trees_of_siblings(case)))
-
-
-def _trees_of_siblings(case: Case) -> Iterator[list[_Recut]]:
+@_once
+def _unlike_siblings(case: Case) -> Iterator[list[_Recut]]:
+    """Yield the arguments that should be sharded like most of their tree, grouped by tree."""
     trees: dict[str, list[_Recut]] = defaultdict(list)
     for v, left in _less_than_tree(case):
         start = recut(v, v.read, case.report.mesh) if v.read is not None and _can_be(case, v, v.read) else v
@@ -113,8 +112,7 @@ def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
         where = f"along {axes}, or along one of them"
     return group.finding(
         "less-sharded",
-        f"{group.what} replicated {where}, {group.size} on each; sharded along {axes}, {group.they} would take "
-        f"{group.less} less on each.",
+        f"{group.what} replicated {where}, {group.size} on each; sharded along {axes}, {group.less}.",
         why=f"most arrays beside {group.them} are sharded along {axes}, and "
         f"{'their specs leave' if len(rows) > 1 else 'its spec leaves'} that out",
         size=float(many),
@@ -154,11 +152,8 @@ class _RecutGroup(Memo):
 
     @property
     def less(self) -> str:
-        return format_bytes(self.saved)
-
-    @property
-    def they(self) -> str:
-        return "they" if len(self.rows) > 1 else "it"
+        """What the better specs do, for the end of a sentence."""
+        return f"{'they' if len(self.rows) > 1 else 'it'} would take {format_bytes(self.saved)} less on each"
 
     @property
     def them(self) -> str:
@@ -226,13 +221,6 @@ def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | Non
     )
 
 
-def _trees(values: tuple[Value, ...]) -> list[list[Value]]:
-    """Group arguments by the function's parameter; an optimizer's state is a separate tree, because ZeRO shards it
-    alone. Trees of one array are omitted."""
-    trees = grouped(((segments(v.name)[0], v.optimizer), v) for v in values)
-    return [group for group in trees.values() if len(group) > 1]
-
-
 def unlike_parameter(case: Case) -> Iterator[Finding]:
     """Find optimizer state that takes more bytes than its parameters or is sharded along other dimensions, as one
     finding."""
@@ -273,13 +261,9 @@ def _resharded(case: Case, rows: Sequence[_Recut]) -> dict[str, float]:
     return case.moved(moves)
 
 
+@_once
 def _unlike(case: Case) -> list[_Recut]:
-    """Return the optimizer state sharded unlike its parameters, if it takes a hundredth of all arguments' bytes;
-    cached."""
-    return case.once("unlike", lambda: _unlike_parameters(case))
-
-
-def _unlike_parameters(case: Case) -> list[_Recut]:
+    """Return the optimizer state sharded unlike its parameters, if it takes a hundredth of all arguments' bytes."""
     rows = [
         (max(nbytes(v), nbytes(p)), _Recut(v, p.spec, p))
         for v, p in _with_parameters(case)
@@ -333,8 +317,7 @@ def read_in_slices(case: Case) -> Iterator[Finding]:
         yield group.finding(
             "read-in-slices",
             f"{group.what} replicated along {axes}, {group.size} on each device, and each device reads only its own "
-            f"slice; sharded as the program reads {group.them}, {group.first.spec}, {group.they} would take "
-            f"{group.less} less on each.",
+            f"slice; sharded as the program reads {group.them}, {group.first.spec}, {group.less}.",
             why=f"what the program computes there is sharded along {axes}, so each device takes a slice and keeps the "
             "rest for nothing",
         )

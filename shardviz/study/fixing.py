@@ -309,12 +309,15 @@ class Fixing(Trying[Fixes]):
             yield None
             if self.stopped:
                 break
+            if self._tried < policy.EARLY and _is_grave(change) and not any(self._proposals.traces(change)):
+                yield from (None for _ in self._try_changes([change], base))  # no state: not all are proposed
+            yield from self._confirmed(base)
         traces = any(any(self._proposals.traces(change)) for change in changes)
         shared = Shared(self.program)
         if self.shares and traces and can_travel(shared) and _worker().begin():
             self._shared = shared
         # findings go first; other changes are tried while the partitioner runs
-        first = [c for c in changes if c.finding is not None and c.finding.severity != "note"]
+        first = [c for c in changes if _is_grave(c)]
         yield from self._try_changes(first, base)
         yield from self._try_changes([c for c in changes if c not in first], base)
         yield from self._all_confirmed(base)
@@ -431,7 +434,7 @@ class Fixing(Trying[Fixes]):
         convolution's halos.
         """
         longer = base.step is None or judged.step is None or judged.step > base.step * (1 + policy.UNFORESEEN)
-        shown = self.report.level != "propagated" and change.finding is not None and change.finding.severity != "note"
+        shown = self.report.level != "propagated" and _is_grave(change)
         only = self._proposals.reconstrains(change) or (self._short and self._donates(change))
         return (shown or only) and not longer and judged.over <= base.over
 
@@ -615,10 +618,15 @@ class Fixing(Trying[Fixes]):
         return (*removed, *less)
 
 
+def _is_grave(change: Change) -> bool:
+    """Whether a warning or an error suggests a change."""
+    return change.finding is not None and change.finding.severity != "note"
+
+
 def _holds_less(change: Change, after: Judged, before: Judged) -> bool:
     """Whether a change frees most of the memory that its warning reports, and the warning has no cost in seconds."""
     finding = change.finding
-    if finding is None or finding.severity == "note" or "seconds" in finding.numbers or after.step is None:
+    if finding is None or not _is_grave(change) or "seconds" in finding.numbers or after.step is None:
         return False
     saved = finding.numbers.get("saved_bytes", 0.0)
     return saved > 0 and before.needed - after.needed >= policy.FREED * saved and after.over <= before.over

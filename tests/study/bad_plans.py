@@ -273,21 +273,6 @@ def cross_entropy(spec, head, x, labels):
     return jnp.mean(jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(logits, labels[:, None], 1)[:, 0])
 
 
-def messages(params, nodes, senders, receivers):
-    """A layer of a graph network: messages along edges, summed at their receivers."""
-    edges = jax.nn.gelu(nodes[senders] @ params["edge"])
-    summed = jax.ops.segment_sum(edges, receivers, nodes.shape[0])
-    return nodes + summed @ params["node"]
-
-
-def convolved(w, x):
-    for each in w:
-        x = jax.nn.relu(
-            jax.lax.conv_general_dilated(x, each, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        )
-    return x
-
-
 def decode(cache, w, x, i):
     """A step of decoding: a new row in the cache, and attention over it."""
     q, row = (jnp.einsum("bd,dhk->bhk", x, w[n]) for n in ("q", "kv"))
@@ -328,12 +313,9 @@ STACK = {"up": array(8, 4096, 16384, dtype=BF16), "down": array(8, 16384, 4096, 
 TENSOR, FSDP = like(P(None, "model"), P("model")), like(P("fsdp"), P("fsdp"))
 WHOLE, BATCH = like(P(), P()), P("data")
 BOTH = P(("data", "fsdp"))
-IMAGES = tuple(array(3, 3, 128, 128, dtype=BF16) for _ in range(3)), array(64, 128, 128, 128, dtype=BF16)
 INIT = linen.initializers.lecun_normal()  # the default one takes no bfloat16
 LSTM = linen.RNN(linen.OptimizedLSTMCell(2048, dtype=BF16, param_dtype=BF16, recurrent_kernel_init=INIT))
 LSTM_WEIGHTS = jax.eval_shape(LSTM.init, jax.random.key(0), array(64, 256, 2048, dtype=BF16))
-GRAPH = {"edge": array(1024, 1024, dtype=BF16), "node": array(1024, 1024, dtype=BF16)}
-NODES, EDGES = array(65536, 1024, dtype=BF16), array(1048576, dtype=INT32)
 LABELS, HEAD = array(4096, dtype=INT32), array(4096, 131072, dtype=BF16)
 
 BAD: dict[str, Bad] = {
@@ -520,22 +502,6 @@ BAD: dict[str, Bad] = {
         out=(P(), P()),
         good_out=(P(), BATCH),
     ),
-    "nodes sharded against their edges": Bad(
-        messages,
-        (GRAPH, NODES, EDGES, EDGES),
-        DM,
-        ({"edge": P("model"), "node": P("model")}, P(None, "model"), BATCH, BATCH),
-        r"\bnodes\b|\bsenders\b",
-        good=({"edge": P(), "node": P()}, P(), P(("data", "model")), P(("data", "model"))),
-    ),
-    "images along their height": Bad(
-        convolved,
-        IMAGES,
-        {"data": 8},
-        ((P(), P(), P()), P(None, "data")),
-        r"convolution exchanges|\bx the spec P\('data'",
-        good=((P(), P(), P()), BATCH),
-    ),
     "cache along its length": Bad(
         decode,
         of_decode(),
@@ -585,13 +551,5 @@ BAD: dict[str, Bad] = {
         ({"in": P(None, None, "model")}, P(), P()),
         r"axis 'data'",
         good=({"in": P(None, None, ("model", "data"))}, P(), P()),
-    ),
-    "parameters replicated beside idle axis": Bad(
-        sgd,
-        (layers(), X8, X8),
-        DM,
-        (WHOLE, BATCH, BATCH),
-        r"axis 'model'",
-        good=(WHOLE, P(("data", "model")), P(("data", "model"))),
     ),
 }

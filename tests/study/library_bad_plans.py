@@ -264,14 +264,6 @@ def pipelined(spec, params, xs):
 STAGES = {"up": array(4, 4096, 16384, dtype=BF16), "down": array(4, 16384, 4096, dtype=BF16)}
 
 
-def spectral(weights, x):
-    """Layers of a Fourier neural operator."""
-    for w in weights:
-        modes = jnp.einsum("bhwc,cd->bhwd", jnp.fft.rfft2(x, axes=(1, 2)), w)
-        x = x + jax.nn.gelu(jnp.fft.irfft2(modes, axes=(1, 2)))
-    return x
-
-
 def grouped_experts(params, x, sizes):
     """Tokens sorted by their expert, as in a dropless mixture of experts."""
     return jax.lax.ragged_dot(jax.nn.gelu(jax.lax.ragged_dot(x, params["in"], sizes)), params["out"], sizes)
@@ -425,14 +417,6 @@ OF_LIBRARIES: dict[str, Bad] = {
         (P("stage"), P(None, "data")),
         r"constrain.*P\(None, 'data'\)",
         better=partial(pipelined, P("stage", "data")),
-    ),
-    "fields sharded along a transformed dimension": Bad(
-        spectral,
-        ([array(64, 64, dtype=jnp.complex64)] * 4, array(32, 256, 256, 64)),
-        {"data": 8},
-        (P(), P(None, "data")),
-        r"batch along data in x",
-        good=(P(), BATCH),
     ),
     "experts of a ragged product by expert": Bad(
         grouped_experts,

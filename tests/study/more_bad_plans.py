@@ -98,33 +98,6 @@ def actor_critic(actor, critic, seen, done):
     return new, old
 
 
-class StateSpace(eqx.Module):
-    """A gated diagonal state space layer, whose recurrence is a loop over time."""
-
-    enter: jax.Array
-    gate: jax.Array
-    decay: jax.Array
-    leave: jax.Array
-
-    def __call__(self, x):
-        u, gate = x @ self.enter, jax.nn.silu(x @ self.gate)
-
-        def step(h, u):
-            h = self.decay * h + u
-            return h, h
-
-        _, states = jax.lax.scan(step, jnp.zeros_like(u[:, 0]), u.swapaxes(0, 1))
-        return x + (states.swapaxes(0, 1) * gate) @ self.leave
-
-
-SSM = StateSpace(*(array(*s, dtype=BF16) for s in ((4096, 8192), (4096, 8192), (8192,), (8192, 4096))))
-SSM_SPECS = StateSpace(P(None, "model"), P(None, "model"), P("model"), P("model"))
-
-
-def apply(module, x):
-    return module(x)
-
-
 def dispatched(spec, params, x):
     """Experts, each of which takes its tokens by a mask, as in GShard."""
     gates = jax.nn.softmax((x @ params["router"]).astype(jnp.float32))
@@ -166,17 +139,6 @@ def clipped(gather, params, x, y):
     grads = jax.tree.map(lambda g: held(g, P()), grads) if gather else grads
     norm = jnp.sqrt(sum(jnp.sum(jnp.square(g.astype(jnp.float32))) for g in jax.tree.leaves(grads)))
     return jax.tree.map(lambda p, g: p - (0.1 * jnp.minimum(1, 1 / norm)).astype(p.dtype) * g, params, grads)
-
-
-def residual_blocks(w, x):
-    conv = partial(jax.lax.conv_general_dilated, window_strides=(1, 1), padding="SAME",
-                   dimension_numbers=("NHWC", "HWIO", "NHWC"))  # fmt: skip
-    for one, two in w:
-        x = jax.nn.relu(x + conv(jax.nn.relu(conv(x, one)), two))
-    return x
-
-
-RESNET = [(array(3, 3, 256, 256, dtype=BF16),) * 2] * 2, array(64, 64, 64, 256, dtype=BF16)
 
 
 def trained_members(members, x, y):
@@ -265,14 +227,6 @@ MORE: dict[str, Bad] = {
         r"'data' repeat|batch along data in seen|seen the spec",
         good=(WHOLE, WHOLE, BATCH, BATCH),
     ),
-    "time sharded along the tensor axis": Bad(
-        apply,
-        (SSM, array(8, 2048, 4096, dtype=BF16)),
-        DM,
-        (StateSpace(P(), P(), P(), P()), P("data", "model")),
-        r"steps along|batch along .*model in x",
-        good=(SSM_SPECS, BATCH),
-    ),
     "tokens sent to experts held whole": Bad(
         partial(dispatched, P(None, "data")),
         (SWITCH, array(8, 2048, 2048, dtype=BF16)),
@@ -298,14 +252,6 @@ MORE: dict[str, Bad] = {
         r"constrain.*P\(\)",
         out=FSDP,
         better=partial(clipped, False),
-    ),
-    "kernels all by their output channels": Bad(
-        residual_blocks,
-        RESNET,
-        DM,
-        ([(P(None, None, None, "model"),) * 2] * 2, BATCH),
-        r"\bw\[|batch along data and model",
-        good=([(P(), P())] * 2, P(("data", "model"))),
     ),
     "members along the batch's axis": Bad(
         trained_members,

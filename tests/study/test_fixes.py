@@ -418,7 +418,7 @@ def test_it_can_be_watched_and_stopped(lame):
     program, plan, report = lame
     going = sv.fixes(program, report, TARGET, plan=plan, stream=True)
     first = next(going)
-    assert (first.tried, first.finished) == (1, False)
+    assert 0 < first.tried < first.candidates and not first.finished
     assert first.candidates > 5
     threading.Timer(0.05, going.stop).start()
     *_, last = going
