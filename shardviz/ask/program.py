@@ -387,7 +387,7 @@ class Program(Derivable):
         return future
 
     def _answer(self, plan: Plan, level: str, **asked: Any) -> Report:
-        """Start a compile and wait for its report. Interrupting the call cancels the compile and says how far it was."""
+        """Start a compile and wait for its report. An interrupt cancels the compile and says how far it was."""
         future = self.submit(plan, level, **asked)
         try:
             return future.result()
