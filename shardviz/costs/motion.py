@@ -502,7 +502,7 @@ def _rounds(
 def links_text(motion: Motion) -> str:
     """Return the kind of link that `Motion.on_links` counts."""
     if motion.placement is None:
-        return "link between two devices"
+        return "link"
     return "NVLink port" if motion.placement.machine.chip.kind == "gpu" else "ICI link"
 
 

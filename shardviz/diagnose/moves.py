@@ -107,9 +107,10 @@ def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagno
     what, they_are = f"{case.what(c)} is", "it is"
     if len(alike) > 1:
         what, they_are = f"{case.what(c)}{and_others(alike, 'other array')} are", "they are"
+    over = quoted_axes(_gathered(c)) + ("" if c.kind == "all-gather" else f" ({c.kind})")
     return _Diagnosis(
-        f"{what} gathered over {quoted_axes(_gathered(c))} in each of {plural(c.count or 1, 'run')} of a loop, though "
-        f"{they_are} the same each time",
+        f"{what} gathered over {over} in each of {plural(c.count or 1, 'run')} of a loop, though {they_are} the same "
+        "each time",
         "it enters the loop sharded, and each run gathers it; gathered once before the loop, it would "
         f"take {format_bytes(held)} of each device's memory for as long as the loop runs",
         (

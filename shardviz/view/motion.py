@@ -11,7 +11,7 @@ animation: P('x', None) → P(None, None), 128 B between devices
   0 ████  1 ····
     ····    ████
 <BLANKLINE>
-1. all-gather over x: 2 devices send 64 B each; 128 B sent so far, 64 B on the busiest link between two devices.
+1. all-gather over x: 2 devices send 64 B each; 128 B sent so far, 64 B in all on each step's busiest link.
   0 ████  1 ▒▒▒▒
     ▒▒▒▒    ████
 <BLANKLINE>
@@ -467,10 +467,11 @@ def _caption(motion: motions.Motion, number: int, last: int) -> str:
 
 
 def _count(motion: motions.Motion, number: int) -> str:
-    """Return the bytes that have travelled after so many steps, and those on the busiest link."""
+    """Return the bytes that have travelled after so many steps, and those on each step's busiest link, added up."""
     so_far = sum(int(each.elements.sum()) for each in motion.steps[:number])
     on_links = amount(motion, sum(motion.on_links[:number]))
-    return f"{amount(motion, so_far)} sent so far, {on_links} on the busiest {motions.links_text(motion)}"
+    busiest = f"each step's busiest {motions.links_text(motion)}"
+    return f"{amount(motion, so_far)} sent so far, {on_links} in all on {busiest}"
 
 
 LEGEND = f"{HELD} held  {RECEIVED} received in this step  {PARTIAL} partial sum  {NOTHING} not held"

@@ -97,8 +97,9 @@ def _present(name: str, why: AxisWhy) -> Iterable[doc.Block]:
         both = len(causes) == 2
         many = "any one of the first" if untried else "either" if both else f"any one of these {len(causes)}"
         without = "both" if both and not untried else "all of them"
+        second = (doc.words("or"), *_source(rest[0].source)) if both and not untried else ()
         yield doc.paragraph(
-            *begin, doc.words(f"; {many} is enough; without {without}, {name} is not sharded along"), on
+            *begin, *second, doc.words(f"; {many} is enough; without {without}, {name} is not sharded along"), on
         )
         yield _causes(causes)
     elif first.verdict == "needed" and rest:

@@ -161,7 +161,7 @@ def test_one_of_two_factors_is_enough(program):
     assert why.chain[0].words == "dimension 1 of the second operand is dimension 1 of the result"
     text = why.text()
     words = " ".join(text.split())
-    assert "h is sharded along model because of w1 P(None, 'model'); either is enough" in words
+    assert "h is sharded along model because of w1 P(None, 'model') or w2 P('model'); either is enough" in words
     assert "without both, h is not sharded along model" in words
     assert json.loads(why.to_json())["axes"][0]["causes"][0]["source"]["name"] == "w1"
 

@@ -6,6 +6,7 @@ import math
 from functools import cache
 
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import gallery
@@ -18,7 +19,7 @@ from shardviz.records import Finding
 from shardviz.records.amounts import format_bytes
 from shardviz.records.findings import SEVERITIES, SUGGESTIONS
 from shardviz.records.report import values_of
-from tests.diagnose.programs import FIRES, Case
+from tests.diagnose.programs import FIRES, Case, loop_over_same
 from tests.programs import MACHINES as PRESETS_ON
 from tests.programs import programs_on
 
@@ -49,6 +50,16 @@ def test_it_fires_where_it_must_and_names_the_line(rule):
 def test_it_does_not_fire_where_all_is_well(rule):
     _, found = of(rule, FIRES[rule][1])
     assert not found, [f.text for f in found]
+
+
+@pytest.mark.parametrize("mesh", [{"data": 4, "model": 1}, {"data": 2, "model": 2}])
+def test_a_gather_is_named_by_its_collective(mesh):
+    """Where another axis is idle, the partitioner gathers by permutes."""
+    program = sv.trace(loop_over_same, *FIRES["gathered-each-run"][0].args)
+    report = program.partition(sv.Plan(mesh, (P("data"), P("data"))))
+    texts = [f.text for f in report.findings if f.rule == "gathered-each-run"]
+    named = {"collective-permute" if "(collective-permute)" in text else "all-gather" for text in texts}
+    assert named == {c.kind for c in report.collectives}
 
 
 @pytest.mark.parametrize("rule", FIRES)
