@@ -128,7 +128,7 @@ def test_what_is_known_stays_until_the_new_compiler_answers(state, program):
     assert not state.changed, "no value is cut otherwise"
     hurry(state)
     assert program.asked[-1] == ("compiled", "tpu v5p:2x2x2")
-    with pytest.raises(ShardvizError, match="goes on"):
+    with pytest.raises(ShardvizError, match="continues"):
         state.wait("partitioned", timeout=0.05)
     answer(program, "partitioned")
     assert state.report is not here and state.report.target == "tpu v5p:2x2x2" and state.busy
