@@ -346,10 +346,11 @@ class _Keeper:
                 self._end(task, "timeout", limit=task.timeout)
             elif (used := process.memory) > task.memory_limit:
                 self._end(task, "memory", limit=task.memory_limit, used=used)
-            elif task.compiles and process.is_still and task.tries < _TRIES:
-                self._again(task)
             elif task.compiles and process.is_still:
-                self._end(task, "crashed", how=f"did nothing for {STILL:g} s, twice")
+                if task.tries < _TRIES:
+                    self._again(task)
+                else:
+                    self._end(task, "crashed", how=f"did nothing for {STILL:g} s, twice")
         elif full or (isinstance(request, Request) and (full := faults.of_files(folder, task.stderr))):
             self._end(task, "failed", error=f"the compiler could not write down what it made: {full}")
         elif code == 0 and (not wanted or "compiled" in task.sent):
