@@ -190,7 +190,7 @@ def _fsdp(subject: Subject, none: Plan) -> Any:
 
 
 def _tensor(subject: Subject, none: Plan) -> Any:
-    plan = _tensor(subject, none)
+    plan = _tensor_sharded(subject, none)
     text = (
         f"{_products(subject, plan)}, by d_ff, heads and the like, and their partial sums all-reduced; the batch is "
         "replicated"
@@ -203,7 +203,7 @@ def _data_tensor(subject: Subject, none: Plan) -> Any:
     *others, _ = subject.mesh.names
     if not others or subject.roles.differentiated:
         return None
-    plan = _copies(subject, _tensor(subject, none), others)
+    plan = _copies(subject, _tensor_sharded(subject, none), others)
     text = f"the batch is sharded {_along(subject, others)}, and {_products(subject, plan)}"
     return plan, text, batch_is_sharded(subject, others), between_is_sharded(subject)
 
@@ -212,7 +212,7 @@ def _fsdp_tensor(subject: Subject, none: Plan) -> Any:
     *others, _ = subject.mesh.names
     if not others:
         return None
-    plan = _state(subject, _copies(subject, _tensor(subject, none), others), others)
+    plan = _state(subject, _copies(subject, _tensor_sharded(subject, none), others), others)
     text = f"{_products(subject, plan)}, and fsdp over {' and '.join(others)}: parameters are sharded along them too"
     promises = (
         batch_is_sharded(subject, others),
@@ -244,7 +244,7 @@ def _kv_sequence(subject: Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
     if not subject.cached:
         return None
-    plan = _tensor(subject, _sharded(subject, _copies(subject, none, others), subject.cached, (last,)))
+    plan = _tensor_sharded(subject, _sharded(subject, _copies(subject, none, others), subject.cached, (last,)))
     batch = f", and the batch {_along(subject, others)}" if others else ""
     text = (
         f"the cache is sharded along {last} by its sequence{batch}: each device attends to its own keys and values, "
@@ -281,7 +281,7 @@ def _two(subject: Subject, none: Plan) -> Any:
     through = subject.through
     if not others or through is None:
         return None
-    plan = _tensor(subject, none)
+    plan = _tensor_sharded(subject, none)
     plan = _sharded(subject, _copies(subject, plan, others[:-1]), [through], others[-1:])
     dims = Counter(m.path for m, axes in plan.dim_edits if m.role == "argument" and set(axes) & {others[-1], last})
     weights = subject.weights
@@ -297,7 +297,7 @@ def _three(subject: Subject, none: Plan) -> Any:
     first, *middle, _ = [*subject.mesh.names, ""][: max(len(subject.mesh.names), 2)]
     if not middle:
         return None
-    plan = _state(subject, _copies(subject, _tensor(subject, none), (first, *middle)), middle)
+    plan = _state(subject, _copies(subject, _tensor_sharded(subject, none), (first, *middle)), middle)
     text = (
         f"everything is replicated along {first}; within each replica {_products(subject, plan)}, and fsdp over "
         f"{' and '.join(middle)}: parameters are sharded along them too"
@@ -346,7 +346,7 @@ def _products(subject: Subject, plan: Plan) -> str:
     return f"each layer's matrix products are sharded along {subject.last}{which}"
 
 
-def _tensor(subject: Subject, plan: Plan) -> Plan:
+def _tensor_sharded(subject: Subject, plan: Plan) -> Plan:
     """Return the plan with the dimensions between the layers' products sharded along the last axis."""
     return _sharded(subject, plan, subject.inner, (subject.last,), once=True)
 
