@@ -184,7 +184,7 @@ class _Body:
         return {id(gather): [], id(reduce): [*own, end]}
 
     def scattered(self, psum: Any) -> dict[int, list[Any]] | None:
-        """Return new equations that replace a `psum`, of which each device keeps its own slice, by a `psum_scatter`."""
+        """Return new equations with a `psum_scatter` for a `psum` whose result each device slices, or None."""
         names = psum.params["axes"]
         if (own := self._own_slice(psum, names)) is None:
             return None
@@ -195,8 +195,8 @@ class _Body:
         return {**unused, id(last): [new]}
 
     def exchanged(self, gather: Any) -> dict[int, list[Any]] | None:
-        """Return new equations that replace an `all_gather`, of which each device keeps its own slice of another
-        dimension, by an `all_to_all`."""
+        """Return new equations with an `all_to_all` for an `all_gather` whose result each device slices along another
+        dimension; None if none fits."""
         names, at = _names(gather.params["axis_name"]), gather.params["all_gather_dimension"]
         own = self._own_slice(gather, names) if gather.params["tiled"] else None
         if own is None or own[0] == at:

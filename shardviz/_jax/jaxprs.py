@@ -433,16 +433,16 @@ _PASSED_ON = {"convert_element_type", "reshape", "squeeze", "transpose", "shardi
 
 @once
 def written(jaxpr: Any, inside: Callable[[Any], set[int]]) -> set[int]:
-    """The places of the arguments of which a program returns or keeps a copy with a part written anew, such as a
-    cache's; in loops and inner functions too."""
-    roots, found = {v: n for n, v in enumerate(jaxpr.invars)}, set[int]()
+    """Return the places of arguments that a program updates in part, such as a cache: it returns or keeps the updated
+    copy. Loops and inner functions count too."""
+    roots, written = {v: n for n, v in enumerate(jaxpr.invars)}, set[int]()
     for equation in jaxpr.eqns:
         name, at = equation.primitive.name, [roots.get(v) if _is_var(v) else None for v in equation.invars]
         writes = name == "dynamic_update_slice" or name.startswith("scatter")
         if at and at[0] is not None and (writes or name in _PASSED_ON):
-            found |= {at[0]} if writes else set()
+            written |= {at[0]} if writes else set()
             roots[equation.outvars[0]] = at[0]
         for body in sub_jaxprs(equation.params):
             if len(body.invars) == len(at):
-                found |= {place for n in inside(body) if (place := at[n]) is not None}
-    return found
+                written |= {place for n in inside(body) if (place := at[n]) is not None}
+    return written

@@ -143,12 +143,11 @@ class CompileLoop:
             self._pending = None
             message = f"compiling for {task.place}"
             self._notify(Progress("compiling", message, busy=True, expected=self._expected(task)), None)
-            began = time.monotonic()
             future = self.future = self._submit(task, notify)
 
             def ended(_: Any) -> None:
                 if task.operations and not future.cancelled() and future.exception() is None:
-                    self.paces[task.place, task.reach] = (time.monotonic() - began) / task.operations
+                    self.paces[task.place, task.reach] = future.elapsed / task.operations
                 self.inbox.post(partial(self._ended, turn, task, future))
 
             future.add_done_callback(ended)

@@ -144,9 +144,9 @@ class RunExplorer(ipywidgets.VBox):
             self._estimating = False
 
     def _follow(self, at: int, changed: frozenset[str]) -> None:
-        """Show the costs of every program on the open card's machine, with the shared arrays sharded as on this card;
-        under each program's own plan for the card that the explorer began with, and as long as these costs are not
-        known. The costs on another machine are estimated in the background."""
+        """Show the costs of every program on the open card's machine, with the shared arrays sharded as on this card.
+        For the initial card, and while these costs are unknown, show those under each program's own plan. Costs on
+        another machine are estimated in the background."""
         if at != self.strip.at or not changed & {"sharing", "deck"}:
             return
         state = self._explorers[at].state

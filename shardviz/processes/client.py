@@ -51,7 +51,7 @@ _POLL, _SELDOM = 0.003, 0.1
 _TRIES = 2
 _END = 5.0
 _WAIT = 1.0
-"""Seconds that `tried` waits without a step of Python, in which an exception can be raised on its thread."""
+"""Seconds that `tried` waits at a time; an exception can be raised on its thread between two waits."""
 
 
 class _ServerLost(Exception):
@@ -85,9 +85,9 @@ class _Child:
         except (psutil.Error, OSError):
             return 0.0
 
-    @property
     def is_still(self) -> bool:
-        """Whether it and the processes that it started have had less than a hundredth of a core for `STILL` seconds."""
+        """Return whether it and its children had less than a hundredth of a core for `STILL` seconds. A call may read
+        their CPU time anew."""
         import psutil
 
         seconds, since = self._worked
@@ -346,7 +346,7 @@ class _Keeper:
                 self._end(task, "timeout", limit=task.timeout)
             elif (used := process.memory) > task.memory_limit:
                 self._end(task, "memory", limit=task.memory_limit, used=used)
-            elif task.compiles and process.is_still:
+            elif task.compiles and process.is_still():
                 if task.tries < _TRIES:
                     self._again(task)
                 else:

@@ -84,7 +84,7 @@ class RunStep:
 
     @property
     def written(self) -> set[int]:
-        """The places of the arguments into copies of which it writes, as into a cache."""
+        """The places of the arguments that it updates in part, such as a cache."""
         recording = self.call and self.call.fn
         if not isinstance(recording, Recording):
             return set()

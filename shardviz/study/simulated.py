@@ -166,7 +166,7 @@ def small_run(program: Program, plan: Plan) -> Generator[None, None, SmallRun]:
     task["codes"] = code, alone
     try:
         data = packed((sys.path, packed(task)))
-    except Exception as error:
+    except Exception as error:  # whatever pickling raises
         raise ShardvizError(f"{call.name} cannot be sent to its own process: {error}") from error
     words = tuple(each.words for each in small.variant.lengths)
     trial = processes.Trial(f"{__name__}:run", data)

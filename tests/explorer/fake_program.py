@@ -46,7 +46,7 @@ class FakeFuture(Future):
 
     def __init__(self, on_report: Any):
         super().__init__()
-        self.on_report, self.stopped = on_report, False
+        self.on_report, self.stopped, self.elapsed = on_report, False, 0.0
 
     def answer(self, report: Report) -> None:
         """Ends with a report, unless it was stopped in this very moment."""
