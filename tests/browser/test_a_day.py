@@ -48,6 +48,7 @@ def moved(view, act, level="partitioned"):
     settled(view, before, level)
 
 
+@pytest.mark.long
 def test_a_day(browser, lab: Lab, page: LabPage):
     page.open_notebook(lab.write("day.ipynb", OPEN, "print('kernel has', explorer.plan.mesh.text)"))
     page.raw.set_viewport_size({"width": 1280, "height": 800})
