@@ -251,8 +251,11 @@ class Program(Derivable):
             return last[2]
         bound = self.bind(plan)
         lowered = self._lowered(plan, target)
-        with limited(timeout, f"propagating {self.name}"), collection_paused():
-            propagated = shardy.propagate(lowered, bound, self._flops)
+        with (
+            limited(timeout, f"propagating {self.name}"),
+            collection_paused(),
+            shardy.propagate(lowered, bound, self._flops) as propagated,
+        ):
             report = report_of(self._call, bound, lowered, propagated, target=target)
         self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
         return report
@@ -296,7 +299,8 @@ class Program(Derivable):
             lowered = self._lowerings.lower(plan, CPU, anywhere=True).apart()
 
             def reported(bound: PlanRecord, make: Callable[[], Any]) -> Report:
-                return report_of(self._call, bound, lowered, shardy.propagate(lowered, bound, self._flops, make))
+                with shardy.propagate(lowered, bound, self._flops, make) as propagated:
+                    return report_of(self._call, bound, lowered, propagated)
 
             self._asked = plan, Questions(lowered, self.bind(plan), report, reported)
         return self._asked[1]
@@ -515,8 +519,11 @@ def sketch(program: Program, plan: Plan, target: LowerFor = CPU) -> Report:
     schedule. A search uses it in place of `propagate`. Raises as `Program.propagate`."""
     bound = program.bind(plan)
     lowered = program._lowered(plan, target)
-    with limited(LONGEST, f"propagating {program.name}"):
-        return sketch_of(program._call, bound, lowered, shardy.propagate(lowered, bound, program._flops, brief=True))
+    with (
+        limited(LONGEST, f"propagating {program.name}"),
+        shardy.propagate(lowered, bound, program._flops, brief=True) as propagated,
+    ):
+        return sketch_of(program._call, bound, lowered, propagated)
 
 
 @of_plan

@@ -8,8 +8,9 @@ So communication that compute hides ranks low. Entries of the other plan only ke
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 from shardviz.caching import Memo
@@ -156,6 +157,11 @@ class _Losses(Memo):
 
     def __init__(self, cost: StepCost):
         self.timed, self.least = cost.timed, _LEAST * (cost.seconds or cost.lower)
+        self.tasks = [] if cost.timed is None else [*each_task(cost.timed.tasks)]
+        self.moving: dict[str, list[tuple[Task, int]]] = defaultdict(list)  # collective → its tasks, as in `tasks`
+        for task, times in self.tasks:
+            if task.entry is not None and task.entry.collective:
+                self.moving[task.entry.collective].append((task, times))
         parts = {c.name: {c.name: 1.0} for c in cost.partitioned} | shares(cost.report)
         self.parts: dict[str, dict[str, float]] = defaultdict(dict)  # the report's → the schedule's, its share of each
         for scheduled, of in parts.items():
@@ -170,7 +176,7 @@ class _Losses(Memo):
 
     def by(self, change: Change) -> Loss | None:
         """Return the loss with other times, such as `no_products`; at most the seconds that these take."""
-        return self.once(change, lambda: self._by(change))
+        return self.once(change, lambda: self._by(change, self.tasks))
 
     def _of(self, names: frozenset[str]) -> Loss | None:
         shares: dict[str, float] = defaultdict(float)
@@ -184,13 +190,12 @@ class _Losses(Memo):
             share = 0.0 if task.entry is None or not task.seconds else shares.get(task.entry.collective, 0.0)
             return {"seconds": task.seconds * (1.0 - share)} if share else {}
 
-        return self._by(without)
+        return self._by(without, chain.from_iterable(self.moving[name] for name in shares if name in self.moving))
 
-    def _by(self, change: Change) -> Loss | None:
+    def _by(self, change: Change, tasks: Iterable[tuple[Task, int]]) -> Loss | None:
+        """Return the loss with other times of these tasks."""
         if self.timed is None:
             return None
-
-        tasks = each_task(self.timed.tasks)
         busy = sum(n * (getattr(task, name) - new) for task, n in tasks for name, new in change(task).items())
         return None if 0 < busy < self.least else Loss(self.timed.lost(change) if busy else 0.0, busy)
 

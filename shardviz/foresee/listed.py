@@ -170,6 +170,17 @@ class ScheduleBuilder:
         moving = (e for e in entries if e.kind != "work" or e.flops or e.moved(0.0, tiles=True) or e.opaque)
         return (*moving, *(while_held(entry, alive[-1]) for entry in scope.waiting.values()))
 
+    def free(self) -> None:
+        """Let go of all arrays and fusions."""
+        for scope in {node.slot.scope for node in self._nodes.values()}:
+            for node in scope.nodes:
+                del node.place, node.fusion, node.reader, node.product
+            for slot in scope.slots:
+                slot.done.clear()
+            for each in (scope.arguments, scope.nodes, scope.slots, scope.collectives):
+                each.clear()
+        self._nodes.clear()
+
     def _copy(self, operation: Any, **moved: Any) -> Fusion:
         """An array copied, for an operation; `moved` are the fusion's fields for what that moves."""
         return Fusion(replace(self._entry_of(operation), name="copy"), **moved)

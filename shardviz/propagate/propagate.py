@@ -43,7 +43,7 @@ _REHEARSAL = 120.0
 class Propagated:
     """What Shardy found: the module after propagation, what stands in it, a spec for every output, how the program
     reads arguments of which each device takes a slice, and computes results that are resharded; and what each step
-    took."""
+    took. At the end of a `with` statement the module and its reading are freed."""
 
     module: Any
     reading: PropagatedReading
@@ -56,6 +56,12 @@ class Propagated:
     def graph(self) -> MlirGraph:
         """The module's operations."""
         return self.reading.graph
+
+    def __enter__(self) -> Propagated:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reading.free()
 
 
 def rehearse(lowered: Lowered, bound: PlanRecord) -> None:

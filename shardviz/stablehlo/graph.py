@@ -225,6 +225,14 @@ class MlirGraph(Graph):
             return _nth(attributes[PROPAGATED], value.index)
         return self.spec_of(value)
 
+    def free(self) -> None:
+        """Let go of all operations and values."""
+        for value in self._values.values():
+            value.block.operations.clear()
+            value.owner = None
+            value.uses.clear()
+        self._values.clear()
+
     def _value(self, owner: Operation | Block, index: int, native: Any) -> GraphValue:
         value = self._values[native] = GraphValue(owner, index, *self._shape_and_dtype(native.type), native)
         return value
