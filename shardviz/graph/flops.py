@@ -48,8 +48,9 @@ shape_of: Callable[[GraphValue], Dims] = attrgetter("shape")
 
 
 def product_flops(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> float:
-    """FLOPs of one run of a matrix product or convolution; 0 for any other. `shard_of` gives one device's shapes where
-    the text has whole arrays. Raises ParseError, naming the operation, if its dimensions or window do not fit."""
+    """Return the FLOPs of one run of a matrix product or convolution; 0 for any other operation. `shard_of` returns one
+    device's shape of an array, where the text has shapes of whole arrays. Raises ParseError, naming the operation, if
+    its dimensions or its window do not fit."""
     if op.kind in ("dot", "scaled-dot"):
         left = shard_of(op.array(0))
         return dot_flops(shard_of(op.result), [left[d] for d in op.contraction.summed[0]])
@@ -81,13 +82,13 @@ def _convolution(op: Operation, shard_of: Callable[[GraphValue], Dims]) -> float
 
 
 def _groups(groups: int, size: int, whole: int) -> int:
-    """Groups on one device: sharded with the dimension that they divide."""
+    """Return the number of groups on one device; they are sharded with the dimension that they divide."""
     return max(1, groups * size // whole) if whole else groups
 
 
 def fourier_on_tpu(kind: str, lengths: Sequence[int], points: float) -> tuple[float, float]:
-    """FLOPs, in full precision, and bytes of main memory of the products that a TPU's compiler makes of a Fourier
-    transform (`FFT`, `IFFT`, `RFFT`, `IRFFT`) of so many complex points along dimensions of these lengths.
+    """Return the FLOPs, in full precision, and the bytes of main memory of the products with which a TPU computes a
+    Fourier transform (`FFT`, `IFFT`, `RFFT`, `IRFFT`) of so many complex points along dimensions of these lengths.
 
     One of at most 256 points, or of no multiple of 128, is one product of each row with the whole matrix of roots; a
     longer one is two, of 128 (or 256) points and of the rest; one back to real numbers is one whatever its length.
@@ -104,23 +105,23 @@ def fourier_on_tpu(kind: str, lengths: Sequence[int], points: float) -> tuple[fl
 
 
 def _factors_of(length: int) -> tuple[int, ...]:
-    """The lengths of the transforms that one is made of."""
+    """Return the lengths of the transforms into which a TPU's compiler divides one of this length."""
     pairs = ((first, length // first) for first in (128, 256) if length > 256 and length % first == 0)
     return next(((first, rest) for first, rest in pairs if rest <= 256), (length,))
 
 
 def product_dtype(op: Operation) -> str:
-    """The element type in which a product's factors are multiplied: the wider of the two."""
+    """Return the element type in which a product's factors are multiplied: the wider of the two."""
     return max((op.array(0).dtype, op.array(1).dtype), key=itemsize)
 
 
 def multiplied_in(op: Operation, dtype: str) -> str:
-    """At which rate FLOPs of a product in `dtype` count: that of the type, or of float32 in full precision."""
+    """Return the element type whose rate counts for a product in `dtype`: its own, or float32 in full precision."""
     return f"{dtype} highest" if dtype == "float32" and op.is_exact else dtype
 
 
 def product_sizes(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> Sizes:
-    """Batch, rows, what is summed over, and columns of a matrix product."""
+    """Return a matrix product's sizes: batch, rows, summed elements, columns."""
     left, right = shard_of(op.array(0)), shard_of(op.array(1))
     (summed, others), (batch, other_batch) = op.contraction
     return (
@@ -132,7 +133,8 @@ def product_sizes(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_
 
 
 def shortest_side(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> int:
-    """The shortest of a product's rows, columns and sums; of a convolution what is summed for one number; or 0."""
+    """Return the shortest of a product's rows, columns and summed elements; for a convolution, the number of elements
+    summed for one result; 0 if unknown."""
     if op.kind in ("dot", "scaled-dot"):
         return min(product_sizes(op, shard_of)[1:])
     if op.kind == "convolution":
@@ -141,8 +143,9 @@ def shortest_side(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_
 
 
 def side_of_product(op: Operation) -> int:
-    """That of the convolution that a TPU's compiler makes of a matrix product. Spatial dimensions stand for the batch
-    (dilated), for rows (windows of one), for columns (images of one) and for what is summed over (one result)."""
+    """Return the shortest side of the convolution that a TPU's compiler makes of a matrix product. Its spatial
+    dimensions stand for the batch (dilated), for rows (windows of one element), for columns (images of one element) and
+    for the summed dimension (one result)."""
     dims = op.convolution
     left, kernel, out = (value.shape for value in (op.array(0), op.array(1), op.result))
     rows, columns = left[dims.input[0]], out[dims.output[1]]
@@ -156,15 +159,15 @@ def side_of_product(op: Operation) -> int:
 
 
 def shortest(sides: Iterable[int]) -> int:
-    """The shortest side that is known; 0 if none is."""
+    """Return the shortest known side; 0 if none is known."""
     return min(filter(None, sides), default=0)
 
 
 @dataclass(frozen=True)
 class KernelCall:
-    """A call of a kernel or a library: its name, or target; FLOPs of one run on one device, if anybody says; the
-    element type that it computes in; the shortest side that its products can have; and which of cuDNN's kernels it is
-    (`Scheduled.kernel`)."""
+    """A call of a kernel or a library: its name or target; the FLOPs of one run on one device, if somebody states them;
+    the element type in which it computes; the shortest side that its products can have; and which of cuDNN's kernels it
+    is (`Scheduled.kernel`)."""
 
     name: str
     flops: float | None
@@ -180,7 +183,7 @@ def call_of(
     kernels: KernelFacts,
     array_of: Callable[[GraphValue], Array] = lambda value: Array(value.shape, value.dtype),
 ) -> KernelCall | None:
-    """What is known of the FLOPs of a custom call; None for one that computes nothing."""
+    """Return what is known about the FLOPs of a custom call; None for a call that computes nothing."""
     ins, outs = [array_of(v) for v in op.operands], [array_of(v) for v in op.results]
     name = kernel_name(op.target, name_stack)
     count = kernels.flops(name, op.target, ins, outs, op.config, source)
@@ -190,7 +193,8 @@ def call_of(
 
 
 class OtherFlops:
-    """Counts FLOPs of what is no matrix product, functions that others apply first, as the text has them."""
+    """Counts the FLOPs of operations that are no matrix products. Functions that an operation applies to elements are
+    counted before it, as in the text."""
 
     def __init__(self, graph: Graph):
         self._applied: dict[Block, float] = {}
@@ -200,14 +204,15 @@ class OtherFlops:
                     self._of(function)
 
     def __call__(self, op: Any) -> float:
-        """FLOPs of one run of an operation that is no matrix product; of the blocks that it runs as wholes, none."""
+        """Return the FLOPs of one run of an operation that is no matrix product, without those of the blocks that it
+        runs."""
         if op.kind in ELEMENTWISE:
             return float(_elements(op))
         count = _COUNTS.get(op.kind)
         return 0.0 if count is None else float(count(self, op))
 
     def applied(self, op: Operation, number: int = 0) -> float:
-        """FLOPs of one application of a function that an operation has; 0 where it has none."""
+        """Return the FLOPs of one application of an operation's function to its elements; 0 if it has none."""
         return self._of(op.applied[number]) if number < len(op.applied) else 0.0
 
     def _of(self, block: Block) -> float:

@@ -29,13 +29,14 @@ _Edges = Mapping[At, Sequence[At]]
 
 
 class Flow:
-    """What is made of what in a graph; a fusion, an asynchronous computation and the like are taken as wholes."""
+    """Which values of a program are computed from which. Fusions, asynchronous computations and the like count as
+    single operations."""
 
     def __init__(
         self, graph: Graph, phase_at: Callable[[Any, Any], str], place_inside: Callable[[Any, Any], Any] | None = None
     ):
-        """Reads the graph. Front ends say the pass of an operation's name stack, in a block that is entered at a place,
-        and at which place an operation's blocks are entered: then values of a function are told apart by its calls."""
+        """Read the graph. `phase_at` returns the pass of an operation inside a block at a place. `place_inside` returns
+        the place of an operation's blocks; if it is given, a function's values are distinguished by its calls."""
         self._phase_at, self._place_inside = phase_at, place_inside
         self._users, self._makers = defaultdict[At, list[At]](list), defaultdict[At, list[At]](list)
         self._inside: dict[At, str] = {}  # what a derivative makes, and in which pass
@@ -43,32 +44,35 @@ class Flow:
         self._read(graph.entry, (), None)
 
     def phase_of(self, values: Iterable[GraphValue], calls: Calls = ()) -> str:
-        """`forward` or `update`, for the results of an operation outside a derivative that is reached by calls."""
+        """Return `forward` or `update` for the results of an operation outside of the derivative, which is reached by
+        calls."""
         after, forward = self._sides
         nodes = [_node(value, calls) for value in values]
         return "forward" if not after.intersection(nodes) and forward.intersection(nodes) else "update"
 
     def is_used_inside(self, argument: GraphValue) -> bool:
-        """Whether a derivative uses an argument of the program, or what is made of it."""
+        """Return whether the derivative uses an argument of the program, or a value computed from it."""
         users = self._users
         return any(
             self._inside.keys() & users.get(at, ()) for at in (At(argument), *self._reached([At(argument)], users))
         )
 
     def has(self, block: Block) -> bool:
-        """Whether a block was read, and is no part of a whole."""
+        """Return whether a block was read on its own; blocks of single operations are not."""
         return block in self._done
 
     @cached_property
     def _sides(self) -> tuple[set[At], set[At]]:
-        """What a gradient reaches past no other derivative; and what the forward pass reaches, or reaches any of it."""
+        """Return the values computed from gradients outside of the derivative, and those that the forward pass computes
+        or is computed from."""
         gradients = [at for at, phase in self._inside.items() if phase != "forward"]
         passed = [at for at, phase in self._inside.items() if phase == "forward"]
         after = self._reached(gradients, self._users)
         return after, self._reached(passed, self._users) | self._reached(self._inside, self._makers, after)
 
     def _reached(self, starts: Iterable[At], following: _Edges, but: Set[At] = frozenset()) -> set[At]:
-        """What the starts lead to through values that are outside and not in `but`, the starts left out."""
+        """Return what the starts lead to, through values outside of the derivative and not in `but`, without the
+        starts."""
         reached: set[At] = set()
         waiting = list(starts)
         while waiting:
@@ -79,7 +83,7 @@ class Flow:
         return reached
 
     def _connect(self, makers: Sequence[GraphValue], above: Calls, users: Sequence[GraphValue], below: Calls) -> None:
-        """From element to element where both have as many; else from each to each."""
+        """Connect each maker with the user at its position; if their numbers differ, each maker with each user."""
         alike = len(makers) == len(users)
         for maker, user in zip(makers, users, strict=True) if alike else product(makers, users):
             one, other = _node(maker, above), _node(user, below)
@@ -121,7 +125,8 @@ class Flow:
 
 
 def _node(value: GraphValue, calls: Calls) -> At:
-    """A value; of the results of an operation that is taken as a whole the first, as each is made of all operands."""
+    """Return the node of a value. Each result of an operation that counts as single depends on all of its operands, so
+    its first result stands for all."""
     maker = value.maker
     if maker is None or maker.kind in _ENTERED or maker.kind == "opt-barrier":
         return At(value, calls)

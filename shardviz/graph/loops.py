@@ -31,8 +31,8 @@ Trips = Mapping[Operation, int | None]
 
 @dataclass(frozen=True)
 class Runs:
-    """How often a block runs in one run of the program, each loop of unknown trip count taken as one trip, each branch
-    as taken; how many such loops enclose it (on the way with the most), and whether it is in a branch."""
+    """How often a block runs in one run of the program, if each loop of unknown trip count makes one trip and each
+    branch is taken; how many such loops enclose it (on the path with the most), and whether it is in a branch."""
 
     times: int
     unknown_loops: int = 0
@@ -40,12 +40,12 @@ class Runs:
 
     @property
     def count(self) -> int | None:
-        """`times`, or None where a loop's trip count is not known."""
+        """Return `times`; None if a loop's trip count is unknown."""
         return None if self.unknown_loops else self.times
 
 
 def trip_counts(graph: Graph) -> Trips:
-    """How many trips each loop makes that the entry reaches."""
+    """Return the trips of each loop that the entry reaches."""
     origins = Origins(KEEPS)
     return {
         loop: trip_count(loop, origins=origins)
@@ -56,7 +56,7 @@ def trip_counts(graph: Graph) -> Trips:
 
 
 def runs(graph: Graph, trips: Trips | None = None) -> dict[Block, Runs]:
-    """How often each block that the entry reaches runs in one run of it."""
+    """Return how often each block that the entry reaches runs in one run of the program."""
     trips = trip_counts(graph) if trips is None else trips
     by_block = {graph.entry: Runs(1)}
     for block in _callers_first(graph.entry):
@@ -78,8 +78,9 @@ def runs(graph: Graph, trips: Trips | None = None) -> dict[Block, Runs]:
 def heaviest_runs(
     graph: Graph, cost: Callable[[Block], float], trips: Trips, *, fused: bool = True
 ) -> dict[Block, int]:
-    """How often each block runs in one run of the entry, every conditional in the branch that costs most by `cost` of a
-    block; 0 in the others. A loop that is not known in `trips` makes one trip; without `fused` no fusion is entered."""
+    """Return how often each block runs in one run of the entry, if every conditional takes the branch with the highest
+    `cost` of its block; the other branches run 0 times. A loop without `trips` makes one trip; without `fused`, fusions
+    are not entered."""
     order = _callers_first(graph.entry, frozenset() if fused else frozenset(("fusion",)))
     reached = frozenset(order)
     calls: dict[Block, list[tuple[int, Block]]] = {}
@@ -104,7 +105,8 @@ def heaviest_runs(
 
 
 def _callers_first(entry: Block, skipped: frozenset[str] = frozenset()) -> list[Block]:
-    """The blocks that one reaches, each after all that call it; not through operations of the kinds `skipped`."""
+    """Return the blocks that a block reaches, each after all that call it, without entering operations of the kinds
+    `skipped`."""
     order: list[Block] = []
     seen: set[Block] = set()
     stack: list[tuple[Block, bool]] = [(entry, False)]

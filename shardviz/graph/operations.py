@@ -26,16 +26,17 @@ Dims = tuple[int, ...]
 
 
 class Contraction(NamedTuple):
-    """Which dimensions of a matrix product's two factors meet: those that are summed over, and those of a batch."""
+    """The dimensions that a matrix product's two factors have in common: those that are summed over, and those of the
+    batch."""
 
     summed: tuple[Dims, Dims]
     batch: tuple[Dims, Dims]
 
 
 class Convolution(NamedTuple):
-    """Where a convolution's dimensions stand: batch, features and the spatial ones of input and output; input features,
-    output features and the spatial ones of the kernel. How its window moves in each spatial dimension, as
-    `records.counting.Window` has it; and the numbers of groups."""
+    """The positions of a convolution's dimensions: batch, features and spatial dimensions of input and output; input
+    features, output features and spatial dimensions of the kernel. Then the movement of its window in each spatial
+    dimension, as in `records.counting.Window`, and the numbers of groups."""
 
     input: Dims
     kernel: Dims
@@ -49,10 +50,10 @@ class Convolution(NamedTuple):
 
 
 class GraphValue:
-    """An array: an operation's result, or a block's argument; which of them (`index`), its shape, of the whole array or
-    of one device's, as the text has it (empty for what is no array), NumPy's name of its element type, and the front
-    end's own object. `uses` has in the text's order an operation and the operand's place, or a block that returns it
-    and the result's place."""
+    """An array: an operation's result, or a block's argument. It has its position there (`index`), its shape in the
+    text, which is the whole array's or one device's (empty for what is no array), NumPy's name of its element type, and
+    the front end's own object. `uses` lists, in the order of the text, an operation and the operand's position, or a
+    block that returns the value and the result's position."""
 
     __slots__ = ("dtype", "index", "native", "owner", "shape", "uses")
 
@@ -62,12 +63,12 @@ class GraphValue:
 
     @property
     def maker(self) -> Any:
-        """The operation that makes it; None for a block's argument."""
+        """The operation whose result it is; None for a block's argument."""
         return self.owner if isinstance(self.owner, Operation) else None
 
     @property
     def is_token(self) -> bool:
-        """Whether it is no array, but the order of effects."""
+        """Whether it is a token, which orders effects, and no array."""
         return self.dtype in ("token", "!stablehlo.token")
 
     @property
@@ -80,9 +81,9 @@ class GraphValue:
 
 
 class Operation:
-    """One operation, which the front ends extend by what they read on demand: HLO's opcode, the arrays that go in and
-    come out, the blocks that it runs as wholes (a loop's condition and body, a branch each, what is called), the
-    functions of HLO that it `applied` to single elements, as a reduction does, and where it stands."""
+    """An operation: HLO's opcode, its operands and results, the blocks that it runs (a loop's condition and body, the
+    branches of a conditional, a called function), the HLO functions that it `applied` to elements, as a reduction does,
+    and the block that it is in. Front ends add what they read on demand."""
 
     __slots__ = ("applied", "block", "blocks", "kind", "native", "operands", "results")
 
@@ -108,62 +109,62 @@ class Operation:
             value.uses.append((self, place))
 
     def calls(self, block: Block) -> None:
-        """Notes that it runs a block as a whole."""
+        """Add a block that it runs."""
         self.blocks = (*self.blocks, block)
         block.callers.append(self)
 
     def block_operands(self, block: Block) -> tuple[GraphValue, ...]:
-        """What it hands to the arguments of one of its blocks; empty where that is not known."""
+        """Return the values that it passes to the arguments of one of its blocks; empty if they are unknown."""
         if self.kind != "conditional":
             return self.operands
         return self.branch_operands(self.blocks.index(block))
 
     def branch_operands(self, branch: int) -> tuple[GraphValue, ...]:
-        """What a conditional hands to a branch; StableHLO's branches are given nothing."""
+        """Return the values that a conditional passes to a branch; StableHLO's branches have no arguments."""
         return ()
 
     @property
     def known_trips(self) -> int | None:
-        """The trips of a loop, where the text states them."""
+        """The trip count of a loop, if the text states it."""
         return None
 
     def array(self, index: int) -> Any:
-        """An operand. Raises ParseError if there is none."""
+        """Return an operand. Raises ParseError if there is none at this position."""
         if index < len(self.operands):
             return self.operands[index]
         raise ParseError(f"{self}: operand {index} is missing or no array")
 
     @property
     def result(self) -> Any:
-        """The one array that it gives. Raises ParseError if it gives none, or several."""
+        """The only result. Raises ParseError if there is none, or more than one."""
         if len(self.results) == 1:
             return self.results[0]
         raise ParseError(f"{self}: its result is no array")
 
     @property
     def is_data(self) -> bool:
-        """Whether it is a constant whose numbers differ, so that they lie in memory."""
+        """Whether it is a constant with different elements, which lies in memory."""
         return False
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on with an asynchronous operation, or ends one, that another began."""
+        """Whether it continues or ends an asynchronous operation that another operation began."""
         return False
 
     @property
     def is_exact(self) -> bool:
-        """Whether a product is asked for in its element type's full precision (`highest`)."""
+        """Whether a product is requested in its element type's full precision (`highest`)."""
         return False
 
     @property
     def compares(self) -> bool:
-        """Whether a scatter puts one element into each row, as XLA has made it a comparison before it partitions."""
+        """Whether a scatter puts one element into each row; XLA replaces it by a comparison before it partitions."""
         return False
 
 
 class Block:
-    """Operations in order, operands before users; with its computation's or function's name, if any, what it is given,
-    what it gives back, and the operations that run it as a whole."""
+    """Operations in order, operands before their users, with its arguments, its returned values, the operations that
+    run it, and the name of its computation or function, if any."""
 
     __slots__ = ("arguments", "callers", "name", "operations", "returned")
 
@@ -181,19 +182,19 @@ class Block:
 
 
 class Graph:
-    """A program: the block that runs once, and those that have names."""
+    """A program: the block that runs once, and the blocks with names."""
 
     def __init__(self, entry: Block, blocks: dict[str, Block]):
         self.entry, self.blocks = entry, blocks
 
     @property
     def operations(self) -> Iterator[Any]:
-        """The operations that the entry reaches, as of `operations_in`."""
+        """The operations that the entry reaches, as `operations_in` yields them."""
         return operations_in(self.entry)
 
 
 def operations_in(block: Block) -> Iterator[Any]:
-    """The operations that a block reaches in program order, those of another block where it is first run."""
+    """Yield the operations that a block reaches, in program order; those of another block where it first runs."""
     seen, walks = {block}, [iter(block.operations)]  # one within the other, as deep as the calls are
     while walks:
         operation = next(walks[-1], None)

@@ -36,28 +36,29 @@ _EACH = frozenset(("opt-barrier", "sharding", "async-done"))
 
 
 class At(NamedTuple):
-    """A value, and the calls that lead to the function that it stands in."""
+    """A value, and the calls that lead to the function that it is in."""
 
     value: GraphValue
     calls: tuple[Operation, ...] = ()
 
 
 class Origins:
-    """Follows the values of one graph back to where they were made, past what passes its first operand on (the kinds
-    `through`), calls, loops and barriers; `first`: also past what a loop carries and changes, to what it is given."""
+    """Follows values of a graph back to where they are computed, through operations that pass on their first operand
+    (the kinds `through`), calls, loops and barriers. With `first`, a value that a loop changes is followed to its value
+    before the loop."""
 
     def __init__(self, through: Collection[str] = MOVES, *, first: bool = False):
         self.through, self.first = through, first
         self._unchanged: dict[tuple[Operation, int], bool] = {}
 
     def __call__(self, at: At, within: Collection[Block] = ()) -> At:
-        """Where a value was made: beyond what merely passes it on, but not beyond the arguments of blocks `within`."""
+        """Return where a value is computed, without following it out of the blocks `within`."""
         while (before := self._before(at, within)) is not None:
             at = before
         return at
 
     def passes_on(self, loop: Operation, index: int) -> bool:
-        """Whether a loop's body hands an element of what the loop carries on unchanged."""
+        """Return whether a loop's body passes on one of the carried values unchanged."""
         body, key = loop.blocks[1], (loop, index)
         if key not in self._unchanged:
             self._unchanged[key] = False  # while it is being found out
@@ -82,7 +83,7 @@ class Origins:
         return None
 
     def _outside(self, block: Block, index: int, calls: tuple[Operation, ...]) -> At | None:
-        """What a block's argument is given, if all who run the block hand over the same."""
+        """Return the value that a block's argument has outside, if all callers of the block pass the same."""
         if calls and block in calls[-1].blocks:
             return At(calls[-1].operands[index], calls[:-1])
         sources: set[At] = set()

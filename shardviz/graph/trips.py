@@ -32,9 +32,8 @@ _COMPARED = {"LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.grea
 
 
 def trip_count(loop: Operation, calls: tuple[Operation, ...] = (), origins: Origins | None = None) -> int | None:
-    """How many trips a `while` makes: as the text states, or by its counters; None where it depends on data or floats,
-    does not end, or takes too long to run. `calls` may be unknown; `origins`, an `Origins(KEEPS)`, shares what it
-    found."""
+    """Return the trips of a `while`, from the text or its counters; None if they depend on data or floats, do not end,
+    or take too long to run. `calls` may be unknown; `origins`, an `Origins(KEEPS)`, keeps results for other loops."""
     if (stated := loop.known_trips) is not None:
         return stated
     try:
@@ -47,12 +46,12 @@ def trip_count(loop: Operation, calls: tuple[Operation, ...] = (), origins: Orig
 
 
 class _Data(Exception):
-    """A value that integer arithmetic on constants does not give."""
+    """A value that is not computed from constants by integer arithmetic."""
 
 
 class _Scalar(NamedTuple):
-    """How a scalar is made: HLO's opcode, or `element` of what the loop carries; `detail` is a constant's number, which
-    element, or a comparison's direction."""
+    """How a scalar is computed: HLO's opcode, or `element` for a value that the loop carries. `detail` is a constant's
+    number, the position of a carried value, or a comparison's direction."""
 
     op: str
     dtype: np.dtype[Any]
@@ -61,7 +60,8 @@ class _Scalar(NamedTuple):
 
 
 class _Affine(NamedTuple):
-    """An element plus a constant, or a constant alone (`element` is None); and the types that it passes through."""
+    """A carried value plus a constant, or a constant alone (`element` is None), with the element types that it is
+    converted to."""
 
     element: int | None
     offset: int
@@ -69,7 +69,7 @@ class _Affine(NamedTuple):
 
 
 class _Counters:
-    """A loop's condition and the updates that it needs, in the order in which they are computed."""
+    """A loop's condition and the updates that it needs, in the order of computation."""
 
     def __init__(self, loop: Operation, calls: tuple[Operation, ...], origins: Origins):
         self._origins, self._loop = origins, loop
@@ -115,7 +115,7 @@ class _Counters:
         return self._numbers[at]
 
     def ran(self) -> int | None:
-        """The trips until the condition does not hold, by running the counters."""
+        """Return the trips until the condition fails, by running the counters."""
         state = self.starts
         for trips in range(_MOST_TRIPS):
             values: list[Any] = []
@@ -132,7 +132,7 @@ class _Counters:
         return None
 
     def counted(self) -> int | None:
-        """The trips where the condition compares one counter, that steps by a constant, with a constant."""
+        """Return the trips if the condition compares one counter with a constant step to a constant."""
         test = self.nodes[self.condition]
         if test.op != "compare":
             return None
@@ -156,7 +156,7 @@ class _Counters:
         return trips if fits else None
 
     def _affine(self, at: int) -> _Affine | None:
-        """Return a node as an element plus a constant; None for what is not of this form."""
+        """Return a node as a carried value plus a constant; None if it has another form."""
         if at not in self._affines:  # a node may be an operand of many
             self._affines[at] = self._affine_of(self.nodes[at])
         return self._affines[at]
@@ -183,7 +183,7 @@ class _Counters:
 
 
 def _number(constant: Any, dtype: np.dtype[Any]) -> Any:
-    """A constant of a type, from a number or HLO's text."""
+    """Return a constant of a type, from a number or HLO's text."""
     if isinstance(constant, str):
         constant = {"true": 1, "false": 0}.get(constant, constant[:_MOST_DIGITS])
     try:
@@ -215,7 +215,7 @@ def _result(node: _Scalar, values: Sequence[Any]) -> Any:
 
 
 def _distance(start: int, limit: int, step: int, direction: str) -> int | None:
-    """The steps from `start` until a comparison with `limit` does not hold; None where it always will."""
+    """Return the steps from `start` until a comparison with `limit` fails; None if it never does."""
     distance = limit - start
     if direction == "NE":
         return distance // step if distance % step == 0 and distance // step >= 0 else None
@@ -231,7 +231,7 @@ def _distance(start: int, limit: int, step: int, direction: str) -> int | None:
 
 
 def _shifted(kind: str, number: Any, by: Any) -> Any:
-    """A right shift of the bits as signed (`i`) or unsigned (`u`) ones, whatever their type."""
+    """Return the bits shifted to the right as those of a signed (`i`) or unsigned (`u`) number, of any type."""
     bits = np.dtype(f"{kind}{number.dtype.itemsize}")
     return (number.view(bits) >> by.view(bits)).view(number.dtype)
 

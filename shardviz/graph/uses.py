@@ -21,7 +21,8 @@ _MOST = 32
 
 
 class Reader(NamedTuple):
-    """What reads a value, None for the end of a block; as which operand; and whether a loop was entered on the way."""
+    """A reader of a value (None for the end of a block), the operand's position, and whether a loop was entered on the
+    way."""
 
     op: Any
     number: int
@@ -29,14 +30,14 @@ class Reader(NamedTuple):
 
 
 def root(value: GraphValue, passes: Passes) -> GraphValue:
-    """The value before whatever only passes it on."""
+    """Return the value before all operations that only pass it on."""
     while (maker := value.maker) is not None and maker.operands and passes(maker):
         value = maker.operands[value.index if maker.kind == "opt-barrier" else 0]
     return value
 
 
 def maker(value: GraphValue, passes: Passes) -> Any:
-    """The operation that makes a value, in the function that is called for it; None for what a block is given."""
+    """Return the operation that makes a value, also in a called function; None for a block's argument."""
     value = root(value, passes)
     while (op := value.maker) is not None and op.kind == "call":
         value = root(op.blocks[0].returned[value.index], passes)
@@ -44,7 +45,7 @@ def maker(value: GraphValue, passes: Passes) -> Any:
 
 
 def is_one(value: GraphValue) -> bool:
-    """Whether all elements of a value are one number, 1."""
+    """Return whether all elements of a value are 1."""
     one = root(value, lambda op: op.kind in FREE or op.kind == "reshape").maker
     if one is None or one.kind != "constant" or one.result.shape:
         return False
@@ -55,19 +56,19 @@ def is_one(value: GraphValue) -> bool:
 
 
 def is_filled(value: GraphValue) -> bool:
-    """Whether a value is another whose parts are written in their place."""
+    """Return whether a value is another value with parts of it written in place."""
     last = maker(value, lambda op: False)
     return last is not None and last.kind == "dynamic-update-slice"
 
 
 def is_one_update(scatter: Operation) -> bool:
-    """Whether a scatter has one index, so that XLA makes an update in place of it."""
+    """Return whether a scatter has one index, so that XLA replaces it by an update in place."""
     whole, index, *updates = scatter.operands
     return len(updates) == 1 and index.elements <= len(whole.shape)
 
 
 def readers(value: GraphValue, calls: Sequence[Operation], passes: Passes) -> Iterator[Reader]:
-    """What reads a value, past what only passes it on; calls and loops are entered, and left."""
+    """Yield the readers of a value, past operations that only pass it on, into and out of calls and loops."""
     waiting, seen = [(value, tuple(calls), False)], 0
     while waiting and seen < _MOST:
         value, calls, entered = waiting.pop(0)
@@ -89,9 +90,9 @@ def readers(value: GraphValue, calls: Sequence[Operation], passes: Passes) -> It
 
 
 def casts(op: Operation, sums: bool = False) -> tuple[str, ...]:
-    """`narrowed` if a gather's result is read element by element only, and then cast to a narrower type; `widened` if
-    its operand was cast from a narrower one. Compilers move a cast that is a gather's first reader themselves. A sum's
-    result may only be scaled before the cast, and its operand be of any type."""
+    """Return `narrowed` if a gather's result is only read element by element and then cast to a narrower type,
+    `widened` if its operand was cast from a narrower type. If the first reader of a gather is a cast, compilers move it
+    themselves. A sum's result may only be scaled before the cast, and its operand may have any type."""
     if len(op.results) != 1:
         return ()
     size = itemsize(op.results[0].dtype)
@@ -129,7 +130,7 @@ _FURTHEST = 6
 
 
 def calls_around(block: Block) -> tuple[Operation, ...]:
-    """The calls that run a block, the outermost first, as far as each function on the way is called once."""
+    """Return the calls that run a block, the outermost first, up to a function that has several calls."""
     calls: list[Operation] = []
     while len(block.callers) == 1 and block.callers[0].kind == "call":
         calls.insert(0, block.callers[0])
@@ -138,13 +139,13 @@ def calls_around(block: Block) -> tuple[Operation, ...]:
 
 
 def _hands_on(block: Block, value: GraphValue) -> bool:
-    """Whether a loop's body gives back an argument of its own as it got it."""
+    """Return whether a loop's body passes on one of its arguments unchanged."""
     loop = block.callers[0] if block.callers and not block.name else None
     return loop is not None and loop.kind == "while" and block is loop.blocks[1] and value.owner is block
 
 
 def is_invariant(op: Operation, origins: Origins, calls: Sequence[Operation] = ()) -> bool:
-    """Whether an operation in a loop is given the same first operand in each run of the loop."""
+    """Return whether an operation in a loop has the same first operand in each iteration."""
     value, inwards = origins(At(op.operands[0], tuple(calls)))
     home = inwards[len(calls)].block if len(inwards) > len(calls) else value.block
     loops = 0
@@ -156,7 +157,7 @@ def is_invariant(op: Operation, origins: Origins, calls: Sequence[Operation] = (
 
 
 def in_loop(op: Operation) -> bool:
-    """Whether an operation stands in a loop of its own function."""
+    """Return whether an operation is inside a loop of its own function."""
     for block, around in _outwards(op.block, ()):
         if block.name or around is None:
             return False
@@ -166,7 +167,7 @@ def in_loop(op: Operation) -> bool:
 
 
 def _outwards(block: Block, calls: Sequence[Operation]) -> Iterator[tuple[Block, Operation | None]]:
-    """A block and those around it, each with the operation that runs it."""
+    """Yield a block and those around it, each with the operation that runs it."""
     left = list(calls)
     while True:
         called = bool(left) and block in left[-1].blocks

@@ -38,7 +38,7 @@ _ANY_LAYERS = frozenset(("kernel", "bias", "weight", "scale", "embedding", "w", 
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """Dimensions of arrays that belong together."""
+    """Dimensions of several arrays that are one logical dimension of the program."""
 
     name: str  # `batch`, `sequence` (of token ids), `layers`, `experts`, a letter of an einsum, or a member, `w1:1`
     # the members', the most frequent first; several where a program slices, joins or repeats along it (heads)
@@ -54,19 +54,20 @@ class Dimension:
 
     @cached_property
     def conflicts(self) -> dict[str, tuple[int, ...]]:
-        """Tree path → its dimensions that are members, for arrays that have several: one axis can shard only one."""
+        """Tree path → its dimensions that are members, for arrays with more than one: an axis can shard only one of
+        them."""
         several = grouped((m.path, m.dimension) for m in self.members)
         return {path: tuple(dims) for path, dims in several.items() if len(dims) > 1}
 
     @property
     def undivided(self) -> bool:
-        """Whether no axis had better shard it: a loop steps along it, or a convolution's window goes over it. XLA (at
-        both ends) computes wrong gradients of some kernels that are sharded by height or width."""
+        """Whether it is better not sharded: a loop steps along it, or a convolution's window moves over it. XLA (at the
+        oldest and the newest JAX) computes wrong gradients of some kernels that are sharded by height or width."""
         return self.stacked or self.window
 
     @property
     def size(self) -> int:
-        """The size that must divide: the greatest common divisor of the members'."""
+        """The size that an axis must divide: the greatest common divisor of the members' sizes."""
         return int(np.gcd.reduce(self.sizes)) if self.sizes else 1
 
     @property
@@ -75,8 +76,8 @@ class Dimension:
         return tuple(m for m in self.members if m.role == "argument")
 
     def chosen(self, prefer: Mapping[str, int] | None = None) -> tuple[Member, ...]:
-        """One dimension of each array: the first, where several are members, or the one that is preferred (tree path →
-        dimension). Raises ShardvizError if a preferred one is no member."""
+        """Return one dimension for each array: the first member, or the preferred one (tree path → dimension). Raises
+        ShardvizError if a preferred dimension is no member."""
         prefer = dict(prefer or {})
         members: dict[tuple[str, str], Member] = {}
         for member in self.members:
@@ -89,13 +90,13 @@ class Dimension:
 
 
 class Dimensions(tuple[Dimension, ...], Displayed):
-    """A program's logical dimensions, the one with the most members first; one is found by its name or its place."""
+    """A program's logical dimensions, the one with the most members first; found by name or by position."""
 
     __slots__ = ()
     __repr__ = Displayed.__repr__
 
     def named(self, name: str) -> Dimension:
-        """The dimension of this name, or that has this member (`w1:1`).
+        """Return the dimension with this name, or with this member (`w1:1`).
 
         Raises:
             ShardvizError: if there is none; the message lists those that there are.
@@ -107,7 +108,8 @@ class Dimensions(tuple[Dimension, ...], Displayed):
         raise ShardvizError(f"there is no dimension {name!r}; there are {have or 'none'}")
 
     def renamed(self, names: Mapping[str, str]) -> Dimensions:
-        """The same, renamed (a name or member → the new name). Raises ShardvizError as `named`, or for a name twice."""
+        """Return the dimensions with other names (name or member → new name). Raises ShardvizError as `named`, or if
+        two would have the same name."""
         new = {self.named(old).name: name for old, name in names.items()}
         dimensions = [replace(each, name=new.get(each.name, each.name)) for each in self]
         twice = [name for name, count in Counter(each.name for each in dimensions).items() if count > 1]
@@ -121,9 +123,9 @@ _Arrays = Mapping[tuple[str, str], Argument]
 
 
 def dimensions(lowered: Lowered, tell: Callable[[float], None] = lambda share: None) -> Dimensions:
-    """Return the logical dimensions of a lowered program, found as the module says. `tell` is called with the share of
-    the arguments' dimensions that have a group by then. Raises CompileError if Shardy does not survive the program,
-    which is tried in a process of its own first."""
+    """Return the logical dimensions of a lowered program, found as described at the top of this module. `tell` is
+    called with the share of the arguments' dimensions that belong to a group so far. Raises CompileError if Shardy
+    crashes on the program; it runs in a separate process first."""
     traced = lowered.traced
     arrays = {("argument", a.name): a for a in traced.arguments} | {("output", o.name): o for o in traced.outputs}
     sizes = {Member(*at, d): size for at, array in arrays.items() for d, size in enumerate(array.shape)}
@@ -158,15 +160,16 @@ def dimensions(lowered: Lowered, tell: Callable[[float], None] = lambda share: N
 
 
 def _hidden(groups: Iterable[Group]) -> set[Member]:
-    """The dimensions that what is inside does not see: a `shard_map` uses them up, or a loop steps along them."""
+    """Return the dimensions that are not visible inside: a `shard_map` shards them into single elements, or a loop
+    steps along them."""
     return {m for group in groups if group.mapped or group.stacked for m in group.members}
 
 
 def _groups(
     lowered: Lowered, opened: Opened, sizes: Mapping[Member, int], tell: Callable[[float], None]
 ) -> list[Group]:
-    """A group for each seed that is in no group yet, tried together with the other layers' (alike but for numbers in
-    their paths), each with an axis of its own; groups that share a dimension become one."""
+    """Return a group for each seed that is in no group yet. Seeds of all layers, whose paths differ only in numbers,
+    are tried together, each with its own axis. Groups that share a dimension are merged."""
     groups: list[Group] = []
     placed: set[Member] = set()
     for axes, members in opened.used_up(sizes).items():
@@ -192,9 +195,9 @@ def _groups(
 def _batches(
     of_a_kind: Sequence[Member], groups: Sequence[Group], opened: Opened, sizes: Mapping[Member, int]
 ) -> Iterator[Sequence[Member]]:
-    """Seeds that are tried together: the first alone; then those that differ from each other in no number by which
-    members of the first's group differ, as a parameter and its momentum do in a tuple of both, which would each hold
-    the other's axis up."""
+    """Return the seeds that can be tried together: the first alone; then those that differ from each other in no number
+    in which the first group's members differ. A parameter and its momentum in one tuple do, and their axes would block
+    each other."""
     first, *others = of_a_kind
     yield [first]
     own = next((g.members & {*of_a_kind} for g in groups if first in g.members), {first})
@@ -208,7 +211,8 @@ def _batches(
 
 
 def _joined(groups: Iterable[Group], key: Callable[[Group], Any]) -> list[Group]:
-    """The groups, those of one key put together, if no array would be in one twice; a key of None joins none."""
+    """Return the groups with those of equal keys merged, unless an array would be in one twice. A key of None merges
+    nothing."""
     joined: list[Group] = []
     alike: dict[Any, Group] = {}
     for group in groups:
@@ -226,15 +230,16 @@ def _arrays(group: Group) -> set[tuple[str, str]]:
 
 
 def _stack(group: Group, sizes: Mapping[Member, int]) -> Any:
-    """Size and parent path (`layers` of `params['layers']['wq']`) of what a scan runs over; None for others."""
+    """Return the size and the parent path (`layers` of `params['layers']['wq']`) of the dimension that a scan runs
+    over; None for another dimension."""
     first = min(group.members)
     return (sizes[first], ".".join(_keys(first.path)[1:-1])) if group.stacked else None
 
 
 def _repeated(group: Group, sizes: Mapping[Member, int]) -> Any:
-    """The members but for the numbers of layers in their paths; None where no path has one. A number above an array's
-    own name is a layer's; one in the name only where all members have the same: `c2` and `c3` of one block are two
-    weights."""
+    """Return the members without the numbers of layers in their paths; None if no path has one. A number above an
+    array's own name is a layer's. A number inside the name is one only if all members have the same: `c2` and `c3` of
+    one block are two weights."""
     parts = [(m, m.path.removesuffix(key), key) for m in group.members for key in ("".join(segments(m.path)[1:][-1:]),)]
     own = {number for *_, key in parts for number in _NUMBERS.findall(key)}
 
@@ -246,7 +251,8 @@ def _repeated(group: Group, sizes: Mapping[Member, int]) -> Any:
 
 
 def _keys(path: str) -> list[str]:
-    """The keys of a tree path, an index without its brackets too: `params`, `layers`, `0` of `params['layers'][0]`."""
+    """Return the keys of a tree path, an index also without its brackets: `params`, `layers`, `0` of
+    `params['layers'][0]`."""
     return [label(segment).strip("[]") for segment in segments(path)]
 
 
@@ -255,7 +261,7 @@ def _leaf(path: str) -> str:
 
 
 def _named(groups: Sequence[Group], sizes: Mapping[Member, int], arrays: _Arrays) -> Iterator[Dimension]:
-    """The groups with their names, the one with the most members first."""
+    """Return the groups with their names, the one with the most members first."""
     taken: set[str] = set()
 
     def order(group):
@@ -280,10 +286,10 @@ def _named(groups: Sequence[Group], sizes: Mapping[Member, int], arrays: _Arrays
 
 
 def _state(arrays: _Arrays, groups: Sequence[Group], hidden: Set[Member], differentiated: bool) -> set[str]:
-    """The arguments that are parameters or optimizer state, and no data; an array that comes without a tree is data.
-    What comes out again is state where there is a derivative, else a cache, which is data. Where there are token ids,
-    trees that share no dimension with them are parameters; else the one with the largest array is, and one with names
-    before one with numbers alone, as `args[0]` of `apply(variables, *args)` has."""
+    """Return the arguments that are parameters or optimizer state, not data. An array that is not in a tree is data. A
+    tree that is also returned is state if the program has a derivative; otherwise it is a cache, which is data. If the
+    program takes token ids, trees that share no dimension with them are parameters; otherwise the tree with the largest
+    array is, and a tree with names before one with numbers only, such as `args[0]` of `apply(variables, *args)`."""
     arguments = [a for (role, _), a in arrays.items() if role == "argument" and a.shape]
     outputs = {(_leaf(path), a.shape) for (role, path), a in arrays.items() if role == "output"}
     returned = {_head(a.name) for a in arguments if (_leaf(a.name), a.shape) in outputs}
@@ -301,7 +307,7 @@ def _state(arrays: _Arrays, groups: Sequence[Group], hidden: Set[Member], differ
 
 
 def _roles(group: Group) -> Iterator[str]:
-    """What a dimension is called by what it does: `batch`, `layers`, `experts`, or its letter in einsums."""
+    """Return a dimension's name by its role: `batch`, `layers`, `experts`, or its letter in einsums."""
     if group.of:
         yield group.of
     if group.stacked:
@@ -313,8 +319,8 @@ def _roles(group: Group) -> Iterator[str]:
 
 
 def _data(members: Set[Member], arrays: _Arrays, state: Set[str], hidden: Set[Member]) -> str:
-    """`batch` or `sequence` of a dimension of data (in no argument of `state`); empty for any other. What a `shard_map`
-    or `pmap` uses up, or a loop steps along, is `hidden`: what is inside does not see it."""
+    """Return `batch` or `sequence` for a dimension of data (not of an argument in `state`); empty for another
+    dimension. `hidden` dimensions are not visible inside, as of `_hidden`."""
     arguments = [m for m in members if m.role == "argument"]
     data = bool(arguments) and state.isdisjoint(_head(m.path) for m in arguments)
     for place, name, ranks in ((0, "batch", range(1, 65)), (1, "sequence", (3,))):  # images have heights there
@@ -325,20 +331,20 @@ def _data(members: Set[Member], arrays: _Arrays, state: Set[str], hidden: Set[Me
 
 
 def _of_ids(members: Set[Member], arrays: _Arrays, hidden: Set[Member], place: int) -> bool:
-    """Whether token ids, labels or the like have a dimension at this place."""
+    """Return whether token ids, labels or the like have a dimension at this position."""
     ids = (m for m in members if m.role == "argument" and "int" in arrays[m[:2]].dtype)
     return any(d == place and rank <= 2 for d, rank in (_seen(m, arrays, hidden) for m in ids))
 
 
 def _seen(member: Member, arrays: _Arrays, hidden: Set[Member]) -> tuple[int, int]:
-    """The place of a dimension among those of its array that are not hidden, and how many these are."""
+    """Return the position of a dimension among those of its array that are not hidden, and how many these are."""
     shown = [d for d in range(len(arrays[member[:2]].shape)) if member._replace(dimension=d) not in hidden]
     return sum(d < member.dimension for d in shown), len(shown)
 
 
 def _own_names(members: Sequence[Member], arrays: _Arrays) -> Iterator[str]:
-    """By a member, a matrix's first: `w1:1`, and with more and more of its path: `layers.w1:1`. A place in a list, or a
-    word that every layer of a library has, is no name: `params.0:1`, `down.kernel:0`."""
+    """Return names by a member, a matrix before others: `w1:1`, then with more and more of its path: `layers.w1:1`. A
+    position in a list, or a word that all layers of a library have, is no name: `params.0:1`, `down.kernel:0`."""
     ranked = sorted(members, key=lambda m: (len(arrays[m[:2]].shape) < 2, len(_keys(m.path)), len(_leaf(m.path)), m))
     for length in itertools.count(1):
         for m in ranked:

@@ -28,7 +28,8 @@ _FROM_NOWHERE = re.compile(r"\s+#\s*$")
 
 
 def stages_of(traced: Traced, lowered: Lowered, bound: PlanRecord) -> Iterator[Stage]:
-    """The jaxpr, if the program was traced here; StableHLO under the plan; the program after Shardy's passes."""
+    """Return the text of the program's stages: the jaxpr, if the program was traced here; StableHLO under the plan;
+    StableHLO after Shardy's passes."""
     if traced.closed is not None:
         read = partial(_jaxpr_lines, traced.closed.jaxpr)
         yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=read, about="what JAX has traced")
@@ -44,7 +45,7 @@ def stages_of(traced: Traced, lowered: Lowered, bound: PlanRecord) -> Iterator[S
 
 
 def mlir_lines(text: str) -> tuple[StageLine, ...]:
-    """The lines of a module that was printed with its locations; the locations are read, and left out."""
+    """Return the lines of a module that was printed with locations, without these; each line has its source place."""
     lines = [(line, _ALIAS.match(line)) for line in text.splitlines()]
     meant = {alias[1]: alias[2] for _, alias in lines if alias}
     expanded = cache(lambda name: _USED.sub(lambda used: expanded(used[1]), meant.get(name, "")))
@@ -64,7 +65,7 @@ def _place(location: str) -> str:
 
 
 def _jaxpr_lines(jaxpr: Any) -> tuple[StageLine, ...]:
-    """The lines of a jaxpr, printed with its places; these are read, and left out."""
+    """Return the lines of a jaxpr that was printed with source places, without these; each line has its place."""
     lines = []
     for line in jaxpr.pretty_print(source_info=True).splitlines():
         place = _FROM.search(line)

@@ -45,8 +45,8 @@ from shardviz.tracing.trace import Argument, Traced, cannot_lower, first_frame
 
 @dataclass(frozen=True)
 class LowerFor:
-    """What a program is lowered for, as JAX has other lowerings for other platforms (`cpu`, `tpu`, `cuda`), and a few
-    for other chips (by JAX's name, and the cores that make one device)."""
+    """The target of a lowering. JAX lowers some operations differently for another platform (`cpu`, `tpu`, `cuda`), and
+    a few for another chip (its name in JAX, and the number of cores that form one device)."""
 
     platform: str = "cpu"
     device_kind: str = "cpu"
@@ -60,7 +60,7 @@ ELSEWHERE = LowerFor("tpu", "TPU v5p", 2), LowerFor("cuda", "NVIDIA H100 80GB HB
 
 @dataclass(eq=False)
 class Lowered:
-    """A lowered program, to be edited by plans."""
+    """A lowered program, which plans edit."""
 
     traced: Traced
     module: Any  # with every argument replicated; never changed
@@ -75,8 +75,8 @@ class Lowered:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Holds the lock and enters the module's context, at no location. A fork of the process that lowered has
-        neither the thread that may have held the lock, nor those that MLIR would share its work among."""
+        """Hold the lock and enter the module's context, at no location. A forked process has neither the thread that
+        may hold the lock, nor MLIR's thread pool; it gets new ones."""
         if self.process != os.getpid():
             self.process, self.lock = os.getpid(), threading.Lock()
             _jax.renew_threads(self.module.context)
@@ -84,7 +84,7 @@ class Lowered:
             yield
 
     def apart(self) -> Lowered:
-        """The same program in a context of its own, which may be entered again, for long questions."""
+        """Return the same program in its own context, which may be entered again, for questions that take long."""
         with self.entered():
             module = _jax.bytecode(self.module.operation)
         copy = _jax.module_from(module)
@@ -93,13 +93,14 @@ class Lowered:
 
     @cached_property
     def unused(self) -> tuple[bool, ...]:
-        """For each argument whether no result needs it, so that `jax.jit` leaves it out of what it compiles."""
+        """For each argument, whether no result depends on it; `jax.jit` removes such arguments."""
         with self.entered():
             return _unused(main_of(self.module), self.traced)
 
     @cached_property
     def ragged_as_plain(self) -> tuple[Frame | None, ...]:
-        """The lines of `jax.lax.ragged_dot`s that are lowered as plain products, every group's over all rows."""
+        """The source lines of calls of `jax.lax.ragged_dot` that are lowered as plain products, of every group with all
+        rows."""
         closed = self.traced.closed
         names = [] if closed is None else list(_jax.equations(closed.jaxpr))
         ragged = [infos for name, infos in names if name.startswith("ragged_dot")]
@@ -110,7 +111,7 @@ class Lowered:
 
     @property
     def kept(self) -> tuple[Argument, ...]:
-        """The arguments of what is compiled, in its order."""
+        """The arguments of the compiled program, in its order."""
         return tuple(a for a, unused in zip(self.traced.arguments, self.unused, strict=True) if not unused)
 
 
@@ -121,8 +122,8 @@ def _unused(main: ir.Operation, traced: Traced) -> tuple[bool, ...]:
 
 
 def lower(traced: Traced, mesh: DeviceMesh, target: LowerFor = CPU) -> Lowered:
-    """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out. Raises
-    TraceError if the program calls back to Python for a value or is too large, or JAX cannot lower an operation."""
+    """Lower a trace on a mesh. Its constraints get this mesh, and `jax.debug` callbacks are removed. Raises TraceError
+    if the program calls Python for a value or is too large, or if JAX cannot lower an operation."""
     if traced.module:
         with valid_mlir():
             return Lowered(traced, _jax.module_from(traced.module), target.platform)
@@ -158,7 +159,7 @@ def lower(traced: Traced, mesh: DeviceMesh, target: LowerFor = CPU) -> Lowered:
 
 
 def _unmarked(module: Any) -> tuple[int | None, ...]:
-    """Takes the marks off a module's sharding constraints: for each in the order of a walk the mark's number."""
+    """Remove the marks of a module's sharding constraints, and return each mark's number in the order of a walk."""
     marks: list[int | None] = []
     with module.context:
         for op in _jax.walk(module.operation, CONSTRAINT):
@@ -170,7 +171,7 @@ def _unmarked(module: Any) -> tuple[int | None, ...]:
 
 
 def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) -> None:
-    """Writes the specs of the plan's own constraints over their marks; dimensions added by `vmap` keep theirs."""
+    """Write the specs of the plan's own constraints at their marks. Dimensions added by `vmap` keep theirs."""
     wanted_at = _wanted(lowered.traced, bound)
     for op, place in zip(_jax.walk(module, CONSTRAINT), lowered.placed, strict=True):
         if place is None:
@@ -187,13 +188,13 @@ def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) 
 
 
 def _wanted(traced: Traced, bound: PlanRecord) -> list[Constrained]:
-    """The plan's constraint for each marked value of a trace."""
+    """Return the plan's constraint for each marked value of a trace."""
     by_value = {(c.name, c.source): c for c in bound.constraints}
     return [by_value[p.target.label, p.target.frame] for p in traced.placed]
 
 
 def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
-    """A copy of the module with a plan's mesh and shardings; inside of `lowered.entered()`."""
+    """Return a copy of the module with a plan's mesh and shardings. Call it inside `lowered.entered()`."""
     module = lowered.module.operation.clone()
     body = module.regions[0].blocks[0]
     main = main_of(module)
@@ -221,7 +222,8 @@ def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
 
 
 def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
-    """The module under a plan as `jax.jit` compiles it: without unused arguments, with memories and lines."""
+    """Return the module under a plan as `jax.jit` compiles it: without unused arguments, with memory kinds and source
+    lines."""
     unused = lowered.unused
     with lowered.entered():
         module = edited(lowered, bound)
@@ -236,7 +238,7 @@ def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
 
 
 def _place(main: ir.Operation, traced: Traced, bound: PlanRecord) -> None:
-    """Annotates every argument and result with its memory, as JAX does if one of them is not in the device's."""
+    """Annotate every argument and result with its memory kind, as JAX does if one of them is not in device memory."""
     block = main.regions[0].blocks[0]
     ends = block.operations[len(block.operations) - 1].operation
     for which, arrays, memory in (
@@ -255,7 +257,7 @@ def _place(main: ir.Operation, traced: Traced, bound: PlanRecord) -> None:
 
 
 def _placed(value: Any, kind: str) -> Any:
-    """The value annotated with its memory, in the words of JAX's lowering that XLA looks for."""
+    """Return the value annotated with its memory kind, with the attributes that XLA looks for in JAX's lowering."""
     attributes = {
         "call_target_name": ir.StringAttr.get("annotate_device_placement"),
         "has_side_effect": ir.BoolAttr.get(True),
@@ -270,7 +272,7 @@ def _placed(value: Any, kind: str) -> Any:
 
 
 def _leave_out(main: ir.Operation, unused: Sequence[bool]) -> None:
-    """Takes arguments that nothing uses off the main function."""
+    """Remove unused arguments from the main function."""
     block = main.regions[0].blocks[0]
     entries = attributes_of(main, "arg_attrs", len(unused))
     for place in reversed([i for i, left_out in enumerate(unused) if left_out]):
@@ -285,7 +287,8 @@ def _set_shardings(
     specs: Sequence[Spec | None],
     types: Sequence[Spec | None] = (),
 ) -> None:
-    """Writes specs. Where there is a type and no spec, writes the type's, its other dimensions left to the compiler."""
+    """Write specs. For an array with a sharding in its type and no spec, write the type's; its other dimensions stay
+    open."""
     if not specs:
         return
     entries = attributes_of(main, which, len(arrays))

@@ -41,9 +41,9 @@ _REHEARSAL = 120.0
 
 @dataclass(frozen=True)
 class Propagated:
-    """What Shardy found: the module after propagation, what stands in it, a spec for every output, how the program
-    reads arguments of which each device takes a slice, and computes results that are resharded; and what each step
-    took. At the end of a `with` statement the module and its reading are freed."""
+    """The result of Shardy: the propagated module, what was read from it, a spec for every output, the specs of slices
+    that devices take of arguments first, the specs in which results are computed before they are resharded, and the
+    seconds of each step. At the end of a `with` statement the module and its reading are freed."""
 
     module: Any
     reading: PropagatedReading
@@ -65,7 +65,7 @@ class Propagated:
 
 
 def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
-    """Run Shardy on a program in another process, so that it may run here. Raises as `passed_elsewhere`."""
+    """Run Shardy on a program in another process, so that it can then run here. Raises as `passed_elsewhere`."""
     with lowered.entered():
         _propagated(lowered, bound)
 
@@ -84,7 +84,7 @@ def result_specs(lowered: Lowered, bound: PlanRecord) -> tuple[Spec, ...]:
 
 
 def passed_elsewhere(module: bytes, *pipelines: str) -> bytes | None:
-    """Run Shardy, which ends its process where one of its checks fails, on a module in a process of its own.
+    """Run Shardy on a module in a separate process, because a failed check of Shardy ends its process.
 
     Args:
         module: as bytecode.
@@ -104,7 +104,7 @@ def passed_elsewhere(module: bytes, *pipelines: str) -> bytes | None:
 
 
 def _propagated(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
-    """Return the module under a plan after propagation, which runs elsewhere the first time; inside of
+    """Return the module under a plan after propagation, which first runs in a separate process. Call it inside
     `lowered.entered()`. Raises as `passed_elsewhere`."""
     begun = lowered.begun
     if not lowered.rehearsed and begun is not None and begun[0] == bound:
@@ -130,8 +130,9 @@ def propagate(
     *,
     brief: bool = False,
 ) -> Propagated:
-    """Runs Shardy on a program under a plan, here, or on the module that `make` makes with the lock held. `flops`:
-    kernel name or call target → FLOPs of one run on one device, as a person says. `brief`: only what costs is read."""
+    """Run Shardy on a program under a plan, or on the module that `make` returns; `make` is called with the lock held.
+    `flops`: kernel name or call target → FLOPs of one run on one device, as the user states them. `brief`: read only
+    what costs need."""
     with lowered.entered():
         start = time.perf_counter()
         if make is None:
@@ -152,16 +153,16 @@ def propagate(
 
 
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
-    """Propagate a module, in place, its context entered, and run the passes `then`."""
+    """Propagate a module in place, and run the passes `then`. Its context must be entered."""
     _jax.run_passes(module, PROPAGATION)
     if then is not None:
         _reshard(module, then)
 
 
 def _reshard(module: ir.Operation, then: str) -> None:
-    """Run the passes `then` on a propagated module. Each operation keeps how propagation has its results sharded as its
-    attribute `PROPAGATED`; it may compute them otherwise. An operation with a constraint behind it that changes nothing
-    keeps the location of that constraint, as `CONSTRAINED`."""
+    """Run the passes `then` on a propagated module. Each operation keeps the propagated sharding of its results as the
+    attribute `PROPAGATED`; it may compute them in another one. An operation whose result has a constraint that changes
+    nothing keeps the location of that constraint, as `CONSTRAINED`."""
     for loop in _jax.walk(module, "stablehlo.while"):
         read_inside(loop)
     operations = list(_jax.walk(module))
@@ -178,7 +179,8 @@ def _reshard(module: ir.Operation, then: str) -> None:
 
 
 def _note_constraint(reshard: ir.Operation) -> None:
-    """Write the location of a constraint that changes nothing on the operation before it: the next passes remove it."""
+    """Write the location of a constraint that changes nothing on the operation before it, since the next passes remove
+    the constraint."""
     value, maker = reshard.operands[0], reshard.operands[0].owner
     if isinstance(maker, ir.Block) or maker.location.attr == reshard.location.attr:  # which is that of a type
         return
@@ -187,7 +189,7 @@ def _note_constraint(reshard: ir.Operation) -> None:
 
 
 def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
-    """The module under a plan as XLA would hand it to Shardy; inside of `lowered.entered()`."""
+    """Return the module under a plan as XLA passes it to Shardy. Call it inside `lowered.entered()`."""
     if lowered.simplified is None:
         simpler, order = simplified(lowered.module.operation, lowered.platform)
         placed = tuple(None if number is None else lowered.placed[number] for number in order) if lowered.placed else ()

@@ -79,7 +79,8 @@ _MOVED = frozenset(name.partition(".")[2].replace("_", "-") for name in TRIVIAL)
 
 
 def _span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, int | None]:
-    """The mesh axes and the number of devices in a group; None where the groups are no product of axes."""
+    """Return the mesh axes and the number of devices in a group of a collective; None for the axes if the groups are no
+    product of axes."""
     name = "source_target_pairs" if kind == "collective-permute" else "replica_groups"
     attributes = op.attributes
     if name not in attributes:  # of a custom call
@@ -93,7 +94,7 @@ def _span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, .
 
 
 def _reduces_several(op: MlirOperation | None) -> bool:
-    """Whether an operation is a reduction of several arrays at once."""
+    """Return whether an operation reduces several arrays at once."""
     return op is not None and op.name == "stablehlo.reduce" and len(op.results) > 1
 
 
@@ -108,12 +109,14 @@ def output_specs(main: ir.Operation, traced: Traced) -> tuple[Spec, ...]:
 
 
 class PropagatedReading(Walker):
-    """One reading of a propagated module: every value that has a sharding, every collective, every product's FLOPs."""
+    """What is read from a propagated module: every value that has a sharding, every collective, every product's
+    FLOPs."""
 
     def __init__(
         self, graph: MlirGraph, lowered: Lowered, mesh: DeviceMesh, flops: Mapping[str, float], *, brief: bool = False
     ):
-        """Reads it; `brief`: only what costs, no values or names of what is moved, and passes by name stacks alone."""
+        """Read the module. `brief`: only what costs; no values, no names of moved arrays, and passes from name stacks
+        only."""
         super().__init__(graph, lowered.locations)
         self.brief = brief
         self.kernels = KernelFacts(flops, lowered.traced.estimates)
@@ -145,7 +148,7 @@ class PropagatedReading(Walker):
             self.made = around
 
     def _block(self, block: Block, initial: Sequence[GraphValue] = ()) -> Schedule:
-        """Reads a block that has a schedule of its own."""
+        """Read a block that has its own schedule."""
         self.listing.open(block, initial)
         returned = self.read(block)
         arguments = zip(self.traced.arguments, self.main.arguments, strict=True) if block is self.main else ()
@@ -206,13 +209,13 @@ class PropagatedReading(Walker):
             self.listing.add(op, entries, over or None, self._partial(op) if op.kind == "dot" else 0.0)
 
     def _partial(self, product: MlirOperation) -> float:
-        """Bytes of a matrix product's partial sums, where these are larger than its result."""
+        """Return the bytes of a matrix product's partial sums, if these are larger than its result."""
         spec, value = partial_cut(self.graph, product, self.around.manual), product.result
         shard = shard_shape(value.shape, spec, self.mesh) if spec is not None else (0,)
         return float(math.prod(shard) * itemsize(value.dtype))
 
     def _computed(self, op: MlirOperation) -> Scheduled:
-        """Work of an operation that computes element by element."""
+        """Return the work of an operation that computes element by element."""
         place = op.place or self.place(op)
         return Scheduled(kind="work", name=op.kind, source=place.frame, phase=self._phase(op, place))
 
@@ -225,7 +228,7 @@ class PropagatedReading(Walker):
         return float(math.prod(shard_shape(shape, spec or Spec(), self.mesh)) * itemsize(dtype))
 
     def _call(self, op: MlirOperation) -> Schedule:
-        """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
+        """Return the work of a call of a kernel or library; it names the call if its FLOPs are unknown."""
         place = self.place(op)
         callers = (self.place(call).frame for call in reversed(self.around.calls))
         frame = place.frame or next(filter(None, callers), None)  # all of a library's kernel is the library's
@@ -241,7 +244,8 @@ class PropagatedReading(Walker):
         return (work,)
 
     def _fourier(self, op: MlirOperation) -> Schedule:
-        """A Fourier transform, of which a TPU's compiler makes matrix products before it partitions the program."""
+        """Return the work of a Fourier transform, which a TPU's compiler replaces by matrix products before it
+        partitions the program."""
         name, place = str(op.attributes["fft_type"]).strip(">").split()[-1], self.place(op)
         points = max(math.prod(map(float, self._shard_of(value))) for value in (op.operands[0], op.result))
         flops, moved = fourier_on_tpu(name, op.integers("fft_length", ()), points)
@@ -281,9 +285,9 @@ class PropagatedReading(Walker):
         )
 
     def _summed_axes(self, op: MlirOperation, number: int) -> tuple[Axis, ...]:
-        """The axes that shard what a product sums over in one of its factors, as that comes, and nothing of the other.
-        An axis that the other has too is busy there: a weight that FSDP shards over the batch's axis is put
-        together."""
+        """Return the axes that shard a product's summed dimensions in one factor and nothing of the other. An axis that
+        also shards the other factor is in use there, so the first factor is gathered, as a weight that FSDP shards over
+        the batch's axis."""
         factors = (root(op.operands[n], is_reshard) for n in (number, 1 - number))
         cut, other = (self.graph.spec_of(factor, self.around.manual) or Spec() for factor in factors)
         busy = {axis_name(a) for a in other.axes}
@@ -291,8 +295,8 @@ class PropagatedReading(Walker):
         return tuple(a for d in summed for a in cut.dims[d] if axis_name(a) not in busy)
 
     def _factors(self, op: MlirOperation, *, alone: bool) -> tuple[Factor, ...]:
-        """The two factors of a product with the axes that do not fit each other; nothing where all of them fit.
-        `alone`: an axis shards what is summed over in one factor, and nothing of the other."""
+        """Return the two factors of a product with the axes that do not match; empty if all match. `alone`: an axis
+        shards a summed dimension in one factor only."""
         manual, (summed, batched) = self.around.manual, op.contraction
         roots = [root(value, is_reshard) for value in op.operands]
         cuts = [Spec.of(self.graph.spec_of(value, manual), len(value.shape)).dims for value in roots]
@@ -313,12 +317,12 @@ class PropagatedReading(Walker):
         return factors if alone or any(f.batch or (f.crossed and not f.argument) for f in factors) else ()
 
     def _given(self, value: GraphValue) -> Array:
-        """An array that a call takes or gives: sharded in its batch dimensions, with whole matrices."""
+        """Return an array that a call takes or returns: its batch dimensions sharded, its matrices whole."""
         shard = self._shard_of(value)
         return Array(shard if self.around.manual else (*shard[:-2], *value.shape[-2:]), value.dtype)
 
     def _branches(self, blocks: Sequence[Block]) -> Schedule:
-        """Every branch's values and collectives; the FLOPs and the schedule of the branch that has most."""
+        """Read all branches, and return the schedule of the branch with the most FLOPs, which are counted."""
         around, tallies, schedules = self.tally, [], []
         for block in blocks:
             self.tally = WorkTally()
@@ -378,7 +382,7 @@ class PropagatedReading(Walker):
     def _fields_of(
         self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...], place: int
     ) -> dict[str, Any]:
-        """What values of one shape, type and sharding have in common, as fields of `Value`."""
+        """Return the fields of `Value` that values of equal shape, type and sharding have in common."""
         spec, text = Spec(((),) * len(shape)), ""
         if attribute is not None:
             sharding = sdy.TensorShardingPerValueAttr(attribute).shardings[place]
@@ -397,7 +401,7 @@ class PropagatedReading(Walker):
         }
 
     def _user_collective(self, op: MlirOperation, kind: str) -> None:
-        """A collective that stands in the program, on single devices' shapes."""
+        """Read a collective of the program itself, with shapes of single devices."""
         main = max(op.results, key=self._bytes_of)
         axes, members = _span(op, kind, self.mesh)
         place, stands = self.place(op), {}
@@ -435,8 +439,8 @@ class PropagatedReading(Walker):
         )
 
     def _collective(self, op: MlirOperation) -> None:
-        """A collective that Shardy put in. The same again in one block is none, as the partitioner makes it once; a
-        TPU's makes both, for later passes to join."""
+        """Read a collective that Shardy inserted. If a block has the same collective twice, the partitioner makes it
+        once; a TPU's partitioner makes both, and later passes merge them."""
         kind, attribute = op.kind, COLLECTIVES[op.name]
         source, result = op.operands[0], op.result
         over = attribute and op.attributes[attribute]
@@ -478,8 +482,8 @@ class PropagatedReading(Walker):
             )
 
     def _gather_parts(self, op: MlirOperation) -> None:
-        """What a reduction of several arrays at once, such as `argmax`, moves: XLA's partitioner gathers the answers of
-        all devices, and each device reduces them again."""
+        """Read a reduction of several arrays at once, such as `argmax`: XLA's partitioner gathers the results of all
+        devices, and each device reduces them again."""
         dimensions = [*ir.DenseI64ArrayAttr(op.attributes["dimensions"])]
         cut = Spec.of(self.graph.spec_of(op.operands[0], self.around.manual), len(op.operands[0].shape))
         axes = tuple(axis for d in dimensions for axis in cut.dims[d])
@@ -509,15 +513,15 @@ class PropagatedReading(Walker):
             )
 
     def _stands(self, op: MlirOperation) -> dict[str, Any]:
-        """Between which operations a collective stands."""
+        """Return the operations around a collective, as fields of `Collective`."""
         stands = surroundings(self.graph, op, self.around.calls, self.around.manual, self._same)
         asked = ("asked",) if self.place(op).op == "sharding_constraint" else ()
         constraint = constraint_behind(self.graph, op, self.around.calls, self.around.manual)
         return stands | {"facts": stands["facts"] + asked, "constraint": constraint}
 
     def _sums(self, op: MlirOperation, axes: tuple[Axis, ...]) -> list[tuple[Axis, ...]]:
-        """The axes of each all-reduce that the partitioner makes of one sum over several axes. It makes one for each
-        dimension that is summed over and sharded, the last dimension's first; a TPU's makes one."""
+        """Return the axes of each all-reduce that the partitioner makes of one sum over several axes: one for each
+        sharded dimension that is summed over, the last dimension's first. A TPU's partitioner makes one."""
         maker = op.operands[0].maker
         if op.name != "sdy.all_reduce" or len(axes) < 2 or maker is None:
             return [axes]
@@ -529,7 +533,8 @@ class PropagatedReading(Walker):
         return [axes]
 
     def _used_at(self, op: MlirOperation) -> Place:
-        """Where the result is used, for a collective on an argument's way in: its own line is where a scan starts."""
+        """Return where the result is used. The own line of a collective that moves an argument is where a scan
+        begins."""
         own, (value,) = self.place(op), op.results
         for _ in range(8):
             if not value.uses:
@@ -549,16 +554,17 @@ class PropagatedReading(Walker):
         return own
 
     def _shard_of(self, value: GraphValue) -> tuple[int, ...]:
-        """One device's shape; what has no sharding is whole on every device."""
+        """Return one device's shape; a value without a sharding is replicated."""
         return shard_shape(value.shape, self.graph.spec_of(value, self.around.manual) or Spec(), self.mesh)
 
     def _operand(self, value: GraphValue) -> str:
-        """The argument that a value is a slice, a copy or a rearrangement of; empty if it is none."""
+        """Return the argument of which a value is a slice, a copy or a rearrangement; empty if there is none."""
         origin = self._moved(At(value, self.around.calls)).value
         return self.traced.arguments[origin.index].name if origin.owner is self.main else ""
 
     def read_as(self) -> dict[str, Spec]:
-        """How the program reads an argument of which each device first takes a slice of its shard, and nothing else."""
+        """Return the specs of arguments of which each device first takes a slice of its shard, and reads nothing
+        else."""
         specs = {}
         for argument, value in zip(self.traced.arguments, self.main.arguments, strict=True):
             cuts = {self.graph.spec_of(user.result, ()) if is_slice(user) else None for user, _ in value.uses}
@@ -567,7 +573,7 @@ class PropagatedReading(Walker):
         return specs
 
     def computed_as(self) -> dict[str, Spec]:
-        """How the program computes a result that is resharded before it is returned."""
+        """Return the specs in which results are computed that are resharded before they are returned."""
         specs = {}
         for output, value in zip(self.traced.outputs, self.main.returned, strict=True):
             computed = root(value, is_reshard)

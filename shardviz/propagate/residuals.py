@@ -41,7 +41,7 @@ _KEPT = {"forward": "kept", "update": "outside", "argument": "argument", "carrie
 
 @dataclass(eq=False, slots=True)
 class _MadeAt:
-    """Where a value was made."""
+    """Where a value is computed."""
 
     # `forward`, `backward`, `rematerialised`, `update`, `argument`, `constant`; `carry` for what a loop hands from one
     # iteration to the next, `carried` if whole steps with both passes run inside the loop
@@ -59,7 +59,7 @@ class _MadeAt:
 
 
 def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tuple[Residual, ...]:
-    """Every value that is kept for the backward pass, or made again for it, in the order in which it uses them."""
+    """Return every value that is kept for the backward pass, or rematerialised for it, in the order of use there."""
     if not lowered.traced.differentiated:
         return ()
     with lowered.entered():
@@ -69,7 +69,7 @@ def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tu
 
 
 class _ResidualWalk(Walker):
-    """Where every value of a propagated module was made, and what the backward pass uses of the other passes."""
+    """A walk that finds where every value is computed, and which values of other passes the backward pass uses."""
 
     def __init__(self, lowered: Lowered, graph: MlirGraph):
         super().__init__(graph, lowered.locations)
@@ -121,14 +121,14 @@ class _ResidualWalk(Walker):
         return None
 
     def _written(self, value: Array) -> _MadeAt:
-        """What is written into a stack, before a dimension of size one was put in front of it."""
+        """Return the value that is written into a stack, before its new dimension of size 1."""
         if value.maker is None or value.maker.kind not in ("broadcast-in-dim", "reshape"):
             return self._of(value)
         (before,) = value.maker.operands
         return self._of(before if math.prod(value.shape) == math.prod(before.shape) else value)
 
     def _uses(self, operands: list[_MadeAt], phase_here: str) -> None:
-        """Notes what an operation uses of another pass."""
+        """Note the values of another pass that an operation uses."""
         for origin in operands:
             if phase_here in ("backward", "rematerialised"):
                 if origin.made == "constant" and origin.phase not in ("forward", "update"):
@@ -139,7 +139,8 @@ class _ResidualWalk(Walker):
                     self.used.setdefault(origin, "recomputed")
 
     def _cut(self, op: MlirOperation, origin: _MadeAt) -> None:
-        """A value that is summed over devices, or sharded further: that is how it is kept. An argument stays one."""
+        """Note a value that is summed over devices or sharded further, since this is the form in which it is kept. An
+        argument remains an argument."""
         result = op.results[0]
         if origin.made not in ("argument", "carry", "carried", "constant"):
             origin = replace(origin, value=result, count=self.around.count)
@@ -149,7 +150,7 @@ class _ResidualWalk(Walker):
         self.origins.update(zip(values, origins, strict=True))
 
     def _manual(self, op: MlirOperation, operands: list[_MadeAt], place: Place) -> None:
-        """A `shard_map`: inside, arrays are single devices'; what it gives is the whole array again."""
+        """Walk a `shard_map`: inside, arrays are those of single devices; its results are whole arrays."""
         with self.inside(op) as (block,):
             self._set(block.arguments, operands)
             returned = [self._of(v) for v in self.read(block)]
@@ -159,7 +160,8 @@ class _ResidualWalk(Walker):
             self.origins[result] = replace(origin, value=result, manual=self.around.manual)
 
     def _while(self, op: MlirOperation, operands: list[_MadeAt], phase_here: str, place: Place) -> None:
-        """A loop: what it hands on unchanged is what it was given; what it stacks is as many as it runs."""
+        """Walk a loop. What it passes on unchanged is the value from outside; a stack that it fills has an element for
+        each trip."""
         count, manual = self.around.count, self.around.manual
         carry = "carried" if phase_here == "update" else "carry"
         with self.inside(op) as (condition, body):
@@ -191,7 +193,7 @@ class _ResidualWalk(Walker):
 
 
 def _spec(origin: _MadeAt, bound: PlanRecord) -> Spec:
-    """How a value is sharded as it was made; one without a sharding is whole on every device."""
+    """Return the sharding in which a value is computed; a value without one is replicated."""
     if origin.made == "argument":
         return bound.in_specs[origin.name]
     return spec_of_value(origin.value.native) or Spec()
@@ -202,8 +204,8 @@ _Key = tuple[Frame | None, tuple[int, ...], str]
 
 @dataclass(frozen=True)
 class _CheckpointFacts:
-    """What a trace says of values, by the line that makes a value, its shape and its dtype: what `checkpoint_name`
-    calls it, and which a checkpoint policy puts into the host's memory."""
+    """What a trace knows about values, by the source line that computes a value, its shape and dtype: the name that
+    `checkpoint_name` gives it, and the values that a checkpoint policy moves to host memory."""
 
     names: dict[_Key, str]
     offloaded: frozenset[_Key]

@@ -33,7 +33,7 @@ _HANDED_ON = frozenset(("stablehlo.convert", "stablehlo.optimization_barrier", "
 
 @dataclass(frozen=True)
 class Roles:
-    """What the arrays of a program are for; without a derivative there are neither state nor gradients."""
+    """The roles of a program's arrays; without a derivative there are neither state nor gradients."""
 
     differentiated: bool
     outputs: Sequence[Argument]
@@ -44,7 +44,7 @@ class Roles:
 
 @lru_cache(maxsize=8)
 def roles(lowered: Lowered) -> Roles:
-    """The roles of a lowered program's arguments and results."""
+    """Return the roles of a lowered program's arguments and results."""
     traced = lowered.traced
     optimizer, backward = frozenset[str](), frozenset[str]()
     if traced.differentiated:
@@ -62,7 +62,7 @@ def roles(lowered: Lowered) -> Roles:
 
 
 def _is_backward(value: GraphValue, locations: dict[Any, Place]) -> bool:
-    """Whether the backward pass makes a value, which loops and functions may hand on."""
+    """Return whether the backward pass computes a value, which loops and functions may pass on."""
     while (op := value.maker) is not None:
         if phase(place_of(op.native.location, locations).name_stack) == "backward":
             return True
@@ -76,9 +76,9 @@ def _is_backward(value: GraphValue, locations: dict[Any, Place]) -> bool:
 
 
 def new_values(arguments: Iterable[Argument], outputs: Sequence[Argument], *, alone: bool = False) -> dict[str, str]:
-    """Argument → the result that is its new value: that stands where it does in its tree, or takes its memory, of its
-    shape and type; of several, in order. A place in a list counts where the whole list comes out. `alone`: by shape and
-    type alone what stands in no tree, donated or not."""
+    """Return argument → the result that is its new value: it has the same position in its tree, or takes its memory,
+    and has its shape and type; of several, the first that is left. A position in a list counts only if the whole list
+    is returned. `alone`: arguments that are in no tree are matched by shape and type only, donated or not."""
     arguments = [a for a in arguments if a.shape]
     at = grouped(((tail, o.shape, o.dtype), o.name) for o in outputs for tail in (*_tails(o.name), None))
     pairs: dict[str, str] = {}
@@ -102,15 +102,15 @@ def new_values(arguments: Iterable[Argument], outputs: Sequence[Argument], *, al
 def resharded(
     becomes: Mapping[str, str], ins: Mapping[str, Spec | None], outs: Mapping[str, Spec | None]
 ) -> dict[str, tuple[Spec, Spec]]:
-    """Of (argument → the result that is its new value) those that come back sharded otherwise, so that the next call
-    compiles once more: argument → its spec, and that of its new value."""
+    """Return the arguments whose new values are sharded differently, so that the next call compiles again: argument →
+    its spec, and that of its new value. `becomes`: argument → the result that is its new value."""
     pairs = ((name, ins.get(name), outs.get(new)) for name, new in becomes.items())
     both_known = ((name, before, after) for name, before, after in pairs if before is not None and after is not None)
     return {name: (before, after) for name, before, after in both_known if before.canonical() != after.canonical()}
 
 
 def _tails(path: str) -> list[str]:
-    """A tree path from its first key on, from its second, ...; itself where it has none.
+    """Return a tree path from its first key on, from its second, and so on; the path itself if it has none.
 
     >>> _tails("result[0]['layers']['w1']")
     ["[0]['layers']['w1']", "['layers']['w1']", "['w1']"]

@@ -59,7 +59,7 @@ _EINSUM = re.compile(r"[A-Za-z.]{1,32}(?:,[A-Za-z.]{1,32}){0,7}->([A-Za-z]{0,16}
 
 
 class Member(NamedTuple):
-    """A dimension of an array: the role `argument` or `output`, its tree path, and which dimension, from 0."""
+    """A dimension of an array: its role `argument` or `output`, its tree path, and its position, from 0."""
 
     role: str
     path: str
@@ -71,7 +71,7 @@ class Member(NamedTuple):
 
 @dataclass
 class Group:
-    """Dimensions that belong together, as found so far; the fields are those of `dimensions.Dimension`."""
+    """Dimensions found to belong together so far; the fields are those of `dimensions.Dimension`."""
 
     members: set[Member]  # the dimensions of arguments and outputs to which an axis of their own spreads
     letters: Counter[str] = field(default_factory=Counter)  # those that einsums' results have at these dimensions
@@ -83,13 +83,13 @@ class Group:
     taken: tuple[str, ...] = ()
 
     def take(self, other: Group) -> None:
-        """Puts another group's dimensions to its own."""
+        """Add another group's dimensions."""
         self.members |= other.members
         self.letters += other.letters
 
 
 class Opened:
-    """A copy of a module with nothing decided: every argument and result open, no constraint left."""
+    """A copy of a module in which every argument and result is open and no constraint is left."""
 
     def __init__(self, lowered: Lowered):
         self._lowered = lowered
@@ -106,7 +106,7 @@ class Opened:
         self._manual: dict[Member, tuple[Axis, ...]] = {}  # the dimensions that a shard_map shards → by which axes
 
     def begin(self) -> None:
-        """Finds out what the `shard_map`s inside shard."""
+        """Find what the `shard_map`s inside shard."""
         if self._maps:
             _jax.run_passes(module := self.seeded({}), PROPAGATION)
             dims = (
@@ -115,7 +115,8 @@ class Opened:
             self._manual = {Member(role, name, d): axes for role, name, d, axes in dims if axes}
 
     def batches(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> Iterator[Sequence[Member]]:
-        """Groups of seeds that can be tried together: a mesh with an axis for each must not grow too large."""
+        """Return groups of seeds that can be tried together, since a mesh with an axis for each seed must not become
+        too large."""
         some: list[Member] = []
         devices = self._mesh.size
         for seed in seeds:
@@ -129,7 +130,7 @@ class Opened:
             yield some
 
     def uses(self) -> Mapping[str, set[Member]]:
-        """Which operations run along which dimensions of arguments."""
+        """Return the operations that run along dimensions of arguments."""
         uses: defaultdict[str, set[Member]] = defaultdict(set)
         values = MlirGraph(self._module).entry.arguments
         for argument, value in zip(self._lowered.traced.arguments, values, strict=True):
@@ -138,18 +139,19 @@ class Opened:
         return uses
 
     def used_up(self, sizes: Mapping[Member, int]) -> dict[tuple[str, ...], set[Member]]:
-        """Axes → the dimensions that they shard into single elements, where a `shard_map` or `pmap` says so."""
+        """Return axes → the dimensions that they shard into single elements, as a `shard_map` or `pmap` requires."""
         whole = (m for m, axes in self._manual.items() if axes_size(axes, self._mesh) == sizes[m] > 1)
         used = grouped((tuple(map(axis_name, self._manual[m])), m) for m in whole)
         return {axes: set(members) for axes, members in used.items()}
 
     def taken(self, members: Set[Member]) -> tuple[str, ...]:
-        """The axes by which a `shard_map` takes most of these dimensions that any takes; nothing where none does."""
+        """Return the axes with which a `shard_map` shards most of these dimensions; empty if none does."""
         cut = Counter(tuple(map(axis_name, self._manual[m])) for m in members if m in self._manual)
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
     def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Group]:
-        """What an axis of its size's smallest factor along each of these dimensions of arguments finds out."""
+        """Return what is found with an axis along each of these dimensions of arguments, which has the size of its
+        smallest factor."""
         axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
         module = self.seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
         _jax.run_passes(module, PROPAGATION)
@@ -173,7 +175,7 @@ class Opened:
         return place_of(op.location, self._lowered.locations)
 
     def _specs(self, module: ir.Operation) -> Iterator[tuple[str, str, Spec]]:
-        """Role, name and spec of the arguments and results that have one."""
+        """Return role, name and spec of the arguments and results that have a spec."""
         main, traced, read = main_of(module), self._lowered.traced, cache(spec_of)
         for role, arrays in (("argument", traced.arguments), ("output", traced.outputs)):
             for array, entry in zip(arrays, attributes_of(main, ENDS[role], len(arrays)), strict=True):
@@ -181,7 +183,7 @@ class Opened:
                     yield role, array.name, read(entry["sdy.sharding"])
 
     def seeded(self, axes: Mapping[Member, str], factors: Sequence[int] = ()) -> ir.Operation:
-        """A copy of the module with an axis for each seed."""
+        """Return a copy of the module with an axis for each seed."""
         module = self._module.clone()
         body = module.regions[0].blocks[0]
         set_mesh(module, body, {**self._mesh.shape, **dict(zip(axes.values(), factors, strict=True))})
@@ -206,12 +208,12 @@ def _smallest_factor(size: int) -> int:
 
 
 def _seeds(spec: Spec) -> list[tuple[int, str]]:
-    """The dimensions that caught axes of seeds, and which."""
+    """Return the dimensions whose axes arrived in a spec, and the seeds of these axes."""
     return [(d, axis_name(a)) for d, axes in enumerate(spec.dims) for a in axes if axis_name(a).startswith(_SEED)]
 
 
 def _open(spec: Spec) -> str:
-    """A spec as Shardy writes it, with every dimension open behind its axes."""
+    """Return a spec as Shardy writes it, with every dimension open behind its axes."""
     return re.sub(r'"\}', '", ?}', sdy_spec(spec, len(spec.dims), "?"))
 
 
@@ -223,7 +225,7 @@ Dims = tuple[int | None, ...]
 
 
 class _Seen(NamedTuple):
-    """A value that an argument has become."""
+    """A value that is computed from an argument by moving it."""
 
     value: GraphValue
     dims: Dims
@@ -231,7 +233,7 @@ class _Seen(NamedTuple):
 
 
 def _along(value: GraphValue) -> Iterator[tuple[int, str]]:
-    """A dimension of an argument and what is done along it, as often as it is found."""
+    """Yield a dimension of an argument and what an operation does along it, as often as it is found."""
     left, seen = [_Seen(value, tuple(range(len(value.shape))), False)], set[_Seen]()
     while left:
         at = left.pop()
@@ -257,7 +259,7 @@ def _along(value: GraphValue) -> Iterator[tuple[int, str]]:
 
 
 def _of_product(op: MlirOperation, place: int, dims: Dims) -> Iterator[tuple[int, str]]:
-    """What a product does along the dimensions of one of its factors."""
+    """Yield what a product does along the dimensions of one of its factors."""
     summed, batched = op.contraction
     pairs = zip(summed[place], summed[1 - place], strict=True)
     chosen = {mine for mine, theirs in pairs if _masked(op.operands[1 - place], theirs)}
@@ -268,7 +270,8 @@ def _of_product(op: MlirOperation, place: int, dims: Dims) -> Iterator[tuple[int
 
 
 def _masked(value: GraphValue, dimension: int) -> bool:
-    """Whether a value is masked copies along a dimension, over which a sum adds zeros, as in a `ragged_dot`."""
+    """Return whether a value is copies along a dimension, masked so that a sum over it adds zeros, as in a
+    `ragged_dot`."""
     if value.maker is None or value.maker.kind != "select":
         return False
     copied = value.maker.operands[1].maker
@@ -280,7 +283,7 @@ def _masked(value: GraphValue, dimension: int) -> bool:
 
 
 def _after(op: MlirOperation, place: int, at: _Seen) -> Dims | None:
-    """The dimensions of what an operation makes of a value; None where it hands none of them on."""
+    """Return the argument's dimension for each dimension of an operation's result; None if it keeps none."""
     if op.kind in ("convert", "sharding"):
         return at.dims
     if op.kind == "transpose":
@@ -292,7 +295,7 @@ def _after(op: MlirOperation, place: int, at: _Seen) -> Dims | None:
 
 
 def _reshaped(dims: Dims, before: Sequence[int], after: Sequence[int]) -> Dims:
-    """Which dimension is which after a reshape: those that are neither split nor joined.
+    """Return for each dimension after a reshape the same dimension before it; None for those that are split or merged.
 
     >>> _reshaped((0, 1, 2), (1, 8, 6), (8, 2, 3))
     (1, None, None)
