@@ -28,24 +28,18 @@ from shardviz.view.document import document as built
 from shardviz.view.picture import Picture
 from shardviz.view.picture import picture as drawn
 
-_BELOW = ("stablehlo", "tracing", "propagate", "plan", "causes", "compat", "ask")
-_NEED_JAX = (*_BELOW, "explorer", "study", "lessons", "runs")
-"""Rooms whose objects have their builders in `view.program` and `view.explored`."""
-
 
 def document(subject: Any) -> Document:
     """Return the Document of a subject. Raises ShardvizError if it has no builder."""
-    _load(subject)
-    return built(subject)
+    return _built(built, subject)
 
 
 def picture(subject: Any) -> Picture:
     """Return the Picture of a subject. Raises ShardvizError if it has none."""
-    _load(subject)
-    return drawn(subject)
+    return _built(drawn, subject)
 
 
-def _load(subject: Any) -> None:
-    _, _, inside = type(subject).__module__.partition("shardviz.")
-    if inside.partition(".")[0] in _NEED_JAX:
+def _built(builders: Any, subject: Any) -> Any:
+    if builders.dispatch(type(subject)) is builders.dispatch(object):  # none of the builders above
         from shardviz.view import cards, exercise, explored, plans, program, simulated  # noqa: F401
+    return builders(subject)
