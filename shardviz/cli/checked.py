@@ -35,6 +35,7 @@ from shardviz.judge.report import Report
 from shardviz.records import Collective, Finding
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
 from shardviz.records.collectives import axes_words
+from shardviz.records.groups import grouped
 from shardviz.records.limits import amount_of
 from shardviz.view.document import Block, Document, Section, paragraph, section, words
 
@@ -254,12 +255,8 @@ def refuse_unknown_axes(cases: Sequence[StepCheck]) -> None:
 
 def _sent(report: Report) -> dict[str, list[Collective]]:
     """Return argument → the collectives that move it. Sums are omitted, because they gather nothing."""
-    names = {v.name for v in report.arguments}
-    by_operand: dict[str, list[Collective]] = {}
-    for c in report.collectives:
-        if c.operand in names and c.kind not in ("all-reduce", "reduce-scatter"):
-            by_operand.setdefault(c.operand, []).append(c)
-    return by_operand
+    names, sums = {v.name for v in report.arguments}, ("all-reduce", "reduce-scatter")
+    return grouped((c.operand, c) for c in report.collectives if c.operand in names and c.kind not in sums)
 
 
 def _bytes(sent: Sequence[Collective]) -> float:

@@ -247,11 +247,11 @@ def _children_ended() -> Iterator[None]:
     """End the processes that a script has left behind."""
     before = set(_children())
     yield
-    left = [p for child in _children() if child not in before for p in (child, *child.children(recursive=True))]
-    for process in left:
+    abandoned = [p for child in _children() if child not in before for p in (child, *child.children(recursive=True))]
+    for process in abandoned:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    for process in psutil.wait_procs(left, timeout=3)[1]:
+    for process in psutil.wait_procs(abandoned, timeout=3)[1]:
         with contextlib.suppress(psutil.Error):
             process.kill()
 
@@ -277,21 +277,21 @@ def script_of(words: Sequence[str]) -> tuple[str, str, list[str]]:
     >>> script_of(["python", "-u", "-m", "package.train", "steps=3"])
     ('module', 'package.train', ['steps=3'])
     """
-    left = list(words)
-    if left and re.fullmatch(r"python[\d.]*", Path(left[0]).name):
-        left.pop(0)
-        while left and left[0].startswith("-") and left[0] not in ("-m", "-c"):
-            if left.pop(0) in ("-W", "-X"):
-                left = left[1:]
-    if left[:1] == ["-m"] and len(left) > 1:
-        return "module", left[1], left[2:]
-    if not left or left[0].startswith("-"):
+    words = list(words)
+    if words and re.fullmatch(r"python[\d.]*", Path(words[0]).name):
+        words.pop(0)
+        while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
+            if words.pop(0) in ("-W", "-X"):
+                words = words[1:]
+    if words[:1] == ["-m"] and len(words) > 1:
+        return "module", words[1], words[2:]
+    if not words or words[0].startswith("-"):
         raise ShardvizError(
             "shardviz run needs a script after its options, such as: shardviz run --devices 8 -- python train.py"
         )
-    if not Path(left[0]).is_file():
-        raise ShardvizError(f"there is no file {left[0]!r}; for a module write: python -m {left[0]}")
-    return "script", left[0], left[1:]
+    if not Path(words[0]).is_file():
+        raise ShardvizError(f"there is no file {words[0]!r}; for a module write: python -m {words[0]}")
+    return "script", words[0], words[1:]
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click import argument, option
 
 from shardviz.cli.frame import Positive, State, cli, run, verb
 from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
@@ -13,9 +14,9 @@ from shardviz.records.report import ASKED
 
 __all__ = ["cli", "run"]
 
-ARRAY = click.argument("array")
-MESH = click.option("--mesh", required=True, metavar="AXES", help="The mesh: data=4,model=2.")
-MESHES = click.option(
+ARRAY = argument("array")
+MESH = option("--mesh", required=True, metavar="AXES", help="The mesh: data=4,model=2.")
+MESHES = option(
     "--mesh", required=True, multiple=True, metavar="AXES", help="The mesh: data=4,model=2. A second is the mesh after."
 )
 
@@ -23,7 +24,7 @@ verb(
     "report",
     "asking",
     *STEP,
-    click.option("--full", is_flag=True, help="Print all that a file would have."),
+    option("--full", is_flag=True, help="Print all that a file would have."),
     help="""
 Say what a step communicates and costs, and what to look at.
 
@@ -39,17 +40,17 @@ shardviz report train --json | jq '.collectives[] | {kind, count, source}'
 verb(
     "run",
     "dry",
-    click.option("--target", metavar="MACHINE", help='Such as "tpu v5p:4x4x4": its devices are simulated.'),
-    click.option("--devices", type=click.IntRange(1, 2048), help="How many devices to simulate, without a machine."),
-    click.option(
+    option("--target", metavar="MACHINE", help='Such as "tpu v5p:4x4x4": its devices are simulated.'),
+    option("--devices", type=click.IntRange(1, 2048), help="How many devices to simulate, without a machine."),
+    option(
         "--steps",
         type=click.IntRange(min=0),
         default=3,
         show_default=True,
         help="End after this many calls of one program without a new program; 0: run the script to its end.",
     ),
-    click.option("--open", "opens", is_flag=True, help="Run it in a notebook of JupyterLab, and explore it there."),
-    click.option(
+    option("--open", "opens", is_flag=True, help="Run it in a notebook of JupyterLab, and explore it there."),
+    option(
         "--process", metavar="I/N", help="Run as process I of N. all/N: run as each of N, and compare their programs."
     ),
     help="""
@@ -73,11 +74,9 @@ verb(
     "judging",
     STEPS,
     *BUDGETS,
-    click.option("--update", is_flag=True, help="Write the golden files anew."),
-    click.option(
-        "--base", metavar="REVISION", help="Compare with the report of another revision of git, such as main."
-    ),
-    click.option(
+    option("--update", is_flag=True, help="Write the golden files anew."),
+    option("--base", metavar="REVISION", help="Compare with the report of another revision of git, such as main."),
+    option(
         "--accept", multiple=True, metavar="RULE", help="A rule that may fail, by its name in the output; may end in *."
     ),
     *OPTIONS,
@@ -102,8 +101,8 @@ verb(
     "comment",
     "comment",
     STEPS,
-    click.option("--base", required=True, metavar="REVISION", help="What to compare with, such as main."),
-    click.option("--threshold", default="1%", metavar="SHARE", help="The smallest change to report: 1%."),
+    option("--base", required=True, metavar="REVISION", help="What to compare with, such as main."),
+    option("--threshold", default="1%", metavar="SHARE", help="The smallest change to report: 1%."),
     *OPTIONS,
     help="""
 Write a pull request's comment: what became worse or better.
@@ -118,12 +117,10 @@ shardviz comment train --base origin/main --threshold 5%
 verb(
     "compare",
     "judging",
-    click.argument("old"),
-    click.argument("new"),
-    click.option(
-        "--target", metavar="MACHINE", help="The machine that both are timed on; each report's own if not given."
-    ),
-    click.option("--exit-code", is_flag=True, help="Exit with 1 if they differ, as processes of one job always do."),
+    argument("old"),
+    argument("new"),
+    option("--target", metavar="MACHINE", help="The machine that both are timed on; each report's own if not given."),
+    option("--exit-code", is_flag=True, help="Exit with 1 if they differ, as processes of one job always do."),
     help="""
 Say what is different between two reports.
 
@@ -141,8 +138,8 @@ shardviz compare process0.json process1.json    # of one job: exits with 1 if th
 verb(
     "why",
     "asking",
-    click.argument("words", nargs=-1, required=True, metavar="[STEP] VALUE", shell_complete=step_names),
-    click.option("--axis", help="The mesh axis to explain; all if not given."),
+    argument("words", nargs=-1, required=True, metavar="[STEP] VALUE", shell_complete=step_names),
+    option("--axis", help="The mesh axis to explain; all if not given."),
     *OPTIONS,
     help="""
 Explain a value's sharding, or why a collective exists.
@@ -161,10 +158,8 @@ verb(
     "fixes",
     "asking",
     *STEP,
-    click.option("--findings", type=click.IntRange(min=1), help="How many findings to try fixes for."),
-    click.option(
-        "--seconds", type=click.FloatRange(min=0, min_open=True), help="Time limit in seconds; 300 if not given."
-    ),
+    option("--findings", type=click.IntRange(min=1), help="How many findings to try fixes for."),
+    option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Time limit in seconds; 300 if not given."),
     help="""
 Try changes that may make a step faster or smaller.
 
@@ -180,9 +175,9 @@ verb(
     "search",
     "asking",
     *STEP,
-    click.option("--seconds", type=Positive(), default=30.0, help="Time limit in seconds; 30."),
-    click.option("--keep-mesh", is_flag=True, help="Only plans on the step's own mesh."),
-    click.option(
+    option("--seconds", type=Positive(), default=30.0, help="Time limit in seconds; 30."),
+    option("--keep-mesh", is_flag=True, help="Only plans on the step's own mesh."),
+    option(
         "--pin", "pins", multiple=True, metavar="NAME=VALUE", help="What must not change, such as an argument's spec."
     ),
     help="""
@@ -199,14 +194,14 @@ shardviz search train --keep-mesh --pin "tokens=P('data')" --pin model=8 --json
 verb(
     "sweep",
     "asking",
-    click.argument("function", metavar="MAKE"),
-    click.option(
+    argument("function", metavar="MAKE"),
+    option(
         "--over", multiple=True, required=True, metavar="NAME=A,B,...", help="Values; between | if they have commas."
     ),
-    click.option("--mesh", metavar="AXES", help="The mesh of points that have none."),
-    click.option("--target", metavar="MACHINE", help="The machine of points that have none."),
-    click.option("--level", type=click.Choice(ASKED), default="propagated", help="How exact; propagated if not given."),
-    click.option("--tokens", type=Positive(), help="Tokens of a step."),
+    option("--mesh", metavar="AXES", help="The mesh of points that have none."),
+    option("--target", metavar="MACHINE", help="The machine of points that have none."),
+    option("--level", type=click.Choice(ASKED), default="propagated", help="How exact; propagated if not given."),
+    option("--tokens", type=Positive(), help="Tokens of a step."),
     help="""
 Evaluate a step at every point of a grid.
 
@@ -237,7 +232,7 @@ verb(
     "show",
     "arrays",
     ARRAY,
-    click.argument("spec"),
+    argument("spec"),
     MESH,
     help="""
 Draw which device holds which slice of an array.
@@ -254,25 +249,25 @@ verb(
     "reshard",
     "arrays",
     ARRAY,
-    click.argument("before"),
-    click.argument("after"),
+    argument("before"),
+    argument("after"),
     MESHES,
-    click.option(
+    option(
         "--target",
         multiple=True,
         metavar="MACHINE",
         help="How long it takes there: tpu v5p:4x4x4. A second is for after.",
     ),
-    click.option(
+    option(
         "--rename",
         multiple=True,
         metavar="PATH=PATH",
         help="An array's path before and after; * stands for a key, or for layers that the other side has stacked.",
     ),
-    click.option("--apart", is_flag=True, help="The second mesh has other devices than the first."),
-    click.option("--dtype", metavar="TYPE", help="Floating-point arrays get this element type: bfloat16."),
-    click.option("--limit", metavar="BYTES", help="A device has this much memory for it: 16GB. Else the machine's."),
-    click.option("--code", is_flag=True, help="Print the Python that does it in the first of the ways."),
+    option("--apart", is_flag=True, help="The second mesh has other devices than the first."),
+    option("--dtype", metavar="TYPE", help="Floating-point arrays get this element type: bfloat16."),
+    option("--limit", metavar="BYTES", help="A device has this much memory for it: 16GB. Else the machine's."),
+    option("--code", is_flag=True, help="Print the Python that does it in the first of the ways."),
     help="""
 Say what is sent when arrays change their sharding or mesh.
 
@@ -292,32 +287,30 @@ verb(
     "checkpoint",
     "arrays",
     ARRAY,
-    click.argument("before"),
-    click.argument("after", required=False),
+    argument("before"),
+    argument("after", required=False),
     MESHES,
-    click.option(
+    option(
         "--processes",
         type=click.IntRange(min=1),
         multiple=True,
         metavar="N",
         help="The number of processes that write. A second: of processes that read.",
     ),
-    click.option(
+    option(
         "--target",
         multiple=True,
         metavar="MACHINE",
         help="A machine, with a process for each host: tpu v5p:4x4x4. A second is the machine that reads.",
     ),
-    click.option("--chunk-bytes", metavar="BYTES", help="A chunk has this many bytes at most: 64MB."),
-    click.option(
-        "--file-bytes", metavar="BYTES", help="A data file, and so a chunk, has this many bytes at most: 2GB."
-    ),
-    click.option("--limit", metavar="BYTES", help="A host holds this many bytes at most while it writes: 16GB."),
-    click.option("--read-limit", metavar="BYTES", help="A host holds this many bytes at most while it reads: 16GB."),
-    click.option(
+    option("--chunk-bytes", metavar="BYTES", help="A chunk has this many bytes at most: 64MB."),
+    option("--file-bytes", metavar="BYTES", help="A data file, and so a chunk, has this many bytes at most: 2GB."),
+    option("--limit", metavar="BYTES", help="A host holds this many bytes at most while it writes: 16GB."),
+    option("--read-limit", metavar="BYTES", help="A host holds this many bytes at most while it reads: 16GB."),
+    option(
         "--bandwidth", metavar="BYTES/S", help="The rate at which one process writes and reads, for seconds: 2GB/s."
     ),
-    click.option(
+    option(
         "--one-replica",
         is_flag=True,
         help="Replica 0 writes, as Orbax does on GPUs; otherwise replicas share the writing.",
@@ -339,22 +332,22 @@ shardviz checkpoint model:params model:specs model:serve_specs --mesh fsdp=64 --
 verb(
     "together",
     "together",
-    click.argument("programs", nargs=-1, metavar="[NAME=STEP]...", shell_complete=step_names),
-    click.option("--run", metavar="COMMAND", help='A script to run dry, "python serve.py", in place of the programs.'),
-    click.option("--target", metavar="MACHINE", help='Such as "tpu v5p:4x4x4".'),
-    click.option("--shared", multiple=True, metavar="PATH[=PATH]", help="The same arrays: params, or params=weights."),
-    click.option("--calls", multiple=True, metavar="NAME=NUMBER", help="How often a program is called in an hour."),
-    click.option("--memory", is_flag=True, help="Show one memory budget instead."),
-    click.option("--cache", multiple=True, metavar="PATH", help="The KV cache, for --memory: how large it can be."),
-    click.option("--dimension", type=int, default=0, help="The cache's dimension that counts sequences or pages; 0."),
-    click.option(
+    argument("programs", nargs=-1, metavar="[NAME=STEP]...", shell_complete=step_names),
+    option("--run", metavar="COMMAND", help='A script to run dry, "python serve.py", in place of the programs.'),
+    option("--target", metavar="MACHINE", help='Such as "tpu v5p:4x4x4".'),
+    option("--shared", multiple=True, metavar="PATH[=PATH]", help="The same arrays: params, or params=weights."),
+    option("--calls", multiple=True, metavar="NAME=NUMBER", help="How often a program is called in an hour."),
+    option("--memory", is_flag=True, help="Show one memory budget instead."),
+    option("--cache", multiple=True, metavar="PATH", help="The KV cache, for --memory: how large it can be."),
+    option("--dimension", type=int, default=0, help="The cache's dimension that counts sequences or pages; 0."),
+    option(
         "--level",
-        type=click.Choice(["propagated", "partitioned", "compiled"]),
+        type=click.Choice(ASKED),
         help="For --memory propagated (if not given) or compiled; for --search, by which the best plans are confirmed: "
         "compiled if not given.",
     ),
-    click.option("--search", is_flag=True, help="Search for the best plans together instead."),
-    click.option("--seconds", type=Positive(), default=30.0, help="Time limit of --search in seconds; 30."),
+    option("--search", is_flag=True, help="Search for the best plans together instead."),
+    option("--seconds", type=Positive(), default=30.0, help="Time limit of --search in seconds; 30."),
     help="""
 Show the costs of programs that share arrays.
 
@@ -381,11 +374,9 @@ For the others it says what is missing, and the command that installs it.
 
 
 @cli.command("lab", epilog="Words after `--` go to JupyterLab: shardviz lab -- --ServerApp.ip=0.0.0.0")
-@click.argument("folder", default=DEFAULT_FOLDER, type=click.Path(path_type=Path))
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help="The server's port; the first free one from 8888 if not given."
-)
-@click.option("--no-browser", "browser", flag_value=False, default=True, help="Only print the address.")
+@argument("folder", default=DEFAULT_FOLDER, type=click.Path(path_type=Path))
+@option("--port", type=click.IntRange(0, 65535), help="The server's port; the first free one from 8888 if not given.")
+@option("--no-browser", "browser", flag_value=False, default=True, help="Only print the address.")
 @click.pass_obj
 def lab(state: State, folder: Path, port: int | None, browser: bool) -> int:
     """Open JupyterLab on a copy of the notebooks in FOLDER.
@@ -414,7 +405,7 @@ verb(
 
 
 @cli.command("mcp", epilog="Claude, say: claude mcp add shardviz -- shardviz mcp")
-@click.option(
+@option(
     "--steps", multiple=True, metavar="STEP", help="A step that the tools may use; all of pyproject.toml if not given."
 )
 def mcp(steps: tuple[str, ...]) -> None:
@@ -432,7 +423,7 @@ def mcp(steps: tuple[str, ...]) -> None:
 verb(
     "schema",
     "here",
-    click.argument("name", metavar="VERB", required=False),
+    argument("name", metavar="VERB", required=False),
     help="""
 Print the JSON Schema of a verb's --json output.
 
@@ -443,7 +434,7 @@ Without VERB, it prints the schemas of all verbs by name.
 verb(
     "completion",
     "here",
-    click.argument("shell", type=click.Choice(["bash", "zsh", "fish"])),
+    argument("shell", type=click.Choice(["bash", "zsh", "fish"])),
     help="Print a script that completes verbs and options in a shell.",
     examples="""
 shardviz completion bash >> ~/.bashrc

@@ -185,10 +185,15 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
         case e.SetSpec(name, typed):
             spec = read_spec(typed, name)
             return _sharded(now, edit, spec if edit.output else spec or Spec())
-        case e.SetDim():
-            return _sharded(now, edit, _with_dim(now, edit))
-        case e.MoveAxis():
-            return _sharded(now, edit, _moved(now, edit))
+        case e.SetDim(_, dimension, axes):
+            spec = spec_of(now, edit)
+            dims = (axes if d == dimension else entry for d, entry in enumerate(spec.dims))
+            return _sharded(now, edit, _with_axes(spec, dims))
+        case e.MoveAxis(_, axis, dimension, place):
+            spec = spec_of(now, edit)
+            dims = [[a for a in entry if axis_name(a) != axis] for entry in spec.dims]
+            dims[dimension].insert(len(dims[dimension]) if place is None else place, axis)
+            return _sharded(now, edit, _with_axes(spec, dims))
         case e.SetMemory(name, kind):
             return plan.with_memory(name, kind, output=edit.output)
         case e.ConstrainValue(name, spec, line):
@@ -257,20 +262,6 @@ def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any
         return program.propagate(now.plan).intermediates
 
     return as_propagated(name, now.report.intermediates, propagated) or name
-
-
-def _with_dim(now: Snapshot, edit: e.SetDim) -> Spec:
-    spec = spec_of(now, edit)
-    return _with_axes(spec, (edit.axes if d == edit.dimension else entry for d, entry in enumerate(spec.dims)))
-
-
-def _moved(now: Snapshot, edit: e.MoveAxis) -> Spec:
-    """Return a spec with an axis moved to a dimension, as its last axis or at a position."""
-    spec = spec_of(now, edit)
-    dims = [[a for a in entry if axis_name(a) != edit.axis] for entry in spec.dims]
-    entry = dims[edit.dimension]
-    entry.insert(len(entry) if edit.place is None else edit.place, edit.axis)
-    return _with_axes(spec, dims)
 
 
 def _with_axes(spec: Spec, dims: Iterable[Iterable[Axis]]) -> Spec:

@@ -184,10 +184,10 @@ class Deck:
         there = next((card for card in alike if card.id == at), alike[0] if alike else None)
         if there is None:
             return replace(self._with_draft(plan, results), at=DRAFT)
-        left = replace(self, at=there.id)._with(replace(there, results=results))
+        deck = replace(self, at=there.id)._with(replace(there, results=results))
         if draft is None or any(c.id != DRAFT and c.plan == draft[0] for c in self.cards):
-            return left._without(DRAFT)
-        return left._with_draft(*draft)
+            return deck._without(DRAFT)
+        return deck._with_draft(*draft)
 
     def on(self, put: Callable[[Card], Results]) -> Deck:
         """Return the deck with every card but the open one on another machine."""
@@ -291,6 +291,5 @@ class Deck:
         while name in names:
             count += 1
             name = f"{base} ({count})"
-        return replace(self, made=number), Card(
-            id=f"card-{number}", name=name, plan=self.now.plan, results=self.now.results
-        )
+        card = Card(id=f"card-{number}", name=name, plan=self.now.plan, results=self.now.results)
+        return replace(self, made=number), card

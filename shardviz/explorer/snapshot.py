@@ -27,6 +27,7 @@ from shardviz.explorer.selection import Selection
 from shardviz.explorer.sharing import Sharing
 from shardviz.explorer.texts import Stages
 from shardviz.judge.report import Report
+from shardviz.records.groups import grouped
 from shardviz.records.report import LEVELS, PlanRecord, values_of
 from shardviz.study.fixes import Fix, Fixes
 from shardviz.study.simulated import Simulated
@@ -115,11 +116,11 @@ class TriedPreset:
 
 def merged_presets(presets: Iterable[TriedPreset]) -> Iterator[TriedPreset]:
     """Merge presets that lead to the same step: the first is kept and names the others."""
-    same: dict[Any, list[TriedPreset]] = {}
-    for preset in presets:
-        key = preset.name if preset.results is None else step_of(preset.results.reports["propagated"])
-        same.setdefault(key, []).append(preset)
-    for first, *others in same.values():
+
+    def key(preset: TriedPreset) -> Any:
+        return preset.name if preset.results is None else step_of(preset.results.reports["propagated"])
+
+    for first, *others in grouped((key(preset), preset) for preset in presets).values():
         names = " and ".join(other.name for other in others)
         yield replace(first, text=f"{first.text} ({names}: the same step here)") if names else first
 

@@ -58,8 +58,8 @@ def _load(name: str, done: dict[str, str], waiting: tuple[str, ...]) -> None:
     exports = _EXPORT.findall(body)
     body = re.sub(r"^export default ", "const $default = ", body, flags=re.MULTILINE)
     body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
-    if left := re.search(r"^(import|export)\b.*", body, re.MULTILINE):
-        raise ValueError(f"static/{name}.js: {left[0]!r} is none of the forms that bundle.py can read")
+    if other := re.search(r"^(import|export)\b.*", body, re.MULTILINE):
+        raise ValueError(f"static/{name}.js: {other[0]!r} is none of the forms that bundle.py can read")
     names = [*exports, *(["$default"] if "const $default = " in body else [])]
     if vendored := _EXPORTS.match(text):
         body, names = vendored[1], [": ".join(reversed(each.split(" as "))) for each in vendored[2].split(",")]

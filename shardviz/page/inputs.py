@@ -18,9 +18,9 @@ from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.page.payload import Json
 from shardviz.paint.json import axes_json, piece_json
-from shardviz.propagate.seeding import Member
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.groups import grouped
 from shardviz.records.paths import short_name
 from shardviz.view.document import Piece, words
 
@@ -148,9 +148,7 @@ def _way(axes: Axes) -> str:
 
 def _but(row: DimensionSharding) -> list[Piece]:
     """Return words on the arrays sharded differently, grouped by sharding; only the first groups name arrays."""
-    alike: dict[str, list[Member]] = {}
-    for member, axes in row.otherwise.items():
-        alike.setdefault(_way(axes), []).append(member)
+    alike = grouped((_way(axes), member) for member, axes in row.otherwise.items())
     pieces, shardings = [words("but")], [*alike.items()]
     for n, (way, members) in enumerate(shardings[:_NAMED], 1):
         names = ", ".join(dict.fromkeys(short_name(m.path) for m in members))

@@ -158,14 +158,15 @@ class RunExplorer(ipywidgets.VBox):
         if there.known < count and self._estimating != machine:
             state.background.begin("strip", self._estimate(machine))
             there = self._on(machine)  # without an event loop all are known by now
-        known = now.sharing.programs is not None and now.sharing.programs.machine == machine and there.known == count
-        costs = now.sharing.costs.get(card.plan) if known and card.id != BASELINE else None
+        programs = now.sharing.programs
+        is_current = programs is not None and programs.machine == machine and there.known == count
+        costs = now.sharing.costs.get(card.plan) if is_current and card.id != BASELINE else None
         where = f" on {machine.text if machine else 'no known machine'}" if moved else ""
         alike = f"shared arrays as on the card {card.name!r} of {name}" if costs else "every program" if moved else ""
-        left = f"; {there.known} of {count} are estimated" if there.known < count else ""
+        progress = f"; {there.known} of {count} are estimated" if there.known < count else ""
         drawn = self._drawn({cost.program: cost for cost in costs or ()}, there.of, there.known)
         with self.strip.hold_sync():
-            self.strip.note = f"{alike}{where}{left}"
+            self.strip.note = f"{alike}{where}{progress}"
             for trait, value in drawn.items():
                 setattr(self.strip, trait, value)
 

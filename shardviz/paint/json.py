@@ -107,14 +107,10 @@ def piece_json(piece: Piece) -> Any:
     return text if data.keys() <= {"t"} else data
 
 
-def axis_json(axis: Axis) -> Any:
-    """Return an axis's name, or `[name, before, size]` for a part of an axis."""
-    return axis if isinstance(axis, str) else list(axis)
-
-
 def axes_json(axes: Iterable[Axis] | None) -> list[Any] | None:
-    """Return several axes; None if a collective's groups follow no axes."""
-    return None if axes is None else [axis_json(axis) for axis in axes]
+    """Return axes by name, a part of an axis as `[name, before, size]`; None if a collective's groups follow no
+    axes."""
+    return None if axes is None else [axis if isinstance(axis, str) else list(axis) for axis in axes]
 
 
 def spec_json(spec: Spec) -> Json:

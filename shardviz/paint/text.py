@@ -73,7 +73,8 @@ def _blocks(blocks: Iterable[doc.Block], width: int | None, *, top: bool) -> lis
 
 def _block(block: doc.Block, width: int | None) -> list[str]:
     if isinstance(block, doc.Paragraph):
-        return paragraph_lines(block, width)
+        text = inline_text(block.pieces)
+        return _wrapped(f"{shown(block.label)}: {text}" if block.label else text, width) if text else []
     if isinstance(block, doc.Table):
         return table_lines(block, width)
     if isinstance(block, doc.Section):
@@ -158,12 +159,6 @@ def _box(grid: Grid, width: int) -> list[str] | None:
     return [line.rstrip() for line in [*lines, f"{indent}└{'┴'.join([rule] * across)}┘"]]
 
 
-def paragraph_lines(block: doc.Paragraph, width: int | None) -> list[str]:
-    """Return a paragraph as lines."""
-    text = inline_text(block.pieces)
-    return _wrapped(f"{shown(block.label)}: {text}" if block.label else text, width) if text else []
-
-
 def _section(block: doc.Section, width: int | None) -> list[str]:
     lead = inline_text(block.lead)
     title = isolated(shown(block.title))
@@ -195,8 +190,14 @@ def table_lines(table: doc.Table, width: int | None) -> list[str]:
 
 
 def _cell(cell: doc.Inline, across: int) -> str:
+
+    def text(piece: doc.Piece) -> str:
+        if piece.kind != "bar":
+            return inline_text(piece)
+        return pad(blocks(sum(part.share for part in piece.value), across), across)
+
     pieces = (cell,) if isinstance(cell, doc.Piece) else cell
-    return doc.joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else inline_text(p) for p in pieces])
+    return doc.joined(pieces, list(map(text, pieces)))
 
 
 def _fitted(grid: list[list[str]], heads: Sequence[doc.Column], width: int | None) -> list[list[str]]:
@@ -218,24 +219,19 @@ def _fitted(grid: list[list[str]], heads: Sequence[doc.Column], width: int | Non
 def _widths(grid: list[list[str]], heads: Sequence[doc.Column], width: int | None) -> list[int]:
     """Return each column's width, 0 for as wide as it needs; empty if the columns do not fit side by side."""
     needs = [max(text_width(row[i]) for row in grid) for i in range(len(heads))]
-    left = 0 if width is None else width - sum(needs) - 2 * (len(heads) - 1)
-    if left >= 0:
+    spare = 0 if width is None else width - sum(needs) - 2 * (len(heads) - 1)
+    if spare >= 0:
         return [0] * len(heads)
     wraps = sorted((i for i, head in enumerate(heads) if head.wrap), key=lambda i: needs[i])
-    room, widths = left + sum(needs[i] for i in wraps), [0] * len(heads)
+    room, widths = spare + sum(needs[i] for i in wraps), [0] * len(heads)
     for place, i in enumerate(wraps):
         widths[i] = min(needs[i], room // (len(wraps) - place))
         room -= widths[i]
     return widths if wraps and all(widths[i] >= min(_LEAST, needs[i]) for i in wraps) else []
 
 
-def bar_text(parts: Sequence[doc.Part], width: int = BAR) -> str:
-    """Return a bar of block characters, padded to its full width; a positive bar has at least an eighth of a column."""
-    return pad(blocks(sum(part.share for part in parts), width), width)
-
-
 def blocks(share: float, width: int = BAR) -> str:
-    """Return a share (0 to 1) of `width` columns as blocks: `███▌`."""
+    """Return a share (0 to 1) of `width` columns as blocks, `███▌`; a positive share has at least an eighth."""
     eighths = round(8 * width * share)
     if share and not eighths:
         eighths = 1

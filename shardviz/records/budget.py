@@ -1,7 +1,4 @@
-"""The data of one memory budget for several programs: the shared arrays, each program's own memory, and the cache.
-
-Nothing in it is a JAX object. `Budget.from_json(budget.to_json())` reads it back.
-"""
+"""The data of one memory budget for several programs: the shared arrays, each program's own memory, and the cache."""
 
 from __future__ import annotations
 

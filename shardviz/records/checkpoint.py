@@ -1,7 +1,4 @@
-"""The data of a checkpoint: which process writes and reads which bytes, in which chunks.
-
-Nothing in it is a JAX object. `Checkpoint.from_json(kept.to_json())` reads it back.
-"""
+"""The data of a checkpoint: which process writes and reads which bytes, in which chunks."""
 
 from __future__ import annotations
 

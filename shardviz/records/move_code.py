@@ -237,12 +237,12 @@ def reduced_dims(shape: Sequence[int], scales: Sequence[int]) -> tuple[int, ...]
     if len(shape) == len(scales):
         fits = all(n in (size, 1) for size, n in zip(shape, scales, strict=True))
         return tuple(d for d, n in enumerate(scales) if n == 1) if fits else None
-    kept, left = list[int](), len(shape)
+    kept, dim = list[int](), len(shape)
     for size in reversed(scales):
-        left = next((d for d in reversed(range(left)) if shape[d] == size), -1)
-        if left < 0:
+        dim = next((d for d in reversed(range(dim)) if shape[d] == size), -1)
+        if dim < 0:
             return None
-        kept.append(left)
+        kept.append(dim)
     return tuple(d for d in range(len(shape)) if d not in kept)
 
 

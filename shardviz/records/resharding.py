@@ -1,7 +1,4 @@
-"""The data of a resharding of a tree of arrays: who sends what, over which links, for how long, and the code for it.
-
-Nothing in it is a JAX object. `Resharding.from_json(moved.to_json())` reads it back.
-"""
+"""The data of a resharding of a tree of arrays: who sends what, over which links, for how long, and the code for it."""
 
 from __future__ import annotations
 

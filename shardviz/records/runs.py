@@ -1,7 +1,4 @@
-"""The data of a dry run: every program that a script compiled, the transfers, and the bytes in use at each call.
-
-It has no JAX objects. `RunRecord.from_json(run.to_json())` reads it back.
-"""
+"""The data of a dry run: every program that a script compiled, the transfers, and the bytes in use at each call."""
 
 from __future__ import annotations
 

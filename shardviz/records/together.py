@@ -1,7 +1,4 @@
-"""The data of several programs that share arrays: the cost of each under one assignment of the shared arrays.
-
-Nothing in it is a JAX object. `TogetherRecord.from_json(together.to_json())` reads it back.
-"""
+"""The data of several programs that share arrays: the cost of each under one assignment of the shared arrays."""
 
 from __future__ import annotations
 

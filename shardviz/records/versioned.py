@@ -1,4 +1,5 @@
-"""Records as JSON text with a schema version."""
+"""Records as JSON text with a schema version. A record has no JAX objects; `Kind.from_json(record.to_json())` reads it
+back."""
 
 from __future__ import annotations
 
