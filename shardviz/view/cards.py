@@ -55,8 +55,7 @@ def deck_document(deck: Deck, sharing: Sharing | None = None) -> doc.Document:
             return doc.words(level, quiet=True, tip=tip)
         return doc.words(f"{level} for {other}", quiet=True, tip=f"{tip}; open the card to ask for this machine")
 
-    cards = doc.table(
-        deck.cards,
+    cards = doc.Rows(deck.cards, folds="never", noun="plan", name="cards").table(
         ("plan", lambda card: doc.words(card.name, strong=True)),
         ("origin", lambda card: _note(card, deck)),
         ("step", lambda card: step_pieces(card.results)),
@@ -70,9 +69,6 @@ def deck_document(deck: Deck, sharing: Sharing | None = None) -> doc.Document:
         detail=lambda card: [doc.paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
         selects=lambda card: ("card", card.id),
         marked=lambda card: card.id == deck.at,
-        folds="never",
-        noun="plan",
-        name="cards",
     )
     return doc.Document(title=doc.words("Plans", strong=True), blocks=(cards,), mesh=deck.now.results.bound.mesh)
 
@@ -89,8 +85,7 @@ def tried_presets_document(presets: TriedPresets, deck: Deck) -> doc.Document:
     def does(preset: TriedPreset) -> doc.Piece:
         return doc.words(preset.text, quiet=True) if preset.results else doc.words(preset.trouble, tone="warn")
 
-    rows = doc.table(
-        presets.items,
+    rows = doc.Rows(presets.items, noun="preset", name="presets").table(
         ("preset", lambda preset: doc.words(preset.name, strong=True, selects=taken(preset))),
         (doc.wrapped("what it does"), does),
         (doc.right("step"), of_known(step_pieces)),
@@ -98,14 +93,13 @@ def tried_presets_document(presets: TriedPresets, deck: Deck) -> doc.Document:
         ("memory per device", of_known(memory_pieces)),
         ("communication", of_known(moved_pieces)),
         selects=taken,
-        noun="preset",
-        name="presets",
     )
     trouble = doc.paragraph(doc.words(presets.trouble, tone="warn"), name="presets-trouble")
+    busy = doc.paragraph("presets are being tried …", quiet=True, name="presets-busy")
     return doc.Document.of(
         rows if rows.rows else None,
         trouble if presets.trouble else None,
-        doc.paragraph("presets are being tried …", quiet=True, name="presets-busy") if presets.busy else None,
+        busy if presets.busy else None,
         doc.notes("All are predicted by Shardy's propagation; the partitioner confirms the first."),
         title=doc.words("Presets", strong=True),
         mesh=deck.now.results.bound.mesh,
@@ -151,9 +145,8 @@ def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[doc.Piece]:
     alone = [*(c for c in plan.constraints if c not in base.constraints)]
     alone += [c for c in base.constraints if c not in plan.constraints]
     inside = list({(c.name, c.source): c for c in reversed(alone)}.values())[::-1]
-    sides = [
-        (getattr(base, side), getattr(plan, side)) for side in ("in_specs", "out_specs", "in_memory", "out_memory")
-    ]
+    every = ("in_specs", "out_specs", "in_memory", "out_memory")
+    sides = ((getattr(base, side), getattr(plan, side)) for side in every)
     arrays = list(dict.fromkeys(name for a, b in sides for name in (*a, *b) if a.get(name) != b.get(name)))
     if inside:
         text = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
@@ -242,12 +235,8 @@ def memory_pieces(results: Results) -> Iterator[doc.Piece]:
         verdict = step_cost.fits_word(needs)
         usable = format_bytes(needs.usable) if needs.usable is not None else "not known"
         text = step_cost.pair(needs.text, usable, " / ")
-        yield doc.words(
-            text,
-            tone="bad" if needs.fits is False else "",
-            tip=step_cost.memory_words(needs),
-            selects=("tab", "memory"),
-        )
+        tone = "bad" if needs.fits is False else ""
+        yield doc.words(text, tone=tone, tip=step_cost.memory_words(needs), selects=("tab", "memory"))
         over = needs.total - needs.usable if needs.fits is False and needs.usable is not None else 0.0
         if verdict:
             more = f": {format_bytes(over)} too much" if over > 0 else ""
@@ -292,9 +281,8 @@ def moved_pieces(results: Results) -> Iterator[doc.Piece]:
         yield doc.axes(total.axes)
         sent = f"{format_bytes(total.sent_bytes)} sent by each device in a step"
         yield doc.words(text(total), tip=f"{sent}; {total.sentence}")
-    left = [t for t in totals if t not in main]
-    if left:
-        yield doc.words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in left))
+    if others := [t for t in totals if t not in main]:
+        yield doc.words(f"+{len(others)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in others))
 
 
 def program_pieces(sharing: Sharing, plan: Plan) -> Iterator[doc.Piece]:

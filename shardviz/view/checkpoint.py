@@ -65,47 +65,37 @@ def _read(kept: Checkpoint) -> Iterator[doc.Block]:
 
 def _writers(kept: Checkpoint) -> doc.Table:
     groups = grouped(((w.arrays, w.nbytes, w.host_bytes), w) for w in kept.writers).values()
-    return doc.table(
-        groups,
+    return doc.Rows(groups, first=_FIRST, most=_MOST, noun="group of processes", name="writers").table(
         ("processes", lambda group: doc.device_ranges(w.process for w in group)),
         (doc.wrapped("folders"), lambda group: first_names((w.folder for w in group), 2)),
         (doc.right("arrays"), lambda group: f"{group[0].arrays:,}"),
         (doc.right("each writes"), lambda group: doc.nbytes(group[0].nbytes)),
         (doc.right("host memory used"), lambda group: doc.nbytes(group[0].host_bytes)),
-        first=_FIRST,
-        most=_MOST,
-        noun="group of processes",
-        name="writers",
     )
 
 
 def _readers(kept: Checkpoint) -> doc.Table:
     groups = grouped(((r.needed_bytes, r.nbytes, r.host_bytes, r.sources), r) for r in kept.readers).values()
-    return doc.table(
-        groups,
+    return doc.Rows(groups, first=_FIRST, most=_MOST, noun="group of processes", name="readers").table(
         ("processes", lambda group: doc.device_ranges(r.process for r in group)),
         (doc.right("each needs"), lambda group: doc.nbytes(group[0].needed_bytes)),
         (doc.right("reads"), lambda group: doc.nbytes(group[0].nbytes)),
         (doc.right("from folders"), lambda group: f"{group[0].sources:,}"),
         (doc.right("host memory used"), lambda group: doc.nbytes(group[0].host_bytes)),
-        first=_FIRST,
-        most=_MOST,
-        noun="group of processes",
-        name="readers",
     )
 
 
 def _arrays(kept: Checkpoint) -> doc.Table:
     def specs(leaf: CheckpointLeaf) -> str:
-        both = [leaf.before or "no spec", *([leaf.after or "no spec"] if kept.readers else [])]
-        return " → ".join(dict.fromkeys(both))
+        sides = (leaf.before, leaf.after) if kept.readers else (leaf.before,)
+        return doc.before_after(*(spec or "no spec" for spec in sides))
 
     def by(leaf: CheckpointLeaf) -> str:
         shared = f"replica 0 of {leaf.replicas}" if leaf.along is None else f"replicas share dimension {leaf.along}"
         return plural(leaf.writers, "process") + (f", {shared}" if leaf.replicas > 1 else "")
 
-    return doc.table(
-        sorted(kept.leaves, key=lambda leaf: -leaf.nbytes),
+    ordered = sorted(kept.leaves, key=lambda leaf: -leaf.nbytes)
+    return doc.Rows(ordered, first=_FIRST, most=_MOST, noun="array", name="arrays").table(
         ("array", lambda leaf: doc.code(leaf.name or "array")),
         ("type and shape", lambda leaf: doc.shape(leaf.shape, dtype=leaf.dtype)),
         (doc.wrapped("spec"), specs),
@@ -114,8 +104,4 @@ def _arrays(kept: Checkpoint) -> doc.Table:
         (doc.right("chunks"), lambda leaf: f"{leaf.chunks:,}"),
         (doc.wrapped("written by"), by),
         (doc.right("read"), lambda leaf: doc.nbytes(leaf.read_bytes)) if kept.readers else None,
-        first=_FIRST,
-        most=_MOST,
-        noun="array",
-        name="arrays",
     )

@@ -68,15 +68,13 @@ def weight(c: Collective) -> tuple[float, float, str, str]:
 
 def kinds_table(collectives: Sequence[Collective], timed: bool) -> doc.Table:
     """Return a row per kind and set of mesh axes."""
-    return doc.table(
-        sum_collectives(collectives, "kind_axes", order="seconds" if timed else "bytes"),
+    return doc.Rows(sum_collectives(collectives, "kind_axes", order="seconds" if timed else "bytes"), most=MOST).table(
         ("kind", lambda t: t.kinds[0]),
         ("axes", lambda t: doc.axes(t.axes)),
         (doc.right("operations"), lambda t: f"{t.operations:,}"),
         (doc.right("runs"), lambda t: t.runs_text),
         (doc.right("operand bytes in a step"), lambda t: t.bytes_text),
         (doc.right("time in a step"), lambda t: doc.words(_seconds_text(t), strong=True)) if timed else None,
-        most=MOST,
     )
 
 
@@ -111,16 +109,12 @@ def sums_table(
         return _seconds_text(t) if timed else t.bytes_text
 
     longest = max(map(amount, totals), default=0.0) or 1.0
-    return doc.table(
-        totals,
+    return doc.Rows(totals, caption=f"{_SUMS[key]}, {of} in a step", most=most, noun="line").table(
         ("", lambda t: _key(t, key, lines)),
         ("", lambda t: doc.bar(map(stretch, t.parts))),
         (doc.right(what), lambda t: doc.words(text(t), strong=True, tip=t.sentence)),
         None if brief else (doc.right("runs"), lambda t: t.runs_text),
         None if brief else (doc.wrapped("kinds"), lambda t: doc.words(", ".join(t.kinds), quiet=True)),
-        caption=f"{_SUMS[key]}, {of} in a step",
-        most=most,
-        noun="line",
     )
 
 
@@ -163,30 +157,26 @@ def collectives_table(
     def over(c: Collective) -> tuple[doc.Piece, ...]:
         return (doc.axes(c.axes, tip=c.groups), *((doc.why(c.name),) if asks and c.name else ()))
 
+    def time(c: Collective) -> doc.Piece:
+        return doc.seconds(c.total_seconds, strong=True, tip=c.formula or "")
+
     def detail(c: Collective) -> Iterator[doc.Block]:
         if c.formula:
             each = doc.words(f"{format_seconds(c.seconds)} each time", quiet=True)
             yield doc.paragraph(doc.code(c.formula), each, quiet=True)
 
-    return doc.table(
-        collectives,
+    return doc.Rows(collectives, most=most, kept=most, noun="collective", name=name).table(
         ("kind", kind),
         ("axes", over),
         ("result", lambda c: doc.shape(c.shape, dtype=c.dtype, tip="the result on one device")),
         (doc.right("operand bytes"), lambda c: doc.nbytes(c.operand_bytes)),
         (doc.right("count"), lambda c: format_count(c.count)),
         (doc.right("total per device"), lambda c: doc.words(total_text(c), strong=True)),
-        (doc.right("time"), lambda c: doc.seconds(c.total_seconds, strong=True, tip=c.formula or ""))
-        if timed
-        else None,
+        (doc.right("time"), time) if timed else None,
         None if compact else ("phase", _phase),
         None if compact else ("source", source),
         detail=detail,
         selects=lambda c: ("collective", c.name),
-        most=most,
-        kept=most,
-        noun="collective",
-        name=name,
     )
 
 
@@ -205,21 +195,20 @@ def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, 
         return ()
     done = Counter(word for run in runs for word in run.how)
     parts = [f"{done[word]} {text_of}" for word, text_of in HOW_WORDS.items() if done[word]]
-    left = [c for c in report.collectives if not runs_as(c.name, runs)]
+    unmatched = sum(not runs_as(c.name, runs) for c in report.collectives)
     text = f"{plural(len(report.collectives), 'collective')} after the partitioner, {len(runs)} in the final HLO"
     text += f": {', '.join(parts)}" if parts else ""
-    text += f"; {len(left):,} of the partitioner's not matched" if left else ""
+    text += f"; {unmatched:,} of the partitioner's not matched" if unmatched else ""
+
+    def kind(run: TargetCollective) -> doc.Inline:
+        return doc.words(run.collective.kind, strong=True), doc.code(run.collective.name, quiet=True)
 
     def time(run: TargetCollective) -> doc.Piece:
         c = timed.get(run.collective.name)
         return doc.seconds(c and c.total_seconds, strong=True, tip=(c and c.formula) or "")
 
-    rows = doc.table(
-        [run for run in runs if run.how],
-        (
-            "runs as",
-            lambda run: (doc.words(run.collective.kind, strong=True), doc.code(run.collective.name, quiet=True)),
-        ),
+    rows = doc.Rows([run for run in runs if run.how], most=MOST, noun="collective", name="target-runs").table(
+        ("runs as", kind),
         ("axes", lambda run: doc.axes(run.collective.axes)),
         (doc.right("operand bytes"), lambda run: doc.nbytes(run.collective.operand_bytes)),
         (doc.right("count"), lambda run: format_count(run.collective.count)),
@@ -227,8 +216,5 @@ def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, 
         (doc.wrapped("how"), lambda run: ", ".join(HOW_WORDS.get(word, word) for word in run.how)),
         (doc.wrapped("stands for"), lambda run: doc.words(", ".join(run.stands_for), quiet=True)),
         detail=lambda run: doc.notes((c.formula or "") if (c := timed.get(run.collective.name)) else ""),
-        most=MOST,
-        noun="collective",
-        name="target-runs",
     )
     return (doc.section("Final HLO", rows, lead=text, **more),)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from shardviz.judge.changes import CollectiveChange
 from shardviz.judge.comparison import Amount, Comparison, ValueChange
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_change, format_count, format_flops, format_seconds, plural
+from shardviz.records.groups import grouped
 from shardviz.records.options import options_text
+from shardviz.records.sums import CollectiveTotal
 from shardviz.view import document as doc
 
 _MOST_SPECS, _MOST_COLLECTIVES = 24, 24
@@ -70,11 +72,8 @@ _Number = tuple[Amount, dict[str, Amount]]
 def amounts_table(comparison: Comparison) -> doc.Table:
     """Return a row per number and a column per report, from the second report on with its difference to the
     baseline."""
-    by_name: dict[tuple[str, str], dict[str, Amount]] = {}
-    for amount in comparison.amounts:
-        by_name.setdefault((amount.group, amount.name), {})[amount.of] = amount
-    rows = [each for each in by_name.values() if any(a.before or a.after for a in each.values())]
-    rows = [(next(iter(each.values())), each) for each in rows]
+    by_name = grouped(((amount.group, amount.name), amount) for amount in comparison.amounts).values()
+    rows = [(each[0], {a.of: a for a in each}) for each in by_name if any(a.before or a.after for a in each)]
     heads = {id(first) for n, (first, _) in enumerate(rows) if n == 0 or rows[n - 1][0].group != first.group}
 
     def name(row: _Number) -> doc.Inline:
@@ -94,23 +93,20 @@ def amounts_table(comparison: Comparison) -> doc.Table:
     columns = [(doc.right(comparison.names[0]), lambda row: amount_text(row[0].before, row[0].unit))]
     for of in comparison.names[1:]:
         columns += [(doc.right(of), partial(after, of)), (doc.right("difference"), partial(changed, of))]
-    return doc.table(
-        rows,
+    return doc.Rows(rows, caption="On one device, in a step", noun="number", name="amounts").table(
         ("", lambda row: doc.words(_TITLES[row[0].group] if id(row[0]) in heads else "", strong=True)),
         ("", name),
         *columns,
-        caption="On one device, in a step",
-        noun="number",
-        name="amounts",
     )
 
 
 def _specs_section(comparison: Comparison) -> doc.Section:
     """Return the values whose spec differs; equal changes, such as those of all layers, share a row."""
-    alike: dict[tuple[object, ...], list[ValueChange]] = {}
-    for change in comparison.specs:
-        sides = [v and (v.shape, v.dtype, str(v.spec), v.shard_shape) for v in (change.before, change.after)]
-        alike.setdefault((change.of, change.role, *sides), []).append(change)
+
+    def sides(change: ValueChange) -> list[object]:
+        return [v and (v.shape, v.dtype, str(v.spec), v.shard_shape) for v in (change.before, change.after)]
+
+    alike = grouped(((change.of, change.role, *sides(change)), change) for change in comparison.specs)
 
     def names(group: Sequence[ValueChange]) -> Iterator[doc.Piece]:
         first, *others = group
@@ -124,17 +120,13 @@ def _specs_section(comparison: Comparison) -> doc.Section:
         value = group[0].after or group[0].before
         return doc.words("") if value is None else doc.shape(value.shape, dtype=value.dtype)
 
-    rows = doc.table(
-        alike.values(),
+    rows = doc.Rows(alike.values(), most=_MOST_SPECS, noun="change", name="specs").table(
         ("in", lambda group: doc.code(group[0].of)) if len(comparison.names) > 2 else None,
         ("value", names),
         ("before", lambda group: _side(group[0].before, group[0].after)),
         ("after", lambda group: _side(group[0].after, group[0].before)),
         (doc.right("per device"), lambda group: nbytes_difference(group[0].bytes)),
         ("type and shape", typed),
-        most=_MOST_SPECS,
-        noun="change",
-        name="specs",
     )
     return doc.section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} with a different spec")
 
@@ -159,28 +151,22 @@ def _collectives_section(comparison: Comparison) -> doc.Section:
         assert total is not None
         return total.collectives[0]
 
-    def both(change: CollectiveChange, what: str) -> str:
-        """Return `1 → 3`, or one text if both are equal; a dash for a missing side."""
-        texts = ["–" if total is None else getattr(total, what) for total in (change.before, change.after)]
-        return " → ".join(dict.fromkeys(texts))
+    def both(change: CollectiveChange, text: Callable[[CollectiveTotal], str]) -> str:
+        return doc.before_after(*("–" if total is None else text(total) for total in (change.before, change.after)))
 
     def what(change: CollectiveChange) -> doc.Piece:
         tone = "bad" if change.bytes > 0 else "good" if change.bytes < 0 else ""
         return doc.words(change.what, strong=True, tone=tone)
 
-    rows = doc.table(
-        comparison.collectives,
+    rows = doc.Rows(comparison.collectives, most=_MOST_COLLECTIVES, noun="change", name="collectives").table(
         ("in", lambda change: doc.code(change.of)) if len(comparison.names) > 2 else None,
         ("what", what),
         ("collective", lambda change: (doc.words(one(change).kind), doc.words(one(change).dtype, quiet=True))),
         ("over", lambda change: doc.axes(one(change).axes)),
-        (doc.right("runs"), lambda change: both(change, "runs_text")),
-        (doc.right("operand bytes"), lambda change: both(change, "bytes_text")),
+        (doc.right("runs"), lambda change: both(change, lambda total: total.runs_text)),
+        (doc.right("operand bytes"), lambda change: both(change, lambda total: total.bytes_text)),
         (doc.right("difference"), lambda change: nbytes_difference(change.bytes)),
         ("line", lambda change: doc.line(change.source, change.lines)),
-        most=_MOST_COLLECTIVES,
-        noun="change",
-        name="collectives",
     )
     counts = Counter(change.what for change in comparison.collectives)
     lead = ", ".join(f"{counts[what]} {what}" for what in ("appeared", "vanished", "grew", "shrank") if counts[what])

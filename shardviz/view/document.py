@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from shardviz.errors import ShardvizError
 from shardviz.notation import Axis, DeviceMesh, Spec
@@ -297,6 +297,16 @@ def signed_text(amount: float, form: Callable[[float], str]) -> str:
     return f"{'−' if amount < 0 else '+'}{form(abs(amount))}"
 
 
+def before_after(*texts: str) -> str:
+    """Return `1 → 3`, or one text if the texts are equal."""
+    return " → ".join(dict.fromkeys(texts))
+
+
+def fits_word(fits: bool | None) -> str:
+    """Return `fits` or `does not fit`; empty for None."""
+    return "" if fits is None else "fits" if fits else "does not fit"
+
+
 def difference(amount: float, form: Callable[[float], str], *, worse: Any = "bad", **more: Any) -> Piece:
     """Return a difference, coloured as `worse` if positive; `more` as for `words`."""
     return words(signed_text(amount, form), tone=worse if amount > 0 else "good", **more)
@@ -362,40 +372,54 @@ def wrapped(title: str = "") -> Column:
     return Column(title, wrap=True)
 
 
-def table(
-    records: Iterable[T],
-    *columns: tuple[str | Column, Callable[[T], Cell | Iterable[Piece]]] | None,
-    most: int | None = None,
-    first: int | None = None,
-    kept: int | None = None,
-    detail: Callable[[T], Iterable[Block]] = lambda record: (),
-    selects: Callable[[T], Any] = lambda record: None,
-    marked: Callable[[T], bool] = lambda record: False,
-    **more: Any,
-) -> Table:
-    """Return a row per record. A column is (head, function of a record); None omits a column.
+class Rows(Generic[T]):
+    """Records to show as the rows of a table.
 
-    >>> both = table([("w", 512)], ("name", lambda r: r[0]), (right("per device"), lambda r: nbytes(r[1])))
+    >>> arrays = Rows([("w", 512)], noun="array")
+    >>> both = arrays.table(("name", lambda r: r[0]), (right("bytes"), lambda r: nbytes(r[1])))
     >>> [plain(cell) for cell in both.rows[0].cells]
     ['w', '512 B']
 
     `most` and `first` are as in `Table` (None: all, and as many as `most`). Only `kept` records have rows, the others
-    are counted. `detail`, `selects` and `marked` return the fields of `Row` for a record; `more` is as in `Table`.
+    are counted. `settings` are other fields of `Table`.
     """
-    every, shown = list(records), [column for column in columns if column is not None]
-    rows = tuple(
-        row(*(cell(it) for _, cell in shown), detail=detail(it), selects=selects(it), marked=marked(it))
-        for it in every[:kept]
-    )
-    most = len(rows) if most is None else most
-    return Table(
-        columns=tuple(Column(head) if isinstance(head, str) else head for head, _ in shown),
-        rows=rows,
-        first=most if first is None else first,
-        most=most,
-        hidden=len(every) - len(rows),
-        **more,
-    )
+
+    def __init__(
+        self,
+        records: Iterable[T],
+        *,
+        most: int | None = None,
+        first: int | None = None,
+        kept: int | None = None,
+        **settings: Any,
+    ):
+        every = list(records)
+        self._records = every[:kept]
+        most = len(self._records) if most is None else most
+        limits = {"most": most, "first": most if first is None else first, "hidden": len(every) - len(self._records)}
+        self._settings: dict[str, Any] = limits | settings
+
+    def table(
+        self,
+        *columns: tuple[str | Column, Callable[[T], Cell | Iterable[Piece]]] | None,
+        detail: Callable[[T], Iterable[Block]] = lambda record: (),
+        selects: Callable[[T], Any] = lambda record: None,
+        marked: Callable[[T], bool] = lambda record: False,
+    ) -> Table:
+        """Return a row per record. A column is (head, function of a record); None omits a column. The other functions
+        return the fields of `Row` for a record."""
+        shown = [column for column in columns if column is not None]
+        rows = tuple(
+            row(*(cell(it) for _, cell in shown), detail=detail(it), selects=selects(it), marked=marked(it))
+            for it in self._records
+        )
+        heads = tuple(Column(head) if isinstance(head, str) else head for head, _ in shown)
+        return Table(columns=heads, rows=rows, **self._settings)
+
+
+def table(records: Iterable[T], *columns: Any, detail: Any = lambda record: (), **settings: Any) -> Table:
+    """Return `Rows(records, **settings).table(*columns, detail=detail)`."""
+    return Rows(records, **settings).table(*columns, detail=detail)
 
 
 def section(title: str, *blocks: Blocks, lead: Cell = (), **more: Any) -> Section:

@@ -50,13 +50,11 @@ def summary(state: ExplorerState) -> doc.Document:
     compared."""
     now = state.now
     shown, cost, plan = _brief(now), now.cost, now.report.memory
+    target = now.machine.target
     if cost is not None:
-        facts = {
-            f"step on {now.machine.target}": headline(cost),
-            f"memory on {now.machine.target}": memory_words(cost.needs),
-        }
+        facts = {f"step on {target}": headline(cost), f"memory on {target}": memory_words(cost.needs)}
     else:
-        facts = {f"no cost on {now.machine.target}": now.machine.trouble, "memory": panes.unpriced_words(now)}
+        facts = {f"no cost on {target}": now.machine.trouble, "memory": panes.unpriced_words(now)}
         if plan is not None:
             caution = f"{format_bytes(plan.set_aside)}. {CPU_CAUTION}" if plan.target == "cpu" else fit_text(plan)
             facts[f"{plan.target} compiler's plan"] = caution
@@ -111,9 +109,7 @@ def _plans(now: Snapshot) -> Iterator[doc.Block]:
     deck = now.deck
     yield from deck_document(deck, now.sharing).blocks
     if len(deck.cards) > 1:
-        yield doc.paragraph(
-            doc.words("Everything below is about the plan"), doc.words(deck.now.name, strong=True), doc.words(".")
-        )
+        yield doc.paragraph("Everything below is about the plan", doc.words(deck.now.name, strong=True), ".")
 
 
 def _coded(code: Codes) -> Iterator[doc.Block]:

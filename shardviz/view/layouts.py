@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.layouts import Layout, Local, Moves, fallback, indivisible, itemsize, uneven
+from shardviz.layouts import Layout, Local, Moves, MoveStep, fallback, indivisible, itemsize, uneven
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
-from shardviz.records.amounts import format_bytes, format_shape, plural
+from shardviz.records.amounts import format_shape, plural
 from shardviz.view import document as doc
 
 _MOST_PROCESSES = 16
@@ -71,14 +71,9 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
     if layout.manual:
         return text
     padded = fallback(layout)
-
-    def size(elements: float) -> str:
-        if dtype is None:
-            return plural(round(elements), "element")
-        return format_bytes(elements * itemsize(dtype))
-
-    actual, asked = (size(math.prod(each.shard_shape)) for each in (padded, layout))
-    copies = size(float((padded.elements - layout.elements).sum()))
+    copied = int((padded.elements - layout.elements).sum())
+    sizes = (math.prod(padded.shard_shape), math.prod(layout.shard_shape), copied)
+    actual, asked, copies = (amount(size, dtype).text for size in sizes)
     text += f" For a result it silently uses {padded.spec}: {actual} on each device instead of {asked}, {copies} of "
     stops = "; JAX 0.12 stops with an IndivisibleError instead" if indivisible(layout, padded) else ""
     return f"{text}copies in all{stops}."
@@ -116,26 +111,21 @@ def process_blocks(layout: Layout, of: str = "") -> tuple[doc.Block, ...]:
     """Return the slices that each of several processes (hosts) loads; `of` names the array."""
     if len(layout.processes) == 1:
         return ()
-    listed = doc.table(
-        map(layout.local, layout.processes[:_MOST_PROCESSES]),
+    caption, hidden = "what each host loads", max(0, len(layout.processes) - _MOST_PROCESSES)
+    hosts = map(layout.local, layout.processes[:_MOST_PROCESSES])
+    caption = f"{of}: {caption}" if of else caption
+    listed = doc.Rows(hosts, caption=caption, hidden=hidden, noun="host", name="hosts").table(
         (doc.right("host"), lambda local: str(local.process)),
         ("devices", lambda local: doc.shorten(doc.device_ranges(local.device_ids), 40)),
         ("holds", _holds),
         ("its own data", lambda local: doc.shape(local.shape)),
         (doc.wrapped("part"), _part),
-        caption=f"{of}: what each host loads" if of else "what each host loads",
-        noun="host",
-        name="hosts",
     )
-    listed = replace(listed, hidden=listed.hidden + max(0, len(layout.processes) - _MOST_PROCESSES))
     if not layout.divides:
         return (listed, *doc.notes("no host can make this array: JAX refuses uneven shards"))
-    some = None in layout.local(layout.processes[0]).parts
-    more = f", global_shape={layout.shape}" if some else ""
-    return (
-        listed,
-        *doc.notes(f"jax.make_array_from_process_local_data(sharding, its_own_data{more}) puts it together"),
-    )
+    more = f", global_shape={layout.shape}" if None in layout.local(layout.processes[0]).parts else ""
+    call = f"jax.make_array_from_process_local_data(sharding, its_own_data{more})"
+    return (listed, *doc.notes(f"{call} puts it together"))
 
 
 def _holds(local: Local) -> str:
@@ -175,28 +165,23 @@ def of_moves(moves: Moves) -> doc.Document:
 
 def move_blocks(moves: Moves, dtype: Any = None) -> tuple[doc.Block, ...]:
     """Return the steps in order, then what devices keep, receive and drop; in bytes if the element type is known."""
-    steps = doc.table(
-        enumerate(moves.steps, 1),
+
+    def received(step: MoveStep) -> doc.Piece:
+        return amount(step.elements, dtype) if step.elements else doc.words("nothing")
+
+    steps = doc.Rows(enumerate(moves.steps, 1), name="steps").table(
         (doc.right(), lambda each: str(each[0])),
         ("step", lambda each: doc.words(each[1].kind, strong=True)),
         ("over", lambda each: doc.axes(each[1].axes) if each[1].axes else doc.words("no named axes", quiet=True)),
         ("spec after it", lambda each: () if each[1].after is None else _as_given(each[1].after)),
-        (
-            doc.right("received, at most"),
-            lambda each: amount(each[1].elements, dtype) if each[1].elements else "nothing",
-        ),
+        (doc.right("received, at most"), lambda each: received(each[1])),
         (doc.wrapped("what it does"), lambda each: each[1].done),
-        name="steps",
     )
-    shares = doc.table(
-        _groups(moves),
+    shares = doc.Rows(_groups(moves), kept=_MOST_GROUPS, noun="group", name="shares").table(
         ("devices", lambda group: group[0]),
         (doc.right("keeps"), lambda group: amount(group[1], dtype)),
         (doc.right("receives"), lambda group: amount(group[2], dtype)),
         (doc.right("drops"), lambda group: amount(group[3], dtype)),
-        kept=_MOST_GROUPS,
-        noun="group",
-        name="shares",
     )
     title = f"resharding, {spec_words(moves.before)} → {spec_words(moves.after)}"
     return (doc.section(title, *((steps, shares) if moves.steps else (shares,)), lead=_collectives(moves)),)
@@ -221,11 +206,10 @@ def _collectives(moves: Moves) -> str:
     local = plural(slices, "local slice") if slices else ""
     if not count:
         return f"no collective, {local}"
-    needed = int(moves.receive.max(initial=0))
-    more = (
-        f"; a device needs {needed:,} of the {moves.elements:,} elements that arrive" if moves.elements > needed else ""
-    )
-    return plural(count, "collective") + (f", {local}" if local else "") + more
+    text = plural(count, "collective") + (f", {local}" if local else "")
+    if (needed := int(moves.receive.max(initial=0))) < moves.elements:
+        text += f"; a device needs {needed:,} of the {moves.elements:,} elements that arrive"
+    return text
 
 
 def _groups(moves: Moves) -> list[tuple[str, int, int, int]]:

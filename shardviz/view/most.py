@@ -23,6 +23,7 @@ from shardviz.notation.spec import axis_name
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
 from shardviz.records.findings import Finding
+from shardviz.records.groups import grouped
 from shardviz.records.sums import sum_collectives
 from shardviz.study.fixes import Fix
 from shardviz.view import document as doc
@@ -86,21 +87,23 @@ class _ComparedStep:
         entries = self._entries([finding for finding in findings if finding.severity != "note"])
         if fixes is None:
             return entries
-        left = {fix.action: fix for fix in fixes}
+        unplaced = {fix.action: fix for fix in fixes}
         for place, entry in enumerate(entries):
-            own = fixes.of(entry.finding) if entry.finding is not None else left.values()
-            alone = entry.finding is None  # then only what no finding suggests can be its fix
-            helps = (m for m in own if m.action in left and not (alone and (m.finding or not _lessens(m, entry.spent))))
+            if entry.finding is not None:
+                helps = (fix for fix in fixes.of(entry.finding) if fix.action in unplaced)
+            else:  # then only what no finding suggests can be its fix
+                helps = (fix for fix in unplaced.values() if not fix.finding and _lessens(fix, entry.spent))
             if (fix := next(helps, None)) is not None:
-                entries[place] = replace(entry, fix=left.pop(fix.action))
+                entries[place] = replace(entry, fix=unplaced.pop(fix.action))
         notes = {finding.id: finding for finding in findings}
         for entry in entries:
             notes.pop(entry.finding.id if entry.finding is not None else "", None)
-        for fix in [*left.values()]:
+        more = []
+        for fix in unplaced.values():
             finding = next((notes.pop(each.id) for each in fix.findings if each.id in notes), None)
-            if finding is not None:
-                entries.append(_Entry(finding=finding, fix=left.pop(fix.action)))
-        return sorted((*entries, *(_Entry(fix=fix) for fix in left.values())), key=self._order)
+            more.append(_Entry(finding=finding, fix=fix))
+        entries += sorted(more, key=lambda entry: entry.finding is None)
+        return sorted(entries, key=self._order)
 
     def _entries(self, findings: list[Finding]) -> list[_Entry]:
         rows, least = [], _LEAST * self._seconds
@@ -152,10 +155,7 @@ def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[doc.Document, 
     step = _ComparedStep.of(deck)
     entries = step.entries(tried_fixes, deck.now.plan)
     mesh = step.results.bound.mesh
-    lines: dict[str, list[_Entry]] = {}
-    for entry in entries:
-        for at in step.lines(entry):
-            lines.setdefault(at, []).append(entry)
+    lines = grouped((at, entry) for entry in entries for at in step.lines(entry))
     by_line = {at: doc.Document.of(_table(step, here, "line-costs", at), mesh=mesh) for at, here in lines.items()}
     blocks: list[doc.Block] = []
     if step.cost is None:
@@ -172,19 +172,13 @@ def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[doc.Document, 
 def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str, at: str = "") -> doc.Table:
     """Return the rows as a table; for a single line without the column of lines."""
     tried = any(piece for entry in entries for piece in _try(entry))
-    return doc.table(
-        entries,
+    return doc.Rows(entries, first=6, most=MOST, kept=MOST, noun="row", name=name).table(
         ("costs", lambda entry: _amount(entry, step, at)),
         None if step.before is None else ("difference", lambda entry: _difference(entry.spent, step, at)),
         None if at else ("line", lambda entry: _place(entry, step)),
         (doc.wrapped("what, and why"), lambda entry: _sentence(entry, step, at)),
         (doc.wrapped("try this"), _try) if tried else None,
         detail=lambda entry: _detail(entry.finding),
-        first=6,
-        most=MOST,
-        kept=MOST,
-        noun="row",
-        name=name,
     )
 
 
@@ -260,8 +254,7 @@ def _place(entry: _Entry, step: _ComparedStep) -> tuple[doc.Piece, ...]:
 def _detail(finding: Finding | None) -> tuple[doc.Block, ...]:
     if finding is None:
         return ()
-    whole = None if _brief(finding) == finding.text else doc.paragraph(finding.text)
-    return doc.listed(whole, doc.notes(finding.why))
+    return doc.listed(None if _brief(finding) == finding.text else doc.paragraph(finding.text), doc.notes(finding.why))
 
 
 def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> doc.Piece:

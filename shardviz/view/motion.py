@@ -110,8 +110,8 @@ def animate(
     if isinstance(what, Collective):
         if mesh is None:
             raise ShardvizError(f"animate({what.kind}): a collective does not carry its mesh; give mesh=report.mesh")
-        own = DeviceMesh.of(mesh)
-        return Animation(motions.motion_of_collective(what, own, _placed(own, target), _level(what)))
+        own, level = DeviceMesh.of(mesh), "partitioned" if what.groups else "propagated"
+        return Animation(motions.motion_of_collective(what, own, _placed(own, target), level))
     if isinstance(what, Moves):
         return Animation(motions.motion_of_moves(what, dtype, _placed(what.before.mesh, target)))
     if after is None:
@@ -131,10 +131,6 @@ def animate(
 
 def _placed(mesh: DeviceMesh, target: str | Machine | None) -> Placement | None:
     return None if target is None else Placement.of(mesh, target)
-
-
-def _level(collective: Collective) -> str:
-    return "partitioned" if collective.groups else "propagated"
 
 
 def amount(motion: motions.Motion, elements: float) -> str:
@@ -225,16 +221,9 @@ class _Director:
 
     def _tiles(self) -> dict[int, Rect]:
         """Return the map of each device: rows and columns as the mesh has them, as far as there is room."""
-        high = self.map.high
-        return {
-            device: (
-                n % self.columns * (_TILE + _BETWEEN) + 4,
-                n // self.columns * (high + _HEAD + _BETWEEN) + _HEAD + 2,
-                _TILE,
-                high,
-            )
-            for n, device in enumerate(self.devices)
-        }
+        across, down = _TILE + _BETWEEN, self.map.high + _HEAD + _BETWEEN
+        places = ((device, divmod(n, self.columns)) for n, device in enumerate(self.devices))
+        return {d: (c * across + 4, r * down + _HEAD + 2, _TILE, self.map.high) for d, (r, c) in places}
 
     def _at(self, device: int, box: Box) -> tuple[Rect, ...]:
         x, y, wide, high = self.tiles[device]
@@ -261,11 +250,8 @@ class _Director:
         role, came = _role(step, self.motion.mesh), []
         for sender, receiver, box in _messages(step):
             if receiver in self.holdings:
-                count = 0
-                if step.adds:  # a device that is not drawn adds as many as its neighbours do
-                    count = self._count(receiver, box) + self._count(
-                        sender if sender in self.holdings else receiver, box
-                    )
+                drawn = sender if sender in self.holdings else receiver  # neighbours add equally much
+                count = self._count(receiver, box) + self._count(drawn, box) if step.adds else 0
                 came.append((receiver, _Holding(box, at, role, count if count < self.motion.start.sums else 0)))
         for receiver, holding in came:
             for held in self.holdings[receiver]:
@@ -369,9 +355,8 @@ class _Map:
     def of(cls, motion: motions.Motion) -> _Map:
         shape, rank = motion.shape, len(motion.shape)
         ends = [motion.start, *(step.keeps for step in motion.steps if step.keeps is not None)]
-        sides = [side for held in ends for side in held[1:3]] + [
-            side for step in motion.steps for side in (step.starts, step.stops)
-        ]
+        sides = [side for held in ends for side in held[1:3]]
+        sides += [side for step in motion.steps for side in (step.starts, step.stops)]
         edges = {d: sorted({0, shape[d], *np.concatenate([s[:, d] for s in sides]).tolist()}) for d in range(rank)}
         varied = [d for d in range(rank) if len(edges[d]) > 2]
         if len(varied) < 2:
@@ -481,18 +466,15 @@ def facts(animation: Animation) -> list[str]:
     """Return sentences on the devices, the rings, the machine, the level, and the parts that are not drawn."""
     motion, film = animation.motion, animation.film
     ring = any(step.kind in ("all-gather", "all-reduce", "reduce-scatter") and step.count > 1 for step in motion.steps)
-    parts = [
-        plural(len(motion.devices), "device"),
-        *([f"gathers and sums run {motion.way}"] if ring else []),
-        *([f"on {motion.placement.machine.text}"] if motion.placement is not None else []),
-        f"level {motion.level}",
-    ]
-    left = []
+    way = f"gathers and sums run {motion.way}" if ring else ""
+    on = f"on {motion.placement.machine.text}" if motion.placement is not None else ""
+    sentences = [", ".join(filter(None, (plural(len(motion.devices), "device"), way, on, f"level {motion.level}")))]
     if len(film.tiles) < len(motion.devices):
-        left.append(f"{len(film.tiles)} of {len(motion.devices)} devices are drawn; the numbers count all of them.")
+        drawn = f"{len(film.tiles)} of {len(motion.devices)} devices are drawn"
+        sentences.append(f"{drawn}; the numbers count all of them.")
     if len(motion.steps) > MOST_STEPS:
-        left.append(f"Steps {MOST_STEPS} to {len(motion.steps)} are one picture.")
-    return [", ".join(parts), *left, *motion.notes]
+        sentences.append(f"Steps {MOST_STEPS} to {len(motion.steps)} are one picture.")
+    return [*sentences, *motion.notes]
 
 
 def collective_section(collective: Collective, mesh: DeviceMesh, target: str | None) -> doc.Section:
@@ -503,10 +485,8 @@ def collective_section(collective: Collective, mesh: DeviceMesh, target: str | N
         animation = animate(collective, mesh=mesh, target=own if with_links else None)
     except ShardvizError as error:
         return doc.section("How it moves", *doc.notes(str(error)), name="motion")
-    film = animation.film
-    return doc.section(
-        "How it moves", *doc.notes(*facts(animation)), doc.Figure(of=film), lead=film.title, name="motion"
-    )
+    film, notes = animation.film, doc.notes(*facts(animation))
+    return doc.section("How it moves", notes, doc.Figure(of=film), lead=film.title, name="motion")
 
 
 @doc.document.register

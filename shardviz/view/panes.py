@@ -99,17 +99,16 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> doc
         f"enter {plural(whole.operations, 'collective')} on each device in a step",
     )
     if cost is not None:
-        left = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
+        untimed = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
         took = doc.words(format_seconds(whole.seconds), strong=True), "on", doc.code(cost.machine.text)
-        moved = doc.pieces(moved, ":", *took, f"without overlap{left}")
+        moved = doc.pieces(moved, ":", *took, f"without overlap{untimed}")
     sums = [
         sums_table(report.collectives, key, lines=report.source, timed=cost is not None, brief=True, most=_MOST_SUMS)
         for key in ("axes", "phase", "kind", "source")
     ]
     shown = [c for c in report.collectives if not line or (c.source is not None and c.source.short == line)]
-    table = collectives_table(
-        sorted(shown, key=weight), lines=report.source, compact=True, asks=True, most=PAGE, name="collectives-table"
-    )
+    ordered, name = sorted(shown, key=weight), "collectives-table"
+    table = collectives_table(ordered, lines=report.source, compact=True, asks=True, most=PAGE, name=name)
     timed = {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {}
     return doc.Document.of(
         doc.paragraph(moved, "; loops are counted.", name="collectives-moved"),
@@ -130,15 +129,8 @@ def memory_pane(now: Snapshot) -> doc.Document:
     verdict, needed = ("", unpriced_words(now)) if needs is None else step_cost.fit_words(needs)
     on = () if now.machine.target == "cpu" else (doc.words("on each device of"), doc.code(now.machine.target))
     choose = (doc.words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
-    blocks: list[doc.Block] = [
-        doc.paragraph(
-            doc.words(verdict or "not known whether it fits", strong=True, tone=step_cost.FIT_TONES[fits]),
-            *on,
-            doc.words(f": {needed}"),
-            *choose,
-            name="memory-verdict",
-        )
-    ]
+    fits_words = doc.words(verdict or "not known whether it fits", strong=True, tone=step_cost.FIT_TONES[fits])
+    blocks: list[doc.Block] = [doc.paragraph(fits_words, on, f": {needed}", choose, name="memory-verdict")]
     if needs is None and plan is not None and plan.target == "cpu":
         blocks.append(doc.paragraph("Planned by the CPU compiler, for simulated devices:", quiet=True))
     blocks.append(step_cost.parts_table(parts, usable, whole="in all" if complete else "together"))

@@ -63,9 +63,9 @@ def machine_pane(cost: StepCost) -> doc.Document:
 
 def no_times(trouble: str, then: str) -> tuple[doc.Piece, doc.Piece]:
     """Return why there are no times: the machine's problem, or that a machine must be chosen, and what for."""
-    return (
-        (doc.words("No times:", strong=True, tone="warn"), doc.words(trouble)) if trouble else (CHOOSE, doc.words(then))
-    )
+    if trouble:
+        return doc.words("No times:", strong=True, tone="warn"), doc.words(trouble)
+    return CHOOSE, doc.words(then)
 
 
 def without_machine(why: str, missing: str, name: str) -> doc.Document:
@@ -154,7 +154,7 @@ def _groups(device: PlacedDevice) -> tuple[doc.Table, ...]:
         return ()
     groups = device_groups(device.placement, device.place)
     heads = ("axis", lambda group: doc.axes((group.axis,))), (doc.wrapped("group"), lambda group: group.text)
-    return (doc.table(groups, *heads, noun="axis", name="device-groups"),) if groups else ()
+    return (doc.Rows(groups, noun="axis", name="device-groups").table(*heads),) if groups else ()
 
 
 def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[doc.Paragraph, ...]:

@@ -5,7 +5,7 @@ A sweep also has a picture of step time against memory: a square per plan, the P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from shardviz.ask.presets import Preset, Presets
@@ -84,8 +84,7 @@ def cost_table_document(compared: CostTable) -> doc.Document:
         marks = f"no best is marked, because the rows are of several levels ({', '.join(compared.levels)})"
     counted = {cost.tokens_are for cost in costs if cost.tokens_from} or {"tokens"}  # some rows may count samples
     heads = {key: _COSTS[key][0].replace("tokens", " or ".join(sorted(counted, reverse=True))) for key in keys}
-    rows = doc.table(
-        compared.costs,
+    rows = doc.Rows(compared.costs).table(
         ("", lambda name: doc.words(name, strong=True)),
         *((doc.right(heads[key]) if key in _NUMBERS else heads[key], partial(cell, key)) for key in keys),
     )
@@ -106,23 +105,21 @@ def presets_document(presets: Presets) -> doc.Document:
     """Return a row per preset: its sharding, and its costs by Shardy and the cost model."""
     timed = any(each.cost is not None for each in presets.rows)
 
+    def arguments(each: Preset) -> str:
+        return format_bytes(total_bytes(each.report.arguments)[0]) if each.report else ""
+
     def memory(cost: StepCost) -> doc.Piece:
         return doc.words(memory_text(cost), tone="bad" if cost.needs.fits is False else "", tip=cost.needs.verdict)
 
-    rows = doc.table(
-        presets.rows,
+    rows = doc.Rows(presets.rows, noun="preset").table(
         ("preset", lambda each: doc.code(each.name, strong=True)),
         (doc.wrapped("what it does"), lambda each: doc.words(each.words, tip=each.cut)),
-        (
-            doc.right("arguments"),
-            lambda each: format_bytes(total_bytes(each.report.arguments)[0]) if each.report else "",
-        ),
+        (doc.right("arguments"), arguments),
         (doc.right("communication"), _bytes_moved),
         (doc.right("memory"), _priced(memory)) if timed else None,
         (doc.right("step"), _priced(step_words)) if timed else None,
         ("level", _confirmed) if timed else None,
         (doc.wrapped(), lambda each: doc.words(each.trouble, tone="bad")),
-        noun="preset",
     )
     what = "arguments and operands of collectives, bytes on one device in a step"
     predicted = "a step is predicted until the partitioner has confirmed it"
@@ -145,6 +142,8 @@ def _confirmed(each: Preset) -> doc.Piece:
 
 
 def _bytes_moved(each: Preset | SweepRow) -> str:
+    if isinstance(each, SweepRow) and each.cost is not None:
+        return format_bytes(each.cost.total.bytes)
     return "" if each.report is None else format_bytes(sum(c.assumed_bytes for c in each.report.collectives))
 
 
@@ -152,26 +151,20 @@ def _bytes_moved(each: Preset | SweepRow) -> str:
 def sweep_document(sweep: Sweep) -> doc.Document:
     """Return a row per evaluated point."""
     front, best = sweep.pareto, sweep.best
-    rows = doc.table(
-        sweep.rows,
+    rows = doc.Rows(sweep.rows, noun="point").table(
         *((name, lambda each, name=name: doc.code(value_text(each.point[name]))) for name in sweep.over),
         (doc.right("step"), _priced(step_words)),
         (doc.right("memory"), _priced(lambda cost: doc.words(cost.needs.text, tip=cost.needs.verdict))),
-        (
-            doc.right("communication"),
-            lambda each: format_bytes(each.cost.total.bytes) if each.cost else _bytes_moved(each),
-        ),
+        (doc.right("communication"), _bytes_moved),
         (doc.right("tokens/s"), _priced(lambda c: "" if c.tokens_per_s is None else format_number(c.tokens_per_s))),
         (doc.wrapped(), lambda each: _verdict(each, each in front, each is best)),
         marked=lambda each: each is best,
-        noun="point",
     )
     what = f"level {sweep.level}; {_STEP_TIMES}; memory on one device"
     missing = f"{plural(sweep.left, 'point')} not evaluated: in Python, sv.sweep(..., previous=this) evaluates the rest"
-    left = missing if sweep.left else ""
     over = doc.words(f"over {', '.join(sweep.over)}", quiet=True)
     title = (doc.words(plural(len(sweep.rows), "point"), strong=True), over)
-    return doc.Document(title=title, blocks=(*doc.notes(what), rows, *doc.notes(left)))
+    return doc.Document.of(doc.notes(what), rows, doc.notes(missing if sweep.left else ""), title=title)
 
 
 def _verdict(each: SweepRow, front: bool, best: bool) -> doc.Inline:
@@ -192,28 +185,21 @@ _LONGEST = 120
 @doc.document.register
 def fixes_document(fixes: Fixes) -> doc.Document:
     """Return the fixes, largest saving first; below them the changes that do not help."""
-    title = (
-        doc.words(f"Fixes of {fixes.program}", strong=True),
-        doc.code("" if fixes.target == "cpu" else fixes.target),
-    )
+    target = doc.code("" if fixes.target == "cpu" else fixes.target)
+    title = (doc.words(f"Fixes of {fixes.program}", strong=True), target)
     timed = any(fix.seconds is not None for fix in fixes.fixes)
-    listed = doc.table(
-        fixes.fixes,
+
+    def saved(fix: Fix) -> doc.Piece:
+        seconds = fix.seconds or 0.0
+        return doc.words(format_seconds(seconds) if seconds else "the same", tone="good" * (seconds > 0))
+
+    listed = doc.Rows(fixes.fixes, noun="fix").table(
         (doc.wrapped("change"), _change),
-        (
-            doc.right("step saved"),
-            lambda fix: doc.words(
-                format_seconds(fix.seconds) if fix.seconds else "the same",
-                tone="good" if (fix.seconds or 0.0) > 0 else "",
-            ),
-        )
-        if timed
-        else None,
+        (doc.right("step saved"), saved) if timed else None,
         (doc.right("communication"), lambda fix: difference_text(fix.difference.amount("operand bytes"))),
         (doc.right("memory, about"), _memory_more),
         ("where", lambda fix: tuple(map(doc.line, fix.lines[:_MOST_LINES])) or ""),
         (doc.wrapped("level"), lambda fix: fix.levels if fix.is_unsure else fix.level),
-        noun="fix",
     )
     single = "Each was tried alone: two together may save less than their sum."
     none = "Nothing to try: no finding suggests a change, and no logical dimension can be sharded another way."
@@ -221,17 +207,14 @@ def fixes_document(fixes: Fixes) -> doc.Document:
     none = none if fixes.tried or fixes.finished else "The time was over before a change was tried."
     blocks: list[doc.Block] = [listed, *doc.notes(single)] if fixes.fixes else [*doc.notes(none)]
     if fixes.by_hand:
-        left = len(fixes.by_hand) - _MOST_BY_HAND
-        more = f"; and {plural(left, 'other')}" if left > 0 else ""
+        others = len(fixes.by_hand) - _MOST_BY_HAND
+        more = f"; and {plural(others, 'other')}" if others > 0 else ""
         changes = "; ".join(fixes.by_hand[:_MOST_BY_HAND])
         blocks += doc.notes(f"Not tried, because only a person can write it: {changes}{more}.")
     if fixes.rejected:
-        refused = doc.table(
-            fixes.rejected,
+        refused = doc.Rows(fixes.rejected, most=48, noun="change").table(
             (doc.wrapped("change"), lambda refused: refused.action),
             (doc.wrapped("why it is not offered"), lambda refused: refused.why),
-            most=48,
-            noun="change",
         )
         lead = plural(len(fixes.rejected), "change")
         blocks.append(doc.section("Not offered", refused, lead=lead, fold="closed", brief=True))
@@ -242,23 +225,21 @@ def fixes_document(fixes: Fixes) -> doc.Document:
     return doc.Document(title=title, lead=(doc.words(tried),), blocks=tuple(blocks))
 
 
-def _change(fix: Fix) -> doc.Inline:
-    against = fix.finding and doc.words(f"{brief(fix.finding)};", quiet=True, tip=fix.finding.text)
-    return (
-        doc.words(f"{fix.action}:", strong=True),
-        *((against,) if against else ()),
-        doc.words("; ".join(fix.collectives) or "no other collectives", quiet=True),
-        *((doc.words("· write", quiet=True), doc.code(doc.shorten(fix.write, _LONGEST))) if fix.write else ()),
-    )
+def _change(fix: Fix) -> Iterator[doc.Piece]:
+    yield doc.words(f"{fix.action}:", strong=True)
+    if fix.finding:
+        yield doc.words(f"{brief(fix.finding)};", quiet=True, tip=fix.finding.text)
+    yield doc.words("; ".join(fix.collectives) or "no other collectives", quiet=True)
+    if fix.write:
+        yield doc.words("· write", quiet=True)
+        yield doc.code(doc.shorten(fix.write, _LONGEST))
 
 
-def _memory_more(fix: Fix) -> doc.Inline:
+def _memory_more(fix: Fix) -> Iterator[doc.Piece]:
     more = doc.signed_text(fix.memory, format_bytes) if abs(fix.memory) >= 0.5e6 else "the same"
-    predicted = fix.for_memory and fix.level != "compiled"
-    return (
-        doc.words(f"{more}, predicted" if predicted else more),
-        *((doc.words(f"still {format_bytes(fix.over)} too large", tone="warn"),) if fix.over else ()),
-    )
+    yield doc.words(f"{more}, predicted" if fix.for_memory and fix.level != "compiled" else more)
+    if fix.over:
+        yield doc.words(f"still {format_bytes(fix.over)} too large", tone="warn")
 
 
 _MOST_FRONT, _MOST_REASONS = 8, 8
@@ -274,12 +255,9 @@ def search_document(search: Search) -> doc.Document:
     counts = f"{plural(len(search.tried), 'candidate')} tried in {format_seconds(search.seconds)}"
     counts += f", {len(search.fallen)} dropped" if search.fallen else ""
     title = (doc.words(search.program, strong=True), doc.words(f"on {search.target}: {counts}", quiet=True))
-    fallen = doc.table(
-        sorted(search.reasons.items(), key=lambda item: -item[1]),
-        (doc.right("how many"), lambda item: str(item[1])),
-        (doc.wrapped("why"), lambda item: item[0]),
-        first=_MOST_REASONS,
-        noun="reason",
+    reasons = sorted(search.reasons.items(), key=lambda item: -item[1])
+    fallen = doc.Rows(reasons, first=_MOST_REASONS, noun="reason").table(
+        (doc.right("how many"), lambda item: str(item[1])), (doc.wrapped("why"), lambda item: item[0])
     )
     large = [each.score.needs.total for each in search.too_large]
     least = format_bytes(min(large, default=0.0))
@@ -315,23 +293,19 @@ def _headline(search: Search, best: Finalist) -> str:
     compared = search.finalist_of(start)
     if compared is not None:
         return f"{text} The starting plan takes {format_times(compared.seconds / best.seconds)} as long."
-    times, level = (
-        start.score.seconds / best.score.seconds,
-        "" if best.report.level == _SCORED else f" at level {_SCORED}",
-    )
-    return f"{text} The starting plan is predicted to take {format_times(times)} as long{level}."
+    times = format_times(start.score.seconds / best.score.seconds)
+    level = "" if best.report.level == _SCORED else f" at level {_SCORED}"
+    return f"{text} The starting plan is predicted to take {times} as long{level}."
 
 
 def _presets(search: Search) -> doc.Table:
     predicted = search.level != _SCORED
 
     def accepted(each: Finalist) -> doc.Piece:
-        return doc.words(
-            "yes" if each.accepted else "not asked", tone="good" if each.accepted else "bad", tip=each.verdict
-        )
+        word, tone = ("yes", "good") if each.accepted else ("not asked", "bad")
+        return doc.words(word, tone=tone, tip=each.verdict)
 
-    return doc.table(
-        search.ranked,
+    return doc.Rows(search.ranked, noun="plan").table(
         ("", lambda each: doc.words("★ best" if each is search.best else "", tone="good")),
         (doc.wrapped("plan"), lambda each: each.text),
         (doc.right("step"), lambda each: step_words(each.cost)),
@@ -340,7 +314,6 @@ def _presets(search: Search) -> doc.Table:
         (doc.right("step predicted"), lambda each: format_seconds(each.score.seconds)) if predicted else None,
         ("accepted", accepted),
         marked=lambda each: each is search.best,
-        noun="plan",
     )
 
 
@@ -353,16 +326,13 @@ def _front(search: Search) -> doc.Section:
         preset = search.finalist_of(each)
         return "not asked" if preset is None else f"{step_words(preset.cost)}, {preset.cost.needs.text}"
 
-    front = doc.table(
-        rows,
+    front = doc.Rows(rows, first=_MOST_FRONT, noun="plan").table(
         ("", lambda each: doc.words("★ best" if best is not None and each is best.tried else "", tone="good")),
         (doc.wrapped("plan"), lambda each: each.text),
         (doc.right("step predicted" if predicted else "step"), lambda each: format_seconds(each.score.seconds)),
         (doc.right("memory predicted" if predicted else "memory"), lambda each: each.score.needs.text),
         (doc.right(search.level), above) if predicted else None,
         marked=lambda each: best is not None and each is best.tried,
-        first=_MOST_FRONT,
-        noun="plan",
     )
     lead = f"as predicted at level {_SCORED}; what is {search.level} has its numbers beside them" if predicted else ""
     return doc.section("Faster or smaller: the front", front, lead=lead)
@@ -379,20 +349,19 @@ def _floor(floor: Floor, best: Finalist) -> str:
 def _why_nots(rows: Sequence[WhyNot]) -> tuple[doc.Block, ...]:
     """Return a table of decisions that would change the result; those that would not are listed below."""
     same = [f"{each.other} instead of {each.chosen}" for each in rows if not each.seconds and not each.bytes]
-    other = doc.table(
-        sorted((each for each in rows if each.seconds or each.bytes), key=lambda each: each.seconds),
+    worse = sorted((each for each in rows if each.seconds or each.bytes), key=lambda each: each.seconds)
+
+    def longer(each: WhyNot) -> doc.Piece:
+        return doc.words(doc.signed_text(each.seconds, format_seconds), tone="bad" * (each.seconds > 0))
+
+    other = doc.Rows(worse, noun="decision").table(
         (doc.wrapped("instead of"), lambda each: each.chosen),
         (doc.wrapped("this"), lambda each: each.other),
-        (
-            doc.right("step"),
-            lambda each: doc.words(doc.signed_text(each.seconds, format_seconds), tone="bad" * (each.seconds > 0)),
-        ),
+        (doc.right("step"), longer),
         (doc.right("memory"), lambda each: doc.signed_text(each.bytes, format_bytes)),
         (doc.wrapped("because"), lambda each: each.reason),
-        noun="decision",
     )
-    blocks = (other,) if other.rows else ()
-    return (*blocks, *doc.notes(f"The same result: {'; '.join(same)}." if same else ""))
+    return doc.listed(other if worse else None, doc.notes(f"The same result: {'; '.join(same)}." if same else ""))
 
 
 _WIDE, _HIGH, _LEFT, _TOP = 420.0, 240.0, 70.0, 10.0

@@ -25,8 +25,6 @@ from shardviz.runs.run import Run
 from shardviz.runs.together import Together, TogetherSearch
 from shardviz.tracing.exports import ExportedArray, ExportRecord
 from shardviz.view import document as doc
-from shardviz.view.run import of_run
-from shardviz.view.together import of_search, of_together
 from shardviz.view.values import LONGEST_NAME
 
 _MOST_TREE = 400
@@ -37,72 +35,54 @@ def of_dimensions(dimensions: Dimensions) -> doc.Document:
     """Return a row per dimension: its name, the size that must divide, the number of array dimensions, and their
     names."""
 
+    def sizes(each: Dimension) -> doc.Piece:
+        return doc.words(", ".join(map("{:,}".format, each.sizes)), tip="the sizes of its members")
+
     def members(each: Dimension) -> doc.Piece:
         """Return the first members, arguments first, each leaf once."""
         names = list(map(str, each.members))
         text = first_names(names, 3)
         return doc.words(f"{text} (stacked, a scan runs over it)" if each.stacked else text, tip=", ".join(names))
 
-    rows = doc.table(
-        dimensions,
+    def conflicts(each: Dimension) -> tuple[doc.Block, ...]:
+        arrays = (f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in each.conflicts.items())
+        return doc.notes(f"an axis can shard an array only once, so one of these takes it: {first_names(arrays, 4)}")
+
+    rows = doc.Rows(dimensions, most=_MOST_TREE, noun="dimension").table(
         ("dimension", lambda each: doc.words(each.name, strong=True)),
-        (
-            doc.right("size"),
-            lambda each: doc.words(", ".join(map("{:,}".format, each.sizes)), tip="the sizes of its members"),
-        ),
+        (doc.right("size"), sizes),
         (doc.right("members"), lambda each: f"{len(each.members):,}"),
         (doc.wrapped("in"), members),
-        detail=lambda each: doc.notes(_conflicts(each)),
-        most=_MOST_TREE,
-        noun="dimension",
+        detail=lambda each: conflicts(each) if each.conflicts else (),
     )
     heading = f"{plural(len(dimensions), 'logical dimension')}: each is sharded the same way wherever it occurs"
     return doc.Document.of(rows, title=doc.words(heading, quiet=True))
 
 
-def _conflicts(of: Dimension) -> str:
-    if not of.conflicts:
-        return ""
-    arrays = (f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in of.conflicts.items())
-    return f"an axis can shard an array only once, so one of these takes it: {first_names(arrays, 4)}"
-
-
 @doc.document.register
-def _of_run(run: Run) -> doc.Document:
-    return of_run(run.record)
-
-
-@doc.document.register
-def _of_together(together: Together) -> doc.Document:
-    return of_together(together.record)
-
-
-@doc.document.register
-def _of_together_search(search: TogetherSearch) -> doc.Document:
-    return of_search(search.record)
+def of_recorded(subject: Run | Together | TogetherSearch) -> doc.Document:
+    """Return the Document of a subject's record."""
+    return doc.document(subject.record)
 
 
 @doc.document.register
 def of_rules(caught: RulesTable, most: int = 4) -> doc.Document:
     """Return a row per rule, with the arrays that it wins, loses and does not fit, at most `most` names of each."""
-    rules = doc.table(
-        enumerate(caught.rows, 1),
+    if not caught.rows:
+        return doc.Document.of(doc.paragraph("No rules."))
+    rules = doc.Rows(enumerate(caught.rows, 1), folds="never", name="rules").table(
         (doc.right("rule"), lambda each: str(each[0])),
         ("filter", lambda each: doc.words(each[1].rule, strong=True)),
         ("spec", lambda each: doc.spec(each[1].spec)),
         (doc.right("matches"), lambda each: str(each[1].caught)),
         (doc.right("wins"), lambda each: str(len(each[1].wins))),
         detail=lambda each: [doc.paragraph(*pieces, quiet=True) for pieces in _does(each[1], most)],
-        folds="never",
-        name="rules",
     )
-    left: list[doc.Piece] = [doc.words("Every array has a rule.")]
+    others = doc.pieces("Every array has a rule.")
     if caught.uncaught:
-        left = [doc.words(f"No rule matches {plural(len(caught.uncaught), 'array')}:")]
-        left += _names([name for name, _ in caught.uncaught], most, [shown_spec for _, shown_spec in caught.uncaught])
-    return doc.Document(
-        blocks=(rules, doc.paragraph(*left, name="rules-left")) if caught.rows else (doc.paragraph("No rules."),)
-    )
+        names, specs = zip(*caught.uncaught, strict=True)
+        others = doc.pieces(f"No rule matches {plural(len(names), 'array')}:", _names(names, most, specs))
+    return doc.Document.of(rules, doc.paragraph(others, name="rules-left"))
 
 
 def _does(rule: Rule, most: int) -> Iterator[list[doc.Piece]]:
@@ -139,11 +119,8 @@ def of_export(export: LoadedExport) -> doc.Document:
         doc.words(f"({export.source})", quiet=True),
     )
     over = (doc.words("on no mesh"),) if record.mesh is None else (doc.words("on the mesh"), doc.mesh_axes(record.mesh))
-    facts = doc.table(
-        _facts(record),
-        ("what", lambda fact: doc.words(fact[0], strong=True)),
-        (doc.wrapped("in this file"), lambda fact: fact[1]),
-        name="facts",
+    facts = doc.Rows(_facts(record), name="facts").table(
+        ("what", lambda fact: doc.words(fact[0], strong=True)), (doc.wrapped("in this file"), lambda fact: fact[1])
     )
     blocks = _arrays("Arguments", record.arguments), _arrays("Results", record.results), facts
     return doc.Document(title=title, lead=(over,), blocks=blocks, mesh=record.mesh)
@@ -158,8 +135,7 @@ def _arrays(title: str, arrays: Sequence[ExportedArray]) -> doc.Block:
             return doc.spec(array.spec)
         return doc.words(doc.shorten(array.sharding, 60) or "not stated" if array.kept else "not used", quiet=True)
 
-    rows = doc.table(
-        arrays,
+    rows = doc.Rows(arrays).table(
         ("name", lambda array: doc.words(doc.shorten(array.name, LONGEST_NAME), tip=array.name)),
         ("type and shape", lambda array: doc.code(f"{array.dtype} [{', '.join(array.shape)}]")),
         ("spec", shown_spec),

@@ -76,19 +76,15 @@ def constraints_section(constraints: Sequence[Constrained]) -> doc.Section:
     """Return the plan's constraints on values inside the function."""
 
     def name(c: Constrained) -> doc.Inline:
-        return (
-            doc.code(doc.shorten(c.name, LONGEST_NAME))
-            if c.times == 1
-            else (doc.code(c.name), doc.words(f"x {c.times}", quiet=True))
-        )
+        if c.times == 1:
+            return doc.code(doc.shorten(c.name, LONGEST_NAME))
+        return doc.code(c.name), doc.words(f"x {c.times}", quiet=True)
 
-    rows = doc.table(
-        constraints,
+    rows = doc.Rows(constraints, noun="value").table(
         ("value", name),
         ("spec", lambda c: doc.code(c.spec_text)),
         ("line", lambda c: doc.line(c.source)),
         ("shape", lambda c: " or ".join(map(str, map(list, c.shapes)))),
-        noun="value",
     )
     lead = f"{plural(len(constraints), 'value')} that the function itself does not constrain"
     return doc.section("Constraints of the plan", rows, lead=lead)
@@ -96,12 +92,10 @@ def constraints_section(constraints: Sequence[Constrained]) -> doc.Section:
 
 def differences_section(differences: Sequence[LevelDifference]) -> doc.Section:
     """Return the differences between Shardy's prediction and XLA's partitioned program."""
-    rows = doc.table(
-        differences,
+    rows = doc.Rows(differences, noun="difference").table(
         ("", lambda d: d.what),
         (doc.wrapped("Shardy predicted"), lambda d: d.propagated),
         (doc.wrapped("the partitioner made"), lambda d: d.partitioned),
-        noun="difference",
     )
     explained = (
         "Neither is wrong: Shardy decides the shardings, and XLA how to reshard between them; it may use another "
@@ -146,14 +140,11 @@ def counted(findings: Iterable[Finding]) -> str:
 def findings_table(findings: Sequence[Finding], values: Collection[str] = ()) -> doc.Table:
     """Return a row per finding: severity, place and sentence; below it the cause and suggestions. `values` are
     selectable names."""
-    return doc.table(
-        findings,
+    return doc.Rows(findings, noun="finding", name="findings").table(
         ("severity", _severity),
         ("where", lambda finding: _where(finding, values)),
         (doc.wrapped("what"), lambda finding: " ".join(finding.text.split())),
         detail=_detail,
-        noun="finding",
-        name="findings",
     )
 
 
@@ -210,15 +201,16 @@ def memory_section(report: Report, memory: Memory) -> doc.Section:
         f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; peak of "
         f"live memory {format_bytes(memory.peak)}"
     )
-    blocks: list[doc.Block] = [
+    alive = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
+    is_shown = memory.hbm is not None and memory.alive_at_peak
+    return doc.section(
+        "Memory on each device",
         doc.paragraph(parts),
-        *doc.notes(*beside_words(host_bytes(report), unused_bytes(report.arguments))),
-    ]
-    if memory.hbm is not None and memory.alive_at_peak:
-        alive = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
-        blocks.append(doc.section("Largest values at the peak", alive, fold="closed"))
-    lead = f"{format_bytes(memory.set_aside)} allocated ({memory.target} compiler's plan){fits}"
-    return doc.section("Memory on each device", *blocks, *runs_section(report, fold="closed", brief=True), lead=lead)
+        doc.notes(*beside_words(host_bytes(report), unused_bytes(report.arguments))),
+        doc.section("Largest values at the peak", alive, fold="closed") if is_shown else None,
+        runs_section(report, fold="closed", brief=True),
+        lead=f"{format_bytes(memory.set_aside)} allocated ({memory.target} compiler's plan){fits}",
+    )
 
 
 def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, name: str = "") -> doc.Table:
@@ -229,16 +221,13 @@ def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, n
         tip = a.name_stack or (a.name if len(a.name) > 48 else "")
         return doc.words(doc.shorten(a.name, 48), tip=tip, selects=("value", a.name) if a.name in names else None)
 
-    return doc.table(
-        alive,
+    return doc.Rows(alive, most=48, name=name).table(
         (doc.right("bytes"), lambda a: doc.nbytes(a.bytes)),
         ("", lambda a: doc.bar([doc.Part(share=a.bytes / most, role="work")])) if bars else None,
         ("kind", lambda a: a.kind),
         ("name", named),
         ("on one device", lambda a: doc.shape(a.shape, dtype=a.dtype) if a.dtype else ""),
         ("line", lambda a: doc.line(a.source, report.source) if a.source else ""),
-        most=48,
-        name=name,
     )
 
 
@@ -252,9 +241,9 @@ def cost_section(report: Report, cost: Cost) -> doc.Section:
     memory = "HBM" if report.target.startswith(("tpu", "gpu")) else "main memory"
     facts = {"FLOPs": phase_words(cost), f"{memory} traffic": traffic_words(cost)}
     more = work_blocks(cost, memory, report.source)
-    folded = (doc.section("By phase, line and module", *more, fold="closed"),) if more else ()
+    folded = doc.section("By phase, line and module", *more, fold="closed") if more else None
     labelled = (doc.paragraph(text, label=label) for label, text in facts.items() if text)
-    return doc.section("Cost on each device", *labelled, *folded, lead=_cost_text(cost, memory))
+    return doc.section("Cost on each device", labelled, folded, lead=_cost_text(cost, memory))
 
 
 def _cost_text(cost: Cost, memory: str) -> str:
@@ -313,15 +302,10 @@ def _work_table(what: str, totals: Sequence[WorkTotal], cost: Cost, memory: str,
             return doc.words(str(t.key), strong=True)
         return doc.line(t.key if isinstance(t.key, Frame) else None, source)
 
-    return doc.table(
-        totals,
+    return doc.Rows(totals, caption=f"By {what}", first=6, most=_MOST_WORK, noun=what).table(
         (doc.right("FLOPs"), lambda t: f"{t.at_least}{format_flops(t.flops)}"),
         (doc.right("share"), lambda t: f"{t.flops / cost.flops:.1%}" if cost.flops else ""),
         (doc.right(memory), lambda t: doc.nbytes(t.hbm_bytes or 0.0)) if cost.hbm_bytes is not None else None,
         ("", lambda t: doc.bar([doc.Part(share=t.flops / most, role="work")])),
         (what, name),
-        caption=f"By {what}",
-        first=6,
-        most=_MOST_WORK,
-        noun=what,
     )

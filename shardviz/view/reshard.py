@@ -22,23 +22,20 @@ def of_resharding(moved: Resharding) -> doc.Document:
     amount = f"{format_bytes(moved.moved_bytes)} between devices{timed}"
     most = f"a device sends {format_bytes(moved.sent_bytes)}, receives {format_bytes(moved.received_bytes)}, at most"
     shared = f"{moved.shared_devices} of {moved.after.size} devices are also in the first mesh"
+    links = doc.Rows(moved.links, name="links").table(
+        ("link", lambda link: doc.words(link.kind, strong=True)),
+        (doc.right("bytes"), lambda link: doc.nbytes(link.nbytes)),
+        (doc.right("time"), lambda link: doc.seconds(link.seconds)),
+        (doc.wrapped("how"), lambda link: link.formula),
+    )
     return doc.Document.of(
         doc.paragraph(f"{most}; {plural(moved.pair_count, 'pair')} of devices; {shared}"),
         *_lost(moved),
-        doc.table(
-            moved.links,
-            ("link", lambda link: doc.words(link.kind, strong=True)),
-            (doc.right("bytes"), lambda link: doc.nbytes(link.nbytes)),
-            (doc.right("time"), lambda link: doc.seconds(link.seconds)),
-            (doc.wrapped("how"), lambda link: link.formula),
-            name="links",
-        )
-        if moved.links
-        else None,
+        links if moved.links else None,
         _ways(moved),
         doc.section("Arrays", _arrays(moved), lead=plural(len(moved.leaves), "array")),
         *doc.notes(*moved.notes),
-        *_code(moved),
+        _code(moved) if moved.ways and all(leaf.after is not None for leaf in moved.leaves) else None,
         title=doc.words(f"resharding, {ends}: {amount}", strong=True),
         mesh=moved.before,
     )
@@ -57,69 +54,47 @@ def _lost(moved: Resharding) -> Iterator[doc.Block]:
 
 
 def _ways(moved: Resharding) -> doc.Block:
-    def verdict(way: ReshardWay) -> str:
-        return "" if way.fits is None else "fits" if way.fits else "does not fit"
+    def name(way: ReshardWay) -> doc.Piece:
+        return doc.words(f"{way.name} cast {way.cast}" if way.cast else way.name, strong=True)
 
-    rows = doc.table(
-        moved.ways,
-        (
-            "way",
-            lambda way: doc.words(" ".join(filter(None, (way.name, way.cast and f"cast {way.cast}"))), strong=True),
-        ),
+    rows = doc.Rows(moved.ways, name="ways").table(
+        ("way", name),
         (doc.right("chunks"), lambda way: str(len(way.chunks))),
         (doc.right("time"), lambda way: doc.seconds(way.seconds)) if moved.before_target else None,
         (doc.right("peak before"), lambda way: doc.nbytes(way.before_peak)),
         (doc.right("peak after"), lambda way: doc.nbytes(way.after_peak)),
         (doc.right("in hosts"), lambda way: doc.nbytes(way.host_bytes)),
-        ("", verdict) if moved.limit is not None else None,
+        ("", lambda way: doc.fits_word(way.fits)) if moved.limit is not None else None,
         (doc.wrapped("how"), lambda way: way.formula) if moved.before_target else None,
-        name="ways",
     )
     bound = "" if moved.limit is None else f"; the limit is {format_bytes(moved.limit)}"
     return doc.section("Ways", rows, lead=f"peaks are bytes of the tree on one device{bound}")
 
 
 def _arrays(moved: Resharding) -> doc.Block:
-    def name(leaf: ReshardedLeaf) -> str:
-        return leaf.name if leaf.name == leaf.new_name else f"{leaf.name} → {leaf.new_name}"
-
     def more(leaf: ReshardedLeaf) -> str:
-        return ", ".join(
-            [plural(len(leaf.layers), "layer")] * bool(leaf.layers) + [f"scales {leaf.scales}"] * bool(leaf.scales)
-        )
+        layers = plural(len(leaf.layers), "layer") if leaf.layers else ""
+        return ", ".join(filter(None, (layers, f"scales {leaf.scales}" if leaf.scales else "")))
 
     def ends(leaf: ReshardedLeaf) -> str:
         sides = ((leaf.before, leaf.memory), (leaf.after, leaf.new_memory))
         texts = (f"{spec or 'no spec'}{'' if kind == DEVICE_MEMORY else f' in {kind}'}" for spec, kind in sides)
         return " → ".join(texts)
 
-    def dtype(leaf: ReshardedLeaf) -> str:
-        return leaf.dtype if leaf.dtype == leaf.new_dtype else f"{leaf.dtype} → {leaf.new_dtype}"
-
-    return doc.table(
-        sorted(moved.leaves, key=lambda leaf: -leaf.moved_bytes),
-        ("array", lambda leaf: doc.code(name(leaf))),
+    ordered = sorted(moved.leaves, key=lambda leaf: -leaf.moved_bytes)
+    return doc.Rows(ordered, first=_FIRST, most=_MOST, noun="array", name="arrays").table(
+        ("array", lambda leaf: doc.code(doc.before_after(leaf.name, leaf.new_name))),
         ("", more) if any(map(more, moved.leaves)) else None,
-        ("type and shape", lambda leaf: doc.shape(leaf.shape, dtype=dtype(leaf))),
+        ("type and shape", lambda leaf: doc.shape(leaf.shape, dtype=doc.before_after(leaf.dtype, leaf.new_dtype))),
         (doc.wrapped("before → after"), ends),
         (doc.right("moved"), lambda leaf: doc.nbytes(leaf.moved_bytes)),
         (doc.right("kept"), lambda leaf: doc.nbytes(leaf.kept_bytes)),
         (doc.right("sent"), lambda leaf: doc.nbytes(leaf.sent_bytes, tip="the most that one device sends")),
         (doc.right("received"), lambda leaf: doc.nbytes(leaf.received_bytes, tip="the most that one device receives")),
         ("jax.device_put takes", lambda leaf: leaf.taken),
-        first=_FIRST,
-        most=_MOST,
-        noun="array",
-        name="arrays",
     )
 
 
-def _code(moved: Resharding) -> Iterator[doc.Block]:
-    if moved.ways and all(leaf.after is not None for leaf in moved.leaves):
-        yield doc.section(
-            f"Code: {moved.ways[0].name}",
-            doc.Figure(of=doc.Listing(moved.code()), brief=True),
-            lead="`.code()` returns it, --code prints it",
-            fold="closed",
-            name="code",
-        )
+def _code(moved: Resharding) -> doc.Section:
+    code, lead = doc.Figure(of=doc.Listing(moved.code()), brief=True), "`.code()` returns it, --code prints it"
+    return doc.section(f"Code: {moved.ways[0].name}", code, lead=lead, fold="closed", name="code")

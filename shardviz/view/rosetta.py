@@ -107,15 +107,11 @@ def rosetta_document(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> doc.Do
     subject, mesh = shown.sharding, shown.sharding.mesh
     where = "the mesh" if mesh.names else "one device" if mesh.size == 1 else "a mesh with no axes"
     over = (doc.mesh_axes(mesh),) if mesh.names else ()
-    rows = doc.table(
-        shown.rows,
+    rows = doc.Rows(shown.rows, most=48, folds="never", name="rosetta").table(
         ("notation", lambda each: doc.words(NAMES[each.notation][0], strong=True, tip=NAMES[each.notation][1])),
         (doc.wrapped("the sharding in it"), lambda each: _written(each, most, mesh.names)),
         detail=_letters,
         selects=lambda each: ("rosetta", each.notation),
-        most=48,
-        folds="never",
-        name="rosetta",
     )
     title = (_title_piece(subject), doc.words(f"on {where}"), *over, doc.words(", in every notation"))
     return doc.Document(title=title, blocks=(rows,), mesh=mesh)
@@ -131,11 +127,11 @@ def _written(each: Said, most: int, names: Sequence[str]) -> doc.Inline:
     """Return the sharding in a notation, shortened to `most` characters, or why it cannot be expressed."""
     if each.text is None:
         return doc.words("not possible:", strong=True, quiet=True), doc.words(each.why, quiet=True)
-    left = len(each.text) - most
-    rest = f"… and {left:,} more characters; sv.sharding(…).to({each.notation!r}) gives all of it"
+    omitted = len(each.text) - most
+    rest = f"… and {omitted:,} more characters; sv.sharding(…).to({each.notation!r}) gives all of it"
     marks = _marks(each, names) if len(each.text) <= min(most, _MOST_MARKED) else None
     shown = doc.Piece(text=each.text[:most], kind="code", whole=True, value=marks)
-    return shown, *([doc.words(rest, quiet=True)] if left > 0 else [])
+    return doc.pieces(shown, doc.words(rest, quiet=True) if omitted > 0 else None)
 
 
 def _marks(each: Said, names: Sequence[str]) -> tuple[tuple[str, int, str], ...]:
@@ -157,13 +153,10 @@ def _axis_of(piece: str, each: Said, names: Sequence[str]) -> str:
 
 def _letters(each: Said) -> tuple[doc.Block, ...]:
     place = {letter: n for n, letter in enumerate(each.letters)}
-    pieces = doc.table(
-        each.letters,
+    pieces = doc.Rows(each.letters, most=48, name=f"letters-{each.notation}").table(
         ("", lambda letter: doc.code(doc.shorten(letter.piece, _MOST_PIECE), strong=True)),
         (doc.wrapped(), lambda letter: letter.meaning),
         selects=lambda letter: ("letter", f"{each.notation} {place[letter]}"),
-        most=48,
-        name=f"letters-{each.notation}",
     )
     return (pieces,) if pieces.rows else ()
 
@@ -241,11 +234,14 @@ def _holds(subject: Layout, value: Value) -> str:
     each, size = format_shape(subject.shard_shape), format_bytes(subject.bytes_per_device(value.dtype))
     if not subject.holds.all():
         return f"{size} on {plural(int(subject.holds.sum()), 'device')}, nothing on the others"
-    parts = [f"shard {each}", f"{size} per device"]
-    parts += [f"{subject.replicas} copies"] if subject.replicas > 1 else []
-    parts += [f"{subject.partial_sums} partial {KINDS[subject.unreduced_kind]}"] if subject.partial_sums > 1 else []
-    parts += ["manual, so each device's own"] if subject.manual_count > 1 else []
-    return ", ".join([*parts, *(["padded, because a dimension is not divisible"] if subject.padding.any() else [])])
+    parts = (
+        f"shard {each}, {size} per device",
+        f"{subject.replicas} copies" if subject.replicas > 1 else "",
+        f"{subject.partial_sums} partial {KINDS[subject.unreduced_kind]}" if subject.partial_sums > 1 else "",
+        "manual, so each device's own" if subject.manual_count > 1 else "",
+        "padded, because a dimension is not divisible" if subject.padding.any() else "",
+    )
+    return ", ".join(filter(None, parts))
 
 
 def _spec_for(subject: Sharding, role: str, value: Value) -> str:

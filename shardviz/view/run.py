@@ -15,13 +15,13 @@ Programs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from shardviz.judge.processes import ProcessComparison, ProcessDifference
 from shardviz.judge.runs import ProgramChange, RunComparison
-from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.amounts import format_bytes, format_rate, format_seconds, plural
 from shardviz.records.groups import grouped
-from shardviz.records.runs import RULED_OUT, RunArray, RunProgram, RunRecord, Transfer
+from shardviz.records.runs import RULED_OUT, RunArray, RunProgram, RunRecord, RunRule, Transfer
 from shardviz.records.values import SourceText
 from shardviz.view import document as doc
 from shardviz.view.report import findings_section
@@ -35,15 +35,16 @@ def of_run(run: RunRecord) -> doc.Document:
     on = f"{run.target}, {plural(run.devices, 'device')}" if run.target else plural(run.devices, "device")
     of = "" if run.process is None else f" as process {run.process[0]} of {run.process[1]}"
     head = f"dry run on {on}{of}: {plural(len(run.programs), 'program')}, {plural(len(run.calls), 'call')}; {run.ended}"
+    notes = (doc.paragraph(note.text, doc.line(note.source)) for note in run.notes)
     return doc.Document.of(
         doc.paragraph(doc.code(run.command)) if run.command else None,
         _peak(run),
         doc.paragraph(f"held by {held}") if (held := held_text(run)) else None,
         findings_section(run.findings),
-        *_programs(run),
-        *_transfers(run),
-        *_rules(run),
-        *_notes(run),
+        _programs(run) if run.programs else None,
+        _transfers(run) if run.transfers else None,
+        _rules(run) if run.rules else None,
+        doc.section("Otherwise than in a real run", *notes) if run.notes else None,
         title=doc.words(head, strong=True),
         mesh=next((program.mesh for program in run.programs if program.mesh is not None), None),
     )
@@ -52,20 +53,17 @@ def of_run(run: RunRecord) -> doc.Document:
 def _peak(run: RunRecord, label: str = "") -> doc.Paragraph:
     """Return the most memory that a device needs, the call that needs it, and whether that fits."""
     if (peak := run.peak) is None:
-        return doc.paragraph(
-            doc.words("No program was recorded: none is on several devices, nor are its arrays larger than the bound."),
-            label=label,
-        )
+        none = "No program was recorded: none is on several devices, nor are its arrays larger than the bound."
+        return doc.paragraph(none, label=label)
     needed, program = run.needs_at(peak), run.programs[peak.program]
     amount = doc.words(format_bytes(needed), strong=True)
     call = f"call {run.calls.index(peak) + 1} ({program.name})"
     during = f"alive on a device at most, during {call}, with what the program needs"
     if run.usable is None:
-        return doc.paragraph(amount, doc.words(during), label=label)
+        return doc.paragraph(amount, during, label=label)
     fits = needed <= run.usable
-    verdict = doc.words("fits" if fits else "does not fit", tone="good" if fits else "bad", strong=True)
-    of_usable = doc.words(f"of {format_bytes(run.usable)} {during}:")
-    return doc.paragraph(amount, of_usable, verdict, doc.words("(level propagated)"), label=label)
+    verdict = doc.words(doc.fits_word(fits), tone="good" if fits else "bad", strong=True)
+    return doc.paragraph(amount, f"of {format_bytes(run.usable)} {during}:", verdict, "(level propagated)", label=label)
 
 
 def held_text(run: RunRecord) -> str:
@@ -74,12 +72,10 @@ def held_text(run: RunRecord) -> str:
     return ", ".join(f"{each.kind} {format_bytes(each.nbytes)}" for each in run.held if each.nbytes >= least)
 
 
-def _programs(run: RunRecord) -> Iterator[doc.Block]:
-    if not run.programs:
-        return
+def _programs(run: RunRecord) -> doc.Section:
     timed = any(program.seconds is not None for program in run.programs)
-    rows = doc.table(
-        sorted(run.programs, key=lambda p: (p.devices == 1, -(p.seconds or 0), -p.bytes_per_device)),
+    ordered = sorted(run.programs, key=lambda p: (p.devices == 1, -(p.seconds or 0), -p.bytes_per_device))
+    rows = doc.Rows(ordered, folds="always", first=_FIRST_PROGRAMS, noun="program").table(
         ("program", lambda p: doc.words(p.name, strong=True)),
         (doc.right("calls"), lambda p: f"{p.calls:,}"),
         (doc.right("devices"), lambda p: doc.mesh_axes(p.mesh) if p.mesh is not None else doc.words(str(p.devices))),
@@ -88,25 +84,20 @@ def _programs(run: RunRecord) -> Iterator[doc.Block]:
         (doc.right("results"), lambda p: doc.nbytes(sum(a.bytes_per_device for a in p.results))),
         ("line", lambda p: doc.line(p.source)),
         detail=_arrays,
-        folds="always",
-        first=_FIRST_PROGRAMS,
-        noun="program",
     )
     level = "; seconds are of level propagated" if timed else ""
-    yield doc.section("Programs", rows, *doc.notes(f"Bytes are those of a device{level}."))
+    return doc.section("Programs", rows, *doc.notes(f"Bytes are those of a device{level}."))
 
 
 def _arrays(program: RunProgram) -> Iterator[doc.Block]:
     named = [("donated" if a.donated else "argument", a) for a in program.arguments]
     named += [("result", a) for a in program.results]
-    yield doc.table(
-        sorted(named, key=lambda each: -each[1].bytes_per_device)[:_MOST_ARRAYS],
+    yield doc.Rows(sorted(named, key=lambda each: -each[1].bytes_per_device)[:_MOST_ARRAYS], noun="array").table(
         ("", lambda each: doc.words(each[0], quiet=True)),
         ("array", lambda each: doc.words(each[1].name)),
-        ("type", lambda each: f"{each[1].dtype}[{','.join(map(str, each[1].shape))}]"),
+        ("type", lambda each: _type_text(each[1])),
         ("spec", lambda each: doc.code(each[1].spec)),
         (doc.right("bytes"), lambda each: doc.nbytes(each[1].bytes_per_device)),
-        noun="array",
     )
 
 
@@ -115,13 +106,12 @@ def is_large(transfer: Transfer) -> bool:
     return transfer.nbytes / transfer.count >= _SMALL
 
 
-def _transfers(run: RunRecord) -> Iterator[doc.Block]:
-    """Yield the transfers, most bytes first. Transfers of a few bytes, such as a printed loss, share one line."""
+def _transfers(run: RunRecord) -> doc.Section:
+    """Return the transfers, most bytes first. Transfers of a few bytes, such as a printed loss, share one line."""
     large = [t for t in run.transfers if is_large(t)]
     few = [t for t in run.transfers if not is_large(t)]
     timed = next((t for t in large if t.seconds), None)
-    rows = doc.table(
-        sorted(large, key=lambda t: -t.nbytes),
+    rows = doc.Rows(sorted(large, key=lambda t: -t.nbytes), first=_FIRST_PROGRAMS, noun="transfer").table(
         ("moved", lambda t: t.kind),
         (doc.right("arrays"), lambda t: f"{t.count:,}"),
         (doc.right("bytes"), lambda t: doc.nbytes(t.nbytes)),
@@ -129,47 +119,33 @@ def _transfers(run: RunRecord) -> Iterator[doc.Block]:
         ("from", lambda t: t.before),
         ("to", lambda t: t.after),
         ("line", lambda t: doc.line(t.source)),
-        first=_FIRST_PROGRAMS,
-        noun="transfer",
     )
     total = f"{plural(sum(t.count for t in few), 'array')}, {format_bytes(sum(t.nbytes for t in few))} in all"
-    rate = (
-        f" PCIe: the bytes of one device at {format_bytes(timed.device_bytes / (timed.seconds or 1))}/s."
-        if timed
-        else ""
+    rate = ""
+    if timed:
+        rate = f" PCIe: the bytes of one device at {format_rate(timed.device_bytes / (timed.seconds or 1))}."
+    sentences = doc.notes(
+        f"Bytes are of the full arrays.{rate}" if large else "",
+        f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "",
     )
-    sentences = doc.notes(f"Bytes are of the full arrays.{rate}" if large else "")
-    sentences += doc.notes(f"Arrays of less than {format_bytes(_SMALL)}: {total}." if few else "")
-    if run.transfers:
-        yield doc.section("Transfers", rows if large else None, *sentences)
+    return doc.section("Transfers", rows if large else None, *sentences)
 
 
-def _rules(run: RunRecord) -> Iterator[doc.Block]:
-    """Yield a row for each resolution of one of flax's logical axis names."""
-    if not run.rules:
-        return
-    outcomes = grouped(((rule.name, rule.axes, rule.why), rule) for rule in run.rules)
-    rows = doc.table(
-        outcomes.values(),
+def _rules(run: RunRecord) -> doc.Section:
+    """Return a row for each resolution of one of flax's logical axis names."""
+
+    def why(rules: Sequence[RunRule]) -> doc.Piece:
+        return doc.words(rules[0].why, tone="" if rules[0].why == RULED_OUT else "bad")
+
+    outcomes = grouped(((rule.name, rule.axes, rule.why), rule) for rule in run.rules).values()
+    rows = doc.Rows(outcomes, first=_FIRST_PROGRAMS, noun="name").table(
         ("name", lambda rules: doc.words(rules[0].name, strong=True)),
         ("mesh axes", lambda rules: doc.axes(rules[0].axes) if rules[0].axes else doc.words("none", quiet=True)),
-        (
-            "shards nothing, because",
-            lambda rules: doc.words(rules[0].why, tone="" if rules[0].why == RULED_OUT else "bad"),
-        ),
+        ("shards nothing, because", why),
         (doc.right("lines"), lambda rules: f"{len(rules):,}"),
         ("first line", lambda rules: doc.line(rules[0].source)),
-        first=_FIRST_PROGRAMS,
-        noun="name",
     )
-    yield doc.section("Logical axis names", rows)
-
-
-def _notes(run: RunRecord) -> Iterator[doc.Block]:
-    if run.notes:
-        yield doc.section(
-            "Otherwise than in a real run", *(doc.paragraph(doc.words(n.text), doc.line(n.source)) for n in run.notes)
-        )
+    return doc.section("Logical axis names", rows)
 
 
 @doc.document.register
@@ -179,16 +155,13 @@ def of_runs(comparison: RunComparison) -> doc.Document:
     named = list(zip(comparison.names, runs, strict=True))
     changed = [each for each in comparison.programs if not each.same]
     alike = len(comparison.programs) - len(changed)
-    rows = doc.table(
-        changed,
+    rows = doc.Rows(changed, first=_FIRST_PROGRAMS, noun="program").table(
         ("program", lambda c: doc.words(c.name, strong=True)),
         (doc.right("calls"), lambda c: _both(c, lambda p: f"{p.calls:,}")),
         (doc.right("devices"), _devices),
         (doc.right("one call"), lambda c: _both(c, lambda p: "" if p.seconds is None else format_seconds(p.seconds))),
         (doc.right("arguments and results"), lambda c: _both(c, lambda p: format_bytes(p.bytes_per_device))),
         (doc.right("arrays that differ"), lambda c: f"{len(c.arrays):,}"),
-        first=_FIRST_PROGRAMS,
-        noun="program",
     )
     same = f"{plural(alike, 'program')} {'is' if alike == 1 else 'are'} the same." if alike else ""
     return doc.Document.of(
@@ -210,20 +183,19 @@ def _devices(change: ProgramChange) -> str:
 
 def _both(change: ProgramChange, text: Callable[[RunProgram], str]) -> str:
     """Return `1 → 3`, or one text if both are equal; a dash if a run lacks the program."""
-    return " → ".join(dict.fromkeys("–" if p is None else text(p) for p in (change.before, change.after)))
+    return doc.before_after(*("–" if p is None else text(p) for p in (change.before, change.after)))
 
 
 def _changed_arrays(change: ProgramChange) -> doc.Table:
     def size(array):
         return array.bytes_per_device if array else 0
 
-    return doc.table(
-        sorted(change.arrays, key=lambda each: -abs(size(each[2]) - size(each[1])))[:_MOST_ARRAYS],
+    ordered = sorted(change.arrays, key=lambda each: -abs(size(each[2]) - size(each[1])))
+    return doc.Rows(ordered[:_MOST_ARRAYS], noun="array").table(
         ("array", lambda each: doc.words(each[0])),
         ("before", lambda each: _array_words(each[1], each[2])),
         ("after", lambda each: _array_words(each[2], each[1])),
         (doc.right("per device"), lambda each: doc.difference(size(each[2]) - size(each[1]), format_bytes)),
-        noun="array",
     )
 
 
@@ -231,13 +203,13 @@ def _array_words(array: RunArray | None, other: RunArray | None) -> doc.Inline:
     """Return an array's spec, after its type and shape if the other's differ."""
     if array is None:
         return doc.words("none", quiet=True)
-    typed = doc.words(f"{array.dtype}[{','.join(map(str, array.shape))}]")
     same = other is not None and (array.shape, array.dtype) == (other.shape, other.dtype)
-    return (
-        *(() if same else (typed,)),
-        doc.code(array.spec or "no spec"),
-        *((doc.words("donated"),) if array.donated else ()),
-    )
+    donated = "donated" if array.donated else None
+    return doc.pieces(None if same else _type_text(array), doc.code(array.spec or "no spec"), donated)
+
+
+def _type_text(array: RunArray) -> str:
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
 
 @doc.document.register
@@ -280,13 +252,11 @@ def _process_difference(difference: ProcessDifference, first: int, source: Sourc
     called, _ = difference.sides
     elsewhere = any(side.called != side.source for side in difference.sides)
     where = "" if difference.what == "program" else f" of {called.program}"
-    rows = doc.table(
-        difference.sides,
+    rows = doc.Rows(difference.sides).table(
         ("process", lambda side: str(first) if side is called else doc.device_ranges(difference.processes)),
         ("line", lambda side: doc.line(side.source, source)),
         (doc.wrapped(f"{difference.what}{where}"), lambda side: doc.code(doc.shorten(side.text, _MOST_TEXT))),
         ("called from", lambda side: doc.line(side.called)) if elsewhere else None,
     )
-    return doc.section(
-        f"{_processes(difference.processes)}: call {difference.call} differs in its {difference.what}", rows
-    )
+    head = f"{_processes(difference.processes)}: call {difference.call} differs in its {difference.what}"
+    return doc.section(head, rows)

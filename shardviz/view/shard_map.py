@@ -132,22 +132,15 @@ def of_shown(shown: Shown) -> doc.Document:
 def map_blocks(shown: Shown, wide: float = MOST) -> tuple[doc.Block, ...]:
     """Return the sharding in words, and the map, readable at this width in pixels."""
     layout, scene = shown.layout, build_scene(shown.layout)
-    head = (
-        *(
-            doc.shape(layout.shape),
-            *layouts.spec_pieces(layout),
-            doc.words("· shard", quiet=True),
-            doc.shape(layout.shard_shape),
-        ),
-        *((doc.words("· mesh", quiet=True), doc.mesh_axes(layout.mesh)) if layout.mesh.names else ()),
-        doc.words(f"{', ' if layout.mesh.names else '· '}{plural(layout.mesh.size, 'device')}"),
-    )
+    sharded = doc.shape(layout.shape), *layouts.spec_pieces(layout)
+    shard = doc.words("· shard", quiet=True), doc.shape(layout.shard_shape)
+    on = (doc.words("· mesh", quiet=True), doc.mesh_axes(layout.mesh)) if layout.mesh.names else None
+    devices = f"{', ' if layout.mesh.names else '· '}{plural(layout.mesh.size, 'device')}"
     named = [*(("panels", side) for side in scene.depth), ("rows", scene.rows), ("columns", scene.columns)]
     sides = (doc.paragraph(*_side(side), label=name) for name, side in named if side.dimension is not None)
-    name = (
-        (doc.paragraph(doc.words(shown.title, strong=True), doc.words(shown.size, strong=True)),) if shown.named else ()
-    )
-    return (*name, doc.paragraph(*head), *sides, doc.Figure(of=shard_map(shown).within((wide, MOST))))
+    name = doc.paragraph(doc.words(shown.title, strong=True), doc.words(shown.size, strong=True))
+    head, drawn = doc.paragraph(sharded, shard, on, devices), shard_map(shown).within((wide, MOST))
+    return doc.listed(name if shown.named else None, head, sides, doc.Figure(of=drawn))
 
 
 def _side(side: Side) -> tuple[doc.Piece, ...]:
@@ -180,12 +173,8 @@ def held_words(layout: Layout, device: int) -> tuple[doc.Paragraph, ...]:
     if not 0 <= device < mesh.size:
         return ()
     at = ", ".join(f"{name} {i}" for name, i in zip(mesh.shown.names, mesh.shown.coordinates()[device], strict=True))
-    who = (
-        doc.words(f"device {int(mesh.ids()[device])}", strong=True),
-        doc.words(f"({at})", quiet=True),
-        doc.words("holds"),
-    )
-    return (doc.paragraph(who, doc.code(layouts.slice_text(layout, device)), name="device-of"),)
+    who = doc.words(f"device {int(mesh.ids()[device])}", strong=True), doc.words(f"({at})", quiet=True)
+    return (doc.paragraph(who, "holds", doc.code(layouts.slice_text(layout, device)), name="device-of"),)
 
 
 def _drawn(scene: Scene, room: float | None) -> pic.Picture:

@@ -280,13 +280,15 @@ def show(
         return _placed(show(array_or_shape, spec, mesh, after=after, leaf=leaf, dtype=dtype), target)
     if _is_array(array_or_shape) or _is_shape(array_or_shape):
         return _one(array_or_shape, spec, mesh, after, dtype)
+    import jax  # only trees need it
+
     names, leaves, specs = _flatten(array_or_shape, spec)
     if not any(map(_is_array, leaves)):
         read_one(array_or_shape, spec, mesh)  # says what it is not
     tree = _tree(names, leaves, specs, mesh, dtype, leaf=leaf)
     if after is None:
         return tree
-    if any(map(_is_array, _leaves(after))):
+    if any(map(_is_array, jax.tree.leaves(after))):
         return ShownTreeChange(tree, _tree(*_flatten(after, None), None, dtype))
     specs = dict(zip(names, _flatten(array_or_shape, after)[2], strict=True))
     then = (shown if specs[shown.title] is None else _then(shown, specs[shown.title]) for shown in tree.leaves)
@@ -367,15 +369,9 @@ def _then(shown: Shown, after: Any) -> Shown:
     return replace(read_one(shown.layout.shape, asked, where), title=shown.title, dtype=shown.dtype)
 
 
-def _leaves(tree: Any) -> list[Any]:
-    import jax
-
-    return jax.tree.leaves(tree)
-
-
 def _flatten(tree: Any, spec: Any) -> tuple[list[str], list[Any], list[Any]]:
     """Return the tree path, the leaf, and the spec or None, of every leaf, as three lists."""
-    import jax  # only trees need JAX
+    import jax
 
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     names, leaves = [jax.tree_util.keystr(path) for path, _ in paths], [leaf for _, leaf in paths]

@@ -52,21 +52,20 @@ def _off(result: SameResult) -> str:
 def _blocks(run: Simulated) -> Iterator[doc.Block]:
     if run.run is None:
         return
+
+    def infinite(each: SameResult) -> str:
+        return f"{each.infinite:,} elements" if each.infinite else ""
+
     yield doc.paragraph("mesh", doc.mesh_axes(run.run.mesh), "· arrays have random values")
     yield from doc.notes(*(f"{words[0].upper()}{words[1:]}." for words in run.run.lengths))
     if run.results:
-        yield doc.table(
-            sorted(run.results, key=lambda each: -each.off),
+        yield doc.Rows(
+            sorted(run.results, key=lambda each: -each.off), first=_MOST, most=_MOST, noun="result", name="simulated"
+        ).table(
             ("result", lambda each: doc.code(each.name or "result")),
             ("type and shape", lambda each: doc.shape(each.shape, dtype=each.dtype)),
             ("difference", lambda each: doc.words(_off(each), tip=_UNIT)),
-            ("not finite", lambda each: f"{each.infinite:,} elements" if each.infinite else "")
-            if any(each.infinite for each in run.results)
-            else None,
-            first=_MOST,
-            most=_MOST,
-            noun="result",
-            name="simulated",
+            ("not finite", infinite) if any(map(infinite, run.results)) else None,
         )
     if not run.busy:
         which = "the code at the top, your modules" if run.run.flat else "this code, your function"

@@ -14,6 +14,7 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
 from shardviz.records import Collective, Frame, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape
+from shardviz.records.groups import grouped
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view import document as doc
 from shardviz.view.step_cost import work_lines
@@ -39,11 +40,11 @@ def source_pane(report: Report, cost: StepCost | None = None) -> doc.Document:
     moves = {at: weigh(total_of(each)) for at, each in collectives.items()}
     most = max((moves.get(at, 0.0) + computes.get(at, 0.0) for at in {*moves, *computes}), default=0.0) or 1.0
     blocks: list[doc.Block] = []
-    left = MOST_LINES
+    room = MOST_LINES
     for file, lines in sorted(report.source.items(), key=lambda item: -len(item[1])):
         with_facts = {n for at, n in (*values, *collectives, *computes) if at == file}
-        numbers = [n for n in sorted(lines) if n in with_facts or lines[n].strip()][:left]
-        left -= len(numbers)
+        numbers = [n for n in sorted(lines) if n in with_facts or lines[n].strip()][:room]
+        room -= len(numbers)
         texts = (lines[n] for n in numbers if lines[n].strip())
         margin = min((len(text) - len(text.lstrip()) for text in texts), default=0)
         rows = []
@@ -76,20 +77,13 @@ def source_pane(report: Report, cost: StepCost | None = None) -> doc.Document:
 
 
 def _by_line(placed: Iterable[_Placed]) -> dict[tuple[str, int], list[_Placed]]:
-    lines: dict[tuple[str, int], list[_Placed]] = {}
-    for each in placed:
-        if each.source is not None:
-            lines.setdefault((each.source.file, each.source.line), []).append(each)
-    return lines
+    return grouped(((each.source.file, each.source.line), each) for each in placed if each.source is not None)
 
 
 def _share(computed: float, most: float, collectives: Sequence[Collective], cost: StepCost | None) -> list[doc.Part]:
     """Return a line's bar relative to the longest line: its compute, then its communication by axes."""
-    parts = []
-    if computed:
-        parts.append(
-            doc.Part(share=computed / most, role="work", tip=f"{format_seconds(computed)} of compute in a step")
-        )
+    compute = f"{format_seconds(computed)} of compute in a step"
+    parts = [doc.Part(share=computed / most, role="work", tip=compute)] if computed else []
     kind = "communication as partitioned" if cost is not None and cost.as_run else "communication"
     for total in sum_collectives(collectives, "axes"):
         moved = total.sent_bytes if cost is None else total.seconds
@@ -105,26 +99,23 @@ def _values(values: Sequence[Value], frame: Frame | None) -> Iterator[doc.Paragr
     forward = [v for v in values if not any(word in v.name_stack for word in _LATER)] or values
     labelled = {v.label: v for v in forward if v.label}
     shown = list(labelled.values())[-2:] or forward[-1:]
-    left = len(values) - len(shown)
+    others = len(values) - len(shown)
     for place, v in enumerate(shown, 1):
-        tip = f"{v.name} {format_shape(v.shape)}"
-        pieces: list[doc.Piece] = [
-            doc.words(v.label or v.op or v.name, strong=True, tip=tip, selects=("value", v.name))
-        ]
-        pieces += doc.value_spec(v, asks=True)
-        if left and frame is not None and place == len(shown):
-            more = ("values of", frame.short)
-            pieces.append(doc.words(f"+{left}", quiet=True, tip="all values of this line", selects=more))
-        yield doc.paragraph(*pieces)
+        tip, more = f"{v.name} {format_shape(v.shape)}", None
+        name = doc.words(v.label or v.op or v.name, strong=True, tip=tip, selects=("value", v.name))
+        if others and frame is not None and place == len(shown):
+            every = ("values of", frame.short)
+            more = doc.words(f"+{others}", quiet=True, tip="all values of this line", selects=every)
+        yield doc.paragraph(name, doc.value_spec(v, asks=True), more)
 
 
 def _moves(collectives: Sequence[Collective], frame: Frame | None) -> Iterator[doc.Paragraph]:
     totals = sum_collectives(collectives, "kind_axes")
     for total in totals[:_MOST_KINDS]:
         yield doc.paragraph(*_moved(total))
-    left = len(totals) - _MOST_KINDS
-    if left > 0 and frame is not None:
-        yield doc.paragraph(doc.words(f"+{left} more kinds", selects=("collectives of", frame.short)))
+    others = len(totals) - _MOST_KINDS
+    if others > 0 and frame is not None:
+        yield doc.paragraph(doc.words(f"+{others} more kinds", selects=("collectives of", frame.short)))
 
 
 def _moved(total: CollectiveTotal) -> Iterator[doc.Piece]:
@@ -139,10 +130,8 @@ def _moved(total: CollectiveTotal) -> Iterator[doc.Piece]:
     sent = f"{format_bytes(total.sent_bytes)} sent"
     yield doc.words(sent if total.untimed else format_seconds(total.seconds), strong=True, tip=f"{sent} in a step")
     one = max(total.collectives, key=lambda c: c.assumed_seconds or c.assumed_bytes)
-    phases = ", ".join(
-        filter(None, (_PHASES.get(phase, phase) for phase in sorted({c.phase for c in total.collectives})))
-    )
-    if phases:
-        yield doc.words(phases, quiet=True)
+    phases = [_PHASES.get(phase, phase) for phase in sorted({c.phase for c in total.collectives})]
+    if any(phases):
+        yield doc.words(", ".join(filter(None, phases)), quiet=True)
     if one.name and one.source is not None:
         yield doc.why(one.name)

@@ -3,7 +3,7 @@ number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -166,7 +166,13 @@ def times_table(cost: StepCost) -> doc.Table:
     for m in over:
         part, name = replace(moved[m.label], tip=""), (doc.words("over", quiet=True), doc.axes(m.axes))
         rows.append((name, doc.seconds(m.seconds), [part], moved_words(m), formulas(m)))
-    return _bars(rows, doc.right("in a step"), doc.wrapped("how"), folds="always", name="step-times")
+    return doc.Rows(rows, folds="always", name="step-times").table(
+        ("", lambda row: row[0]),
+        (doc.right("in a step"), lambda row: row[1]),
+        ("", lambda row: doc.bar(row[2])),
+        (doc.wrapped("how"), lambda row: row[3]),
+        detail=lambda row: row[4],
+    )
 
 
 def _scheduled(at_peak: float, seconds: float, why: str = "") -> str:
@@ -174,21 +180,6 @@ def _scheduled(at_peak: float, seconds: float, why: str = "") -> str:
     if format_seconds(at_peak) == format_seconds(seconds):
         return ""
     return f" = {format_seconds(at_peak)} at the peak rate; {format_seconds(seconds)} as scheduled{why}"
-
-
-def _bars(
-    rows: Iterable[tuple[Any, ...]], amount: doc.Column, arithmetic: doc.Column | None = None, **more: Any
-) -> doc.Table:
-    """Return rows of name, amount and bar, optionally with their arithmetic and details."""
-    return doc.table(
-        rows,
-        ("", lambda row: row[0]),
-        (amount, lambda row: row[1]),
-        ("", lambda row: doc.bar(row[2])),
-        None if arithmetic is None else (arithmetic, lambda row: row[3]),
-        detail=lambda row: row[4] if arithmetic is not None else (),
-        **more,
-    )
 
 
 _MOST_FORMULAS = 4
@@ -251,8 +242,8 @@ def fit_words(needs: Needs) -> tuple[str, str]:
     if needs.usable is None:
         return "", f"{needs.text}; a device's memory is not known"
     of = f"{needs.text} of {format_bytes(needs.usable)}"
-    left = needs.usable - needs.total
-    room = f", {format_bytes(abs(left))} {'to spare' if left >= 0 else 'too much'}"
+    spare = needs.usable - needs.total
+    room = f", {format_bytes(abs(spare))} {'to spare' if spare >= 0 else 'too much'}"
     is_known = needs.margin or needs.fits is not None
     return fits_word(needs) or "not known whether it fits", f"{of}{room if is_known else ''}; {needs.verdict}"
 
@@ -263,17 +254,14 @@ FIT_TONES = {True: "good", False: "bad", None: ""}
 
 def fits_word(needs: Needs) -> str:
     """Return `fits` or `does not fit`, for an estimate `likely fits` or `likely does not fit`; empty if unknown."""
-    if needs.fits is None:
-        return ""
-    return ("" if needs.sure else "likely ") + ("fits" if needs.fits else "does not fit")
+    word = doc.fits_word(needs.fits)
+    return f"likely {word}" if word and not needs.sure else word
 
 
 def memory_section(needs: Needs) -> doc.Section:
     """Return the parts of the memory as bars against a device's memory."""
-    beside = doc.notes(*beside_words(needs.host, needs.unused))
-    return doc.section(
-        "Memory on each device", parts_table(needs.parts, needs.usable), *beside, lead=memory_words(needs)
-    )
+    parts, beside = parts_table(needs.parts, needs.usable), doc.notes(*beside_words(needs.host, needs.unused))
+    return doc.section("Memory on each device", parts, beside, lead=memory_words(needs))
 
 
 def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "") -> doc.Table:
@@ -288,10 +276,12 @@ def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "
     if whole:
         rows.append((doc.words(whole, strong=True), doc.nbytes(total, strong=True), list(stretches.values())))
     if usable is not None:
-        left, room = usable - total, lambda size: [doc.Part(share=size / longest, role="room")]
-        rows.append((doc.words("to spare" if left >= 0 else "too much"), doc.nbytes(abs(left)), room(abs(left))))
+        spare, room = usable - total, lambda size: [doc.Part(share=size / longest, role="room")]
+        rows.append((doc.words("to spare" if spare >= 0 else "too much"), doc.nbytes(abs(spare)), room(abs(spare))))
         rows.append((doc.words("usable", strong=True), doc.nbytes(usable, strong=True), room(usable)))
-    return _bars(rows, doc.right(), name="memory-parts")
+    return doc.Rows(rows, name="memory-parts").table(
+        ("", lambda row: row[0]), (doc.right(), lambda row: row[1]), ("", lambda row: doc.bar(row[2]))
+    )
 
 
 def run_words(alike: CollectiveTotal) -> str:
@@ -320,8 +310,7 @@ def longest_section(cost: StepCost) -> doc.Section:
             return doc.line(first, cost.report.source)
         return replace(doc.words(where(same), quiet=True), selects=("line", first.short) if first else None)
 
-    rows = doc.table(
-        alike,
+    rows = doc.Rows(alike, first=12, most=_MOST_COLLECTIVES, kept=_MOST_COLLECTIVES, noun="row", name="longest").table(
         (doc.right("in a step"), lambda same: doc.seconds(same.whole_seconds, strong=True)),
         (doc.right("runs × each"), run_words),
         ("kind", lambda same: doc.words(same.kinds[0], strong=True, tip=", ".join(c.name for c in same.collectives))),
@@ -329,11 +318,6 @@ def longest_section(cost: StepCost) -> doc.Section:
         (doc.wrapped("line"), lines),
         detail=lambda same: doc.notes(same.collectives[0].formula or ""),
         selects=lambda same: ("collective", same.collectives[0].name),
-        first=12,
-        most=_MOST_COLLECTIVES,
-        kept=_MOST_COLLECTIVES,
-        noun="row",
-        name="longest",
     )
     count = plural(len(cost.collectives), "collective").capitalize()
     title = f"{count}, the longest in a step first; identical ones share a row"
@@ -373,7 +357,7 @@ def sources_section(cost: StepCost) -> doc.Section:
             rows.append((what, f"{format_rate(width)} a {of}: {chip.source(name)}"))
     if cost.needs.usable is not None:
         rows.append(("usable memory", f"{format_bytes(cost.needs.usable)} a device: {cost.needs.source}"))
-    numbers = doc.table(
-        rows, ("number", lambda each: each[0]), (doc.wrapped("from"), lambda each: each[1]), name="sources"
+    numbers = doc.Rows(rows, name="sources").table(
+        ("number", lambda each: each[0]), (doc.wrapped("from"), lambda each: each[1])
     )
     return doc.section("Where the numbers are from", numbers, fold="closed")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.costs.timeline import Critical, Event, HeldMemory, Timeline
+from shardviz.costs.timeline import Critical, Event, Exposed, HeldMemory, Timeline
 from shardviz.costs.timing import HOST
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS
 from shardviz.notation import axis_name
@@ -73,15 +73,12 @@ def _spent(timeline: Timeline) -> doc.Table:
     def role(key):
         return "moved" if key.startswith("waits") else "work"
 
-    return doc.table(
-        sorted(sums.items(), key=lambda item: -item[1]),
+    longest_first = sorted(sums.items(), key=lambda item: -item[1])
+    return doc.Rows(longest_first, noun="sum", folds="never", name="timeline-spent").table(
         (doc.right("in a step"), lambda item: doc.seconds(item[1])),
         (doc.right("share"), lambda item: _share(timeline, item[1])),
         ("", lambda item: doc.bar([doc.Part(share=item[1] / most, role=role(item[0]))])),
         ("what", lambda item: item[0]),
-        noun="sum",
-        folds="never",
-        name="timeline-spent",
     )
 
 
@@ -113,19 +110,16 @@ def _exposed(timeline: Timeline) -> Iterator[doc.Section]:
     if not timeline.exposed:
         yield doc.section(title, lead="none")
         return
-    waits = doc.table(
-        timeline.exposed,
+
+    def what(it: Exposed) -> doc.Cell:
+        return doc.moved(it.what, it.axes, it.source) if it.what in KINDS else _WORDS.get(it.what, it.what)
+
+    waits = doc.Rows(timeline.exposed, first=_MOST, noun="row", name="timeline-exposed").table(
         (doc.right("in a step"), lambda it: doc.seconds(it.seconds)),
         (doc.right("share"), lambda it: _share(timeline, it.seconds)),
-        (
-            "what",
-            lambda it: doc.moved(it.what, it.axes, it.source) if it.what in KINDS else _WORDS.get(it.what, it.what),
-        ),
+        ("what", what),
         ("over", lambda it: doc.axes(it.axes) if it.what in KINDS else ""),
         ("line", lambda it: doc.line(it.source, timeline.source)),
-        first=_MOST,
-        noun="row",
-        name="timeline-exposed",
     )
     yield doc.section(title, waits, lead=f"{format_seconds(total)}, {_share(timeline, total)} of the step")
 
@@ -141,14 +135,10 @@ def _critical(timeline: Timeline) -> Iterator[doc.Section]:
             return doc.line(each.source, timeline.source)
         return doc.words(f"links of {each.name}" if each.kind == "links" else each.name)
 
-    saved = doc.table(
-        rows,
+    saved = doc.Rows(rows, first=_MOST, noun="row", name="timeline-critical").table(
         (doc.right("shorter by"), lambda each: doc.seconds(each.seconds)),
         (doc.right("share"), lambda each: _share(timeline, each.seconds)),
         (doc.wrapped("if this took no time"), what),
-        first=_MOST,
-        noun="row",
-        name="timeline-critical",
     )
     lead = doc.words("each alone, with everything else unchanged and overlap counted", quiet=True)
     yield doc.section("What would make the step shorter", saved, lead=lead)

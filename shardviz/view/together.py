@@ -37,17 +37,15 @@ def of_together(record: records.TogetherRecord) -> doc.Document:
     )
 
 
-def _number(number: float) -> str:
-    return f"{number:,.10g}"
-
-
-def _calls(number: float) -> str:
-    return f"{_number(number)} call{'' if number == 1 else 's'}"
-
-
 def _assignments(record: records.TogetherRecord) -> list[doc.Block]:
     """Return a row for each program, with its time and memory under each assignment; then the sums of each."""
     timed = bool(record.target)
+
+    def calls(name: str) -> str:
+        return f"{record.calls[name]:,.10g}" if name in record.calls else ""
+
+    def all_calls(each: records.Assignment) -> doc.Piece:
+        return doc.seconds(each.seconds(record.calls))
 
     def time(number: int):
         def cell(name: str) -> doc.Piece:
@@ -64,30 +62,21 @@ def _assignments(record: records.TogetherRecord) -> list[doc.Block]:
         if timed:
             columns.append((doc.right(each.name if number else "own plan"), time(number)))
         columns.append((doc.right("needs"), needs(number)))
-    programs = doc.table(
-        record.programs,
+    programs = doc.Rows(record.programs, folds="never", name="programs").table(
         ("program", lambda name: doc.words(name, strong=True)),
-        (doc.right("calls"), lambda name: _number(record.calls[name]) if name in record.calls else "")
-        if record.calls
-        else None,
+        (doc.right("calls"), calls) if record.calls else None,
         *columns,
         detail=lambda name: [
             doc.paragraph(f"{each.name}: {_cost_of(each, name).why_not}", quiet=True)
             for each in record.assignments
             if _cost_of(each, name).why_not
         ],
-        folds="never",
-        name="programs",
     )
-    sums = doc.table(
-        record.assignments,
+    sums = doc.Rows(record.assignments, name="assignments").table(
         (doc.wrapped("shared arrays sharded"), lambda each: doc.words(each.name, strong=True)),
-        (doc.right("all calls"), lambda each: doc.seconds(each.seconds(record.calls)))
-        if timed and record.calls
-        else None,
+        (doc.right("all calls"), all_calls) if timed and record.calls else None,
         (doc.right("resharded"), lambda each: doc.nbytes(each.moved_bytes)),
         (doc.right("in"), lambda each: doc.seconds(each.move_seconds)) if timed else None,
-        name="assignments",
     )
     return [programs, sums] if record.conflicts else [programs]
 
@@ -110,17 +99,11 @@ def _conflicts(record: records.TogetherRecord) -> doc.Table:
     def names(each: records.Conflict) -> doc.Piece:
         return doc.code(first_names(each.names, 1), tip=", ".join(each.names[:40]))
 
-    return doc.table(
-        record.conflicts,
+    return doc.Rows(record.conflicts, folds="never", first=_FIRST, most=_MOST, noun="conflict", name="conflicts").table(
         ("array", names),
         ("type and shape", lambda each: doc.shape(each.shape, dtype=each.dtype)),
         (doc.wrapped("each program's plan"), _wishes),
         detail=lambda each: of_conflict(each).blocks[1:-1],
-        folds="never",
-        first=_FIRST,
-        most=_MOST,
-        noun="conflict",
-        name="conflicts",
     )
 
 
@@ -147,22 +130,17 @@ def _arrays(record: records.TogetherRecord) -> doc.Table:
         specs = grouped((m.spec or "as the compiler decides", _place(m, each[0].name)) for m in each[0].members)
         return "; ".join(f"{spec}: {', '.join(places)}" for spec, places in specs.items())
 
-    return doc.table(
-        grouped((key(array), array) for array in record.shared).values(),
+    def size(each: list[records.SharedArray]) -> doc.Piece:
+        return doc.nbytes(sum(max(member.bytes_per_device for member in array.members) for array in each))
+
+    kinds = grouped((key(array), array) for array in record.shared).values()
+    return doc.Rows(kinds, first=_FIRST, most=_MOST, noun="kind of array", name="shared").table(
         ("array", lambda each: doc.code(each[0].name)),
         (doc.right("alike"), lambda each: str(len(each))),
         ("type and shape", lambda each: doc.shape(each[0].shape, dtype=each[0].dtype)),
-        (doc.right("on a device"), lambda each: doc.nbytes(sum(_largest(array) for array in each))),
+        (doc.right("on a device"), size),
         (doc.wrapped("as arguments and outputs (→)"), members),
-        first=_FIRST,
-        most=_MOST,
-        noun="kind of array",
-        name="shared",
     )
-
-
-def _largest(array: records.SharedArray) -> float:
-    return max(member.bytes_per_device for member in array.members)
 
 
 def _place(member: records.SharedMember, name: str) -> str:
@@ -174,7 +152,8 @@ def _place(member: records.SharedMember, name: str) -> str:
 @doc.document.register
 def of_search(record: records.TogetherSearchRecord) -> doc.Document:
     """Return the best plans and the others, then the arguments' specs."""
-    calls = ", ".join(f"{_calls(count)} of {name}" for name, count in record.weights.items() if count)
+    counts = ((name, count) for name, count in record.weights.items() if count)
+    calls = ", ".join(f"{count:,.10g} call{'' if count == 1 else 's'} of {name}" for name, count in counts)
     rows = [record.predicted or record.best, *record.others]
 
     def seconds(program: str):
@@ -182,11 +161,10 @@ def of_search(record: records.TogetherSearchRecord) -> doc.Document:
 
     def verdict(each: records.SharedPlan) -> str:
         why = next((f"{cost.program}: {cost.why_not}" for cost in each.costs if cost.why_not), "")
-        return why or ("" if each.fits is None else "fits" if each.fits else "does not fit")
+        return why or doc.fits_word(each.fits)
 
     def plans(rows: Sequence[records.SharedPlan], name: str) -> doc.Block:
-        return doc.table(
-            rows,
+        return doc.Rows(rows, name=name).table(
             (doc.wrapped("plans"), lambda each: doc.words(each.name, strong=each is rows[0])),
             ("mesh", lambda each: "several" if each.mesh is None else str(each.mesh)),
             *(seconds(program) for program in record.weights),
@@ -194,19 +172,14 @@ def of_search(record: records.TogetherSearchRecord) -> doc.Document:
             (doc.right("needs"), lambda each: doc.nbytes(each.needs_bytes)),
             (doc.wrapped(""), verdict),
             marked=lambda each: each is rows[0],
-            name=name,
         )
 
-    specs = doc.table(
-        sorted(record.specs, key=lambda each: not each.shared),
+    shared_first = sorted(record.specs, key=lambda each: not each.shared)
+    specs = doc.Rows(shared_first, first=_FIRST, most=_MOST, noun="argument", name="specs").table(
         ("program", lambda each: each.program),
         ("argument", lambda each: doc.code(each.path)),
         ("spec", lambda each: doc.code(each.spec)),
         ("", lambda each: "shared" if each.shared else ""),
-        first=_FIRST,
-        most=_MOST,
-        noun="argument",
-        name="specs",
     )
     head = f"best plans together on {record.target} for {calls}: {format_seconds(record.best.seconds)}, {record.level}"
     return doc.Document.of(
@@ -230,12 +203,11 @@ def of_budget(budget: Budget) -> doc.Document:
         fits = f"{format_bytes(budget.left)} are left" if budget.left >= 0 else f"{format_bytes(-budget.left)} too much"
         head += f", of {format_bytes(budget.usable)} of {budget.target}: {fits}"
     more = budget.batches > 1
-    programs = doc.table(
-        budget.programs,
+    programs = doc.Rows(budget.programs, name="programs").table(
         ("program", lambda each: doc.words(each.program, strong=True)),
         (doc.right("arrays held"), lambda each: doc.nbytes(each.held)),
         (doc.right("batch"), lambda each: doc.nbytes(each.batch)),
-        (doc.right("padding"), lambda each: _signed(each.padding)),
+        (doc.right("padding"), lambda each: format_bytes(each.padding).replace("-", "−")),
         (doc.right("outputs"), lambda each: doc.nbytes(each.outputs)),
         (doc.right("temporaries"), lambda each: doc.nbytes(each.temporaries)),
         (doc.right("constants, code"), lambda each: doc.nbytes(each.constants)),
@@ -243,16 +215,13 @@ def of_budget(budget: Budget) -> doc.Document:
         (doc.right("more batches"), lambda each: doc.nbytes(each.more_batches)) if more else None,
         (doc.right("others' arrays"), lambda each: doc.nbytes(each.beside)),
         (doc.right("total"), lambda each: doc.nbytes(each.total, strong=True)),
-        name="programs",
     )
-    held = doc.table(
-        budget.held,
+    held = doc.Rows(budget.held, name="held").table(
         ("kind", lambda each: doc.words(each.kind, strong=True)),
         (doc.right("on a device"), lambda each: doc.nbytes(each.nbytes)),
         (doc.right("arrays"), lambda each: str(len(each.names))),
         ("programs", lambda each: ", ".join(each.programs)),
         (doc.wrapped("names"), lambda each: first_names(each.names, 3)),
-        name="held",
     )
     total = sum(each.nbytes for each in budget.held)
     return doc.Document.of(
@@ -264,10 +233,6 @@ def of_budget(budget: Budget) -> doc.Document:
         title=doc.words(head, strong=True),
         mesh=budget.mesh,
     )
-
-
-def _signed(amount: float) -> str:
-    return format_bytes(amount) if amount >= 0 else f"−{format_bytes(-amount)}"
 
 
 def _room(cache: CacheRoom) -> str:

@@ -57,9 +57,10 @@ def _heaviest(groups: Sequence[EqualArrays[Shown]], most: int = _MOST_MAPS) -> l
 
 def _undrawn(groups: Sequence[EqualArrays[Shown]], drawn: Sequence[EqualArrays[Shown]]) -> str:
     """Return how many arrays are behind the maps, and how many have no map; empty if each has its own."""
-    folded, left = (sum(each.count for each in some) for some in (drawn, (g for g in groups if g not in drawn)))
+    folded = sum(each.count for each in drawn)
+    others = sum(each.count for each in groups if each not in drawn)
     parts = [f"the {len(drawn)} maps show {folded} arrays"] if folded > len(drawn) else []
-    parts += [f"{plural(left, 'lighter array')} not drawn (leaf=... draws one)"] if left else []
+    parts += [f"{plural(others, 'lighter array')} not drawn (leaf=... draws one)"] if others else []
     return "; ".join(parts)
 
 
@@ -71,14 +72,13 @@ def _legend(shown: ShownTree) -> Iterator[doc.Inline]:
 def _map(title: str, shown: Shown, mesh: DeviceMesh) -> doc.Section:
     """Return a map under its title; a mesh of its own is named."""
     own, dtype = shown.layout, shown.dtype
+    on = None if own.mesh == mesh else (doc.words("on"), doc.mesh_axes(own.mesh))
     return doc.section(
         doc.shorten(title, LONGEST_NAME),
         doc.paragraph(doc.shape(own.shape, dtype=dtype or "")),
-        doc.paragraph(
-            *layouts.spec_pieces(own), *(() if own.mesh == mesh else (doc.words("on"), doc.mesh_axes(own.mesh)))
-        ),
+        doc.paragraph(layouts.spec_pieces(own), on),
         doc.paragraph("shard", doc.shape(own.shard_shape)),
-        *((doc.paragraph(f"{format_bytes(shown.nbytes)} per device"),) if dtype is not None else ()),
+        None if dtype is None else doc.paragraph(f"{format_bytes(shown.nbytes)} per device"),
         doc.Figure(of=shard_map(shown).within(_ROOM)),
     )
 
@@ -91,8 +91,7 @@ def _name(group: EqualArrays[Shown] | EqualArrays[ShownChange]) -> doc.Piece:
 def _table(groups: Sequence[EqualArrays[Shown]]) -> tuple[doc.Block, ...]:
     rows = _heaviest(groups, MOST_ROWS)
     several = any(each.count > 1 for each in groups)
-    listed = doc.table(
-        rows,
+    listed = doc.Rows(rows, most=MOST_ROWS, name="leaves").table(
         ("name", _name),
         (doc.right("arrays"), lambda each: str(each.count)) if several else None,
         (doc.right("per device"), _weight),
@@ -100,8 +99,6 @@ def _table(groups: Sequence[EqualArrays[Shown]]) -> tuple[doc.Block, ...]:
         ("type and shape", lambda each: doc.shape(each.one.layout.shape, dtype=each.one.dtype or "")),
         ("spec", lambda each: layouts.spec_pieces(each.one.layout)),
         ("shard", lambda each: doc.shape(each.one.layout.shard_shape)),
-        most=MOST_ROWS,
-        name="leaves",
     )
     count = sum(each.count for each in groups) - sum(each.count for each in rows)
     more = f"the {MOST_ROWS} heaviest rows are listed; {plural(count, 'more array')} not" if count > 0 else ""
@@ -118,16 +115,13 @@ def change_document(shown: ShownTreeChange) -> doc.Document:
     """Return what changes and the data moved in a table, the maps before and after, and what does not change."""
     mesh = layouts.all_axes(leaf.layout for leaf in (*shown.before.leaves, *shown.after.leaves))
     rows, drawn = _moving(shown)
-    listed = doc.table(
-        rows,
+    listed = doc.Rows(rows, most=MOST_ROWS, name="changes").table(
         ("name", _name),
         (doc.right("arrays"), lambda each: str(each.count)),
         ("type and shape", _shapes),
         (doc.wrapped("before → after"), lambda each: _both(each, lambda side: layouts.spec_words(side.layout))),
         (doc.right("each per device"), lambda each: _both(each, lambda side: format_bytes(side.nbytes))),
         (doc.wrapped("moved"), lambda each: _moved(each.one)),
-        most=MOST_ROWS,
-        name="changes",
     )
     maps = (
         doc.section(

@@ -86,8 +86,7 @@ def values_table(
 ) -> doc.Table:
     """Return the values in the given order, `roles` beside their names, the `changed` ones marked; `kept` rows
     unfold."""
-    return doc.table(
-        values,
+    return doc.Rows(values, most=most, first=MOST, kept=max(most, kept), noun="value", name=name).table(
         ("name", lambda value: _name(value, (roles or {}).get(value.name, ""))),
         ("type and shape", lambda value: doc.shape(value.shape, dtype=value.dtype)),
         ("spec", lambda value: doc.value_spec(value, asks=True)),
@@ -95,11 +94,6 @@ def values_table(
         (doc.right("per device"), lambda value: doc.nbytes(value.bytes_per_device)),
         selects=lambda value: ("value", value.name),
         marked=lambda value: value.name in changed,
-        most=most,
-        first=MOST,
-        kept=max(most, kept),
-        noun="value",
-        name=name,
     )
 
 
@@ -155,21 +149,19 @@ def residuals_headline(residuals: Sequence[Residual], planned: float | None = No
 
 def residuals_section(residuals: Sequence[Residual], planned: float | None = None) -> doc.Section:
     """Return the activations that the forward pass keeps, and those that are recomputed, largest first."""
-    rows = doc.table(
-        sorted(residuals, key=lambda r: (list(_KINDS).index(r.kind), -(r.value.bytes_per_device or 0))),
+
+    def made_by(r: Residual) -> doc.Piece:
+        return doc.words(doc.shorten(residual_name(r), LONGEST_NAME), strong=True, tip=r.value.name_stack)
+
+    ordered = sorted(residuals, key=lambda r: (list(_KINDS).index(r.kind), -(r.value.bytes_per_device or 0)))
+    rows = doc.Rows(ordered, first=10, most=40, noun="value").table(
         ("what", lambda r: _KINDS[r.kind]),
-        (
-            "made by",
-            lambda r: doc.words(doc.shorten(residual_name(r), LONGEST_NAME), strong=True, tip=r.value.name_stack),
-        ),
+        ("made by", made_by),
         ("type and shape", lambda r: doc.shape(r.value.shape, dtype=r.value.dtype)),
         ("spec", lambda r: doc.value_spec(r.value)),
         ("shard", lambda r: doc.shape(r.value.shard_shape)),
         (doc.right("per device"), lambda r: doc.nbytes(r.value.bytes_per_device)),
         ("line", lambda r: doc.line(r.value.source) if r.value.source else ""),
-        first=10,
-        most=40,
-        noun="value",
     )
     return doc.section("Residuals", rows, lead=residuals_headline(residuals, planned), fold="closed")
 

@@ -51,12 +51,12 @@ def _memory(needs: Needs) -> Paragraph:
     if needs.usable is None:
         amount = words(needs.text, strong=True, tip=tip, selects=tab)
         return paragraph(amount, label="what a device has is not known", name="top-memory")
-    left = needs.usable - needs.total
-    label = "estimated, may not fit" if left < 0 else "estimated, not compiled"
+    spare = needs.usable - needs.total
+    label = "estimated, may not fit" if spare < 0 else "estimated, not compiled"
     if needs.fits:
-        label = f"{step_cost.fits_word(needs)}, {format_bytes(left)} to spare"
+        label = f"{step_cost.fits_word(needs)}, {format_bytes(spare)} to spare"
     if needs.fits is False:
-        label = f"{format_bytes(-left)} too much" if left < 0 else "does not fit"
+        label = f"{format_bytes(-spare)} too much" if spare < 0 else "does not fit"
     amount, _, rest = step_cost.pair(needs.text, format_bytes(needs.usable), " of ").partition(" of ")
     tone = "bad" if needs.fits is False else ""
     size = words(amount, strong=True, tone=tone, tip=tip, selects=tab)
@@ -72,9 +72,8 @@ def _rate(cost: StepCost) -> Paragraph | None:
     if cost.seconds is None:
         return None
     chips = cost.machine.num_chips
-    spent = words(
-        format_number(cost.seconds * chips), strong=True, tip=f"{chips:,} chips for {step_cost.step_words(cost)}"
-    )
+    tip = f"{chips:,} chips for {step_cost.step_words(cost)}"
+    spent = words(format_number(cost.seconds * chips), strong=True, tip=tip)
     return paragraph(spent, label="chip-seconds a step", name="top-rate")
 
 
@@ -90,10 +89,8 @@ def _no_cost(results: Results) -> Iterator[Piece]:
 
 def _no_room(cost: StepCost) -> Iterator[Piece]:
     if cost.needs.fits is False:
-        sentence = f"{step_cost.fits_word(cost.needs).capitalize()}."
-        yield words(
-            sentence, strong=True, tone="bad", tip=step_cost.memory_words(cost.needs), selects=("tab", "memory")
-        )
+        sentence, tip = f"{step_cost.fits_word(cost.needs).capitalize()}.", step_cost.memory_words(cost.needs)
+        yield words(sentence, strong=True, tone="bad", tip=tip, selects=("tab", "memory"))
         if cost.needs.parts:
             part, size = max(cost.needs.parts.items(), key=lambda item: item[1])
             short = cost.bound == "compute"  # as what comes behind it is

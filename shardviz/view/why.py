@@ -26,9 +26,8 @@ def why_document(answer: Why) -> doc.Document:
     if value.computed is not None:
         lead.append((doc.words("computed as"), doc.spec(value.computed), doc.words("and then resharded")))
     if answer.also:
-        lead.append(
-            doc.words(f"the first of {len(answer.also) + 1} values called {name}; others: {', '.join(answer.also)}")
-        )
+        first = f"the first of {len(answer.also) + 1} values called {name}"
+        lead.append(doc.words(f"{first}; others: {', '.join(answer.also)}"))
     return doc.Document(title=title, lead=tuple(lead), blocks=tuple(_blocks(answer, name)), mesh=answer.mesh)
 
 
@@ -98,9 +97,8 @@ def _present(name: str, why: AxisWhy) -> Iterable[doc.Block]:
         many = "any one of the first" if untried else "either" if both else f"any one of these {len(causes)}"
         without = "both" if both and not untried else "all of them"
         second = (doc.words("or"), *_source(rest[0].source)) if both and not untried else ()
-        yield doc.paragraph(
-            *begin, *second, doc.words(f"; {many} is enough; without {without}, {name} is not sharded along"), on
-        )
+        enough = f"; {many} is enough; without {without}, {name} is not sharded along"
+        yield doc.paragraph(*begin, second, enough, on)
         yield _causes(causes)
     elif first.verdict == "needed" and rest:
         others = [piece for c in rest for piece in (doc.words(","), *_source(c.source))][1:]
@@ -115,15 +113,10 @@ def _present(name: str, why: AxisWhy) -> Iterable[doc.Block]:
 
 
 def _causes(causes: Sequence[Cause]) -> doc.Table:
-    return doc.table(
-        causes,
+    return doc.Rows(causes, first=5, most=48, noun="cause", name="why-causes").table(
         ("cause", lambda c: _source(c.source)[:-1]),
         ("spec", lambda c: doc.spec(c.source.spec)),
         ("", lambda c: "enough alone" if c.verdict == "one of several" else c.verdict),
-        first=5,
-        most=48,
-        noun="cause",
-        name="why-causes",
     )
 
 
@@ -155,10 +148,8 @@ def _chain(why: AxisWhy, source: SourceText) -> doc.Table:
             continue
         for hop in hops:
             does = f"{hop.words} (backwards)" if hop.backwards else hop.words
-            end = doc.code(hop.after.name), doc.spec(hop.after.spec)
-            rows.append(
-                (operation(doc.code(hop.op, strong=True), hop.source), does, *end, doc.code(hop.rule, quiet=True))
-            )
+            head, end = operation(doc.code(hop.op, strong=True), hop.source), doc.code(hop.after.name)
+            rows.append((head, does, end, doc.spec(hop.after.spec), doc.code(hop.rule, quiet=True)))
     heads = doc.Column("step"), doc.wrapped("what it does"), doc.Column("value"), doc.Column("spec"), doc.Column("rule")
     steps = tuple(doc.row(*cells, selects=("step", f"{why.axis}:{n}")) for n, cells in enumerate(rows))
     return doc.Table(columns=heads, rows=steps, noun="step", name="why-chain", first=40, most=200)
@@ -173,8 +164,7 @@ def _absent(name: str, why: AxisWhy, source: SourceText) -> Iterable[doc.Block]:
         first = why.stops[0]
         at = doc.words("; the axis stops at"), doc.code(first.next.name), doc.words("; "), doc.words(f"{first.words}.")
         yield doc.paragraph(*begin, *at)
-        yield doc.table(
-            why.stops,
+        yield doc.Rows(why.stops, caption="where the axis ends", noun="place", name="why-stops").table(
             ("last with it", lambda s: doc.code(s.last.name)),
             ("spec", lambda s: doc.spec(s.last.spec)),
             ("operation", lambda s: doc.code(s.op)),
@@ -182,9 +172,6 @@ def _absent(name: str, why: AxisWhy, source: SourceText) -> Iterable[doc.Block]:
             ("spec", lambda s: doc.spec(s.next.spec)),
             (doc.wrapped("why"), lambda s: s.words),
             ("line", lambda s: _short(s.source, source)),
-            caption="where the axis ends",
-            noun="place",
-            name="why-stops",
         )
     else:
         yield doc.paragraph(*begin, doc.words("because none of its operands and users passes that axis on to it."))
@@ -195,14 +182,11 @@ def _choice(contest: Contest) -> doc.Table:
     verdict = contest.verdict + (f": {contest.reason}" if contest.reason else "")
     chosen = doc.words(f"chosen: {contest.value}", strong=True), contest.chosen_spec, contest.chosen, verdict
     wanted = doc.words(f"wanted by {contest.wanted_by}"), contest.wanted_spec, contest.wanted, ""
-    return doc.table(
-        (chosen, wanted),
+    return doc.Rows((chosen, wanted), noun="choice", name="why-choices").table(
         ("", lambda side: side[0]),
         ("spec", lambda side: doc.spec(side[1])),
         *_effects(contest.chosen, lambda side: side[2]),
         (doc.wrapped(), lambda side: doc.words(side[3], tone=tone)),
-        noun="choice",
-        name="why-choices",
     )
 
 
@@ -233,13 +217,10 @@ def _changes(changes: Sequence[TriedChange]) -> doc.Section:
         text = "; ".join((f"{'removed' if change.removed else 'stays'}, {judged}", *change.added))
         return doc.words(text, tone="good" if change.removed and judged == "cheaper" else "")
 
-    tried = doc.table(
-        (None, *changes),
+    tried = doc.Rows((None, *changes), noun="change", name="why-changes").table(
         (doc.wrapped("change"), lambda change: "this plan" if change is None else change.text),
         *_effects(changes[0].before, lambda change: changes[0].before if change is None else change.after),
         (doc.wrapped(), outcome),
-        noun="change",
-        name="why-changes",
     )
     level = "level propagated; on one device in a step" + ("; the step" if timed else "")
     stays = "XLA's partitioner may avoid one that stays here" if not all(change.removed for change in changes) else ""
