@@ -89,7 +89,7 @@ class Answer:
         elif hasattr(whole, "save"):
             whole.save(path)
         else:
-            from shardviz.paint.saved import file
+            from shardviz.paint import file
 
             write_whole(path, file(whole, path))
 

@@ -32,9 +32,8 @@ from shardviz.page.inputs import array_groups_view, dimensions_view, shardings_v
 from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.page.stills import VIEW, Stills, still_html
 from shardviz.page.targets import device_groups_view, machine_view, targets_view
-from shardviz.paint import file, text
+from shardviz.paint import PICTURES, file, text
 from shardviz.paint.json import json_of
-from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
 from shardviz.records.report import values_of
 from shardviz.records.why import CollectiveWhy
@@ -95,11 +94,9 @@ def _cards(explorer: Explorer) -> Json:
         for name, cost in costs.items()
         if cost is not None
     ]
-    cost = costs[deck.at]
+    cost, rows = costs[deck.at], deck_document(deck, explorer.state.now.sharing)
     usable = None if cost is None else cost.needs.usable
-    return pane(
-        deck_document(deck, explorer.state.now.sharing), at=deck.at, against=deck.against, points=points, usable=usable
-    )
+    return pane(rows, at=deck.at, against=deck.against, points=points, usable=usable)
 
 
 def _sharing(explorer: Explorer) -> Json:
@@ -222,9 +219,8 @@ def _texts(explorer: Explorer) -> Json:
 def _shards(explorer: Explorer) -> Json:
     """Return the small shard map beside the source, and the large one in its tab."""
     state = explorer.state
-    drawn = partial(
-        panes.shard_map_pane, explorer.report, state.selected, state.remark, cost=state.cost, device=explorer.device
-    )
+    value = explorer.report, state.selected, state.remark
+    drawn = partial(panes.shard_map_pane, *value, cost=state.cost, device=explorer.device)
     large = json_of(drawn(room=_LARGE)) if explorer.tab == "shards" else None
     return pane(drawn(room=_SMALL), large=large, name=state.selected)
 
@@ -334,9 +330,8 @@ class Explorer(Delivered):
         self.comm_id = self.model_id or ""
         state.loop.inbox.run(self._begin)
         self._stills = Stills(self, state)
-        self.observe(
-            lambda change: self._draw({change["name"]}), ["query", "reading", "tab", "device", "opened", "span"]
-        )
+        settings = ["query", "reading", "tab", "device", "opened", "span"]
+        self.observe(lambda change: self._draw({change["name"]}), settings)
         self.observe(self._on_wants, "wants")
         self.observe(self._on_selected, "selected")
 
@@ -422,9 +417,8 @@ class Explorer(Delivered):
         return {"file": {"name": f"{name}.{what}", "text": text, "why": why}}
 
     def _explored(self) -> Document:
-        return explored(
-            self.state.now, {card.name: codes_of(self.program, card.plan) for card in self.state.deck.cards}
-        )
+        codes = {card.name: codes_of(self.program, card.plan) for card in self.state.deck.cards}
+        return explored(self.state.now, codes)
 
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any

@@ -25,7 +25,7 @@ from shardviz.paint.text import blocks
 from shardviz.paint.theme import MUTED, AxisColour, axis_colour, axis_colours, ink_for, paint_of
 from shardviz.records.amounts import plural
 from shardviz.view import document as doc
-from shardviz.view.picture import Film, Grid, Head, Picture, Role
+from shardviz.view.picture import Film, Grid, Head, Picture
 
 Colours = Mapping[str, AxisColour]
 
@@ -211,13 +211,10 @@ def _grid_cell(grid: Grid, text: str, tip: str, edges: str) -> str:
     title = f' title="{escape(tip)}"' if tip else ""
     if not grid.cards:
         return f'<td style="{inside}{edges}"{title}>{inner}</td>'
-    shadows = ",".join(f"{3 * n}px {3 * n}px 0 {_shadow(role, n)}" for n, role in enumerate(grid.cards, 1))
+    fills = [_BLUISH if role == "tile" else paint_of(role, False) for role in grid.cards]
+    shadows = ",".join(f"{3 * n}px {3 * n}px 0 {fill}{round(140 / n):02x}" for n, fill in enumerate(fills, 1))
     card = f'<div style="{inside};box-shadow:{shadows}">{inner}</div>'
     return f'<td style="padding:2px 9px 9px 2px;border:0{edges}"{title}>{card}</td>'
-
-
-def _shadow(role: Role, number: int) -> str:
-    return f"{paint_of(role, False) if role != 'tile' else _BLUISH}{round(140 / number):02x}"
 
 
 def _table(table: doc.Table, look: Look) -> str:
@@ -235,10 +232,9 @@ def _table(table: doc.Table, look: Look) -> str:
         words = f"{plural(len(some), f'more {table.noun}')}"
         html += f'<details class="rest"><summary>{words}</summary>{_rows(some, table, look)}</details>'
         rest = rest[len(some) :]
-    more = len(rest) + table.hidden
-    return html + (
-        f'<div style="{QUIET};padding:0 8px">… and {plural(more, f"more {table.noun}")}</div>' if more else ""
-    )
+    if more := len(rest) + table.hidden:
+        html += f'<div style="{QUIET};padding:0 8px">… and {plural(more, f"more {table.noun}")}</div>'
+    return html
 
 
 def _rows(rows: Sequence[doc.Row], table: doc.Table, look: Look, title: str = "") -> str:

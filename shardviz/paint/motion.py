@@ -101,9 +101,8 @@ def motion_tree(film: Film) -> Node:
     words = shown(f"{film.title}. {film.captions[0]} {film.captions[-1]}")
     drawn = _node("div", "mo-stage", *_drawn(film), role="img", aria_label=words)
     counts = (_node("b", "", style=f"--s:{n}", data_t=count) for n, count in enumerate(film.counts))
-    live = _node(
-        "div", "mo-live", _node("div", "mo-count", *counts, aria_hidden="true"), _node("div", "mo-show", drawn)
-    )
+    count = _node("div", "mo-count", *counts, aria_hidden="true")
+    live = _node("div", "mo-live", count, _node("div", "mo-show", drawn))
     over = ("messages travel over ", *(_chip(name, place) for place, name in film.axes.items()))
     return _node(
         "div",
@@ -164,28 +163,19 @@ def _bar() -> Node:
 
 def _control(kind: str, name: str, look: str, word: str, *, chosen: bool = False) -> Node:
     more = {"defaultChecked": "true"} if chosen else {}
-    return _node(
-        "label", "", _node("input", look, type=kind, name=name, aria_label=word, **_OWN_KEYS, **more), data_t=word
-    )
+    control = _node("input", look, type=kind, name=name, aria_label=word, **_OWN_KEYS, **more)
+    return _node("label", "", control, data_t=word)
 
 
 def _steps(film: Film) -> Iterator[Node]:
     """Yield the list: a sentence and a frame for each step, which a radio button chooses."""
     for n, (caption, frame) in enumerate(zip(film.captions, film.frames, strict=True)):
         choose = _node("input", f"mo-{n}", type="radio", name="at", style="display:none", **_OWN_KEYS)
-        go = (
-            _node("b", f"mo-go {side}{n}", data_t=word)
-            for side, word in (("mo-on mo-to", "step ▸"), ("mo-off mo-back", "◂ back"))
-        )
+        on = _node("b", f"mo-go mo-on mo-to{n}", data_t="step ▸")
+        back = _node("b", f"mo-go mo-off mo-back{n}", data_t="◂ back")
+        step = _node("label", "mo-step", choose, on, back, f"{n}. {caption}")
         strip = _node("pre", "mo-frame", frame, style=f"{_MONO};line-height:1.15;margin:2px 0 8px 0")
-        yield _node(
-            "div",
-            "mo-li",
-            _node("label", "mo-step", choose, *go, f"{n}. {caption}"),
-            strip,
-            style=f"--s:{n}",
-            role="listitem",
-        )
+        yield _node("div", "mo-li", step, strip, style=f"--s:{n}", role="listitem")
 
 
 def _drawn(film: Film) -> Iterator[Node]:

@@ -81,9 +81,8 @@ def _rules(roles: Iterable[Role], colour: Callable[[Callable[[bool], str]], str]
     for role in roles:
         paint, ink = (colour(partial(role_colour, role)) for role_colour in (paint_of, ink_on))
         name = _word(role)
-        rules.append(
-            f".f-{name}{{fill:{paint}}}.s-{name}{{stroke:{paint}}}.i-{name}{{fill:{paint}}}.o-{name}{{fill:{ink}}}"
-        )
+        rules.append(f".f-{name}{{fill:{paint}}}.s-{name}{{stroke:{paint}}}")
+        rules.append(f".i-{name}{{fill:{paint}}}.o-{name}{{fill:{ink}}}")
     return "".join(rules)
 
 

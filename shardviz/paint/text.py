@@ -28,9 +28,8 @@ BAR = 24
 _LEAST = 16  # the least columns for wrapped words
 _WIDTH = 80  # columns of a picture's grid if no width is given
 _ROWS, _COLUMNS, _GRIDS = 72, (64, 32, 16, 8, 4, 2, 1), (16, 4, 1)  # total rows, columns of a grid, number of grids
-_CONTROL = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066\u2067]"
-)  # all control characters except isolates
+# all control characters except isolates
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066\u2067]")
 _TIPS = "▏▎▍▌▋▊▉"
 _BESIDE = "    "  # between blocks side by side
 
@@ -49,9 +48,8 @@ def text_of(document: doc.Document, width: int | None = None) -> str:
 def inline_text(inline: doc.Inline) -> str:
     """Return pieces as plain text without control characters; right-to-left text is isolated."""
     pieces = (inline,) if isinstance(inline, doc.Piece) else inline
-    return doc.joined(
-        pieces, [uncontrolled(doc.plain(p)) if p.whole else isolated(shown(doc.plain(p))) for p in pieces]
-    )
+    texts = ((piece.whole, doc.plain(piece)) for piece in pieces)
+    return doc.joined(pieces, [uncontrolled(text) if whole else isolated(shown(text)) for whole, text in texts])
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
