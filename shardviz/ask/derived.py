@@ -15,7 +15,7 @@ from shardviz.errors import ShardvizError, SpecError, excerpt
 from shardviz.plan import variants
 from shardviz.plan.jax_code import reconstrained_lines
 from shardviz.plan.lowerings import Lowerings
-from shardviz.plan.plan import Plan, is_by_name, with_members
+from shardviz.plan.plan import Plan, is_by_name
 from shardviz.propagate.dimensions import Dimensions, dimensions
 from shardviz.records import Frame, PlanRecord, Variant
 from shardviz.tracing.call import Call
@@ -82,7 +82,7 @@ class Derivable:
     def _settled(self, plan: Plan) -> Plan:
         """Return the plan in which each logical dimension that it names is resolved to its arrays; other plans
         unchanged. Raises ShardvizError for an unknown dimension, TraceError as `dimensions`."""
-        return with_members(plan, self.dimensions) if is_by_name(plan) else plan
+        return plan._with_members(self.dimensions) if is_by_name(plan) else plan
 
     def _with(self, variant: Variant) -> Self:
         program = self

@@ -92,13 +92,13 @@ class Machine:
     wrap: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.chip, Chip):
+        if not isinstance(self.chip, Chip):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TargetError(f"a machine needs a shardviz.Chip, not {excerpt(repr(self.chip))}")
         for name in ("topology", "wrap"):
             if isinstance(each := getattr(self, name), str) or not isinstance(each, Iterable):
                 raise TargetError(f"machine of {self.chip.name}: {name} is a tuple such as (4, 4), not {each!r}")
         for n in (*self.topology, self.num_slices):
-            if not isinstance(n, Integral) or isinstance(n, bool):
+            if not isinstance(n, Integral) or isinstance(n, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TargetError(f"machine of {self.chip.name}: expected whole numbers of chips and slices, not {n!r}")
         object.__setattr__(self, "topology", tuple(int(n) for n in self.topology))
         check = {"tpu": _check_tpu, "gpu": _check_gpu, "cpu": _check_cpu}[self.chip.kind]
@@ -136,7 +136,7 @@ class Machine:
         if match is None or not text:
             raise TargetError(f"target {excerpt(str(target))!r}: expected {_EXAMPLES}")
         kind, name, topology, slices = match.groups()
-        if not isinstance(chip, Chip | None):
+        if not isinstance(chip, Chip | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TargetError(f"chip: expected a shardviz.Chip, not {excerpt(repr(chip))}")
         kind = kind.lower() if kind else None
         if chip is None:
@@ -317,7 +317,7 @@ def _check_tpu(machine: Machine) -> None:
             f"({of.source('max_chips')}). Several slices are written '*2'"
         )
 
-    def divides(sizes):
+    def divides(sizes: tuple[int, ...]) -> bool:
         return all(n % b == 0 for n, b in zip(sizes, of.host_bounds, strict=False))
 
     if not (chips == 1 or divides(sizes)) or not _is_of_cubes(sizes, of):
@@ -338,7 +338,7 @@ def _is_of_cubes(sizes: tuple[int, ...], of: Chip) -> bool:
 def _nearest(sizes: tuple[int, ...], options: list[tuple[int, ...]]) -> str:
     """Return the three options whose sizes differ least, as ratios."""
 
-    def distance(box):
+    def distance(box: tuple[int, ...]) -> float:
         return sum(abs(math.log(a / b)) for a, b in zip(sorted(box), sorted(sizes), strict=True))
 
     return ", ".join("x".join(map(str, each)) for each in sorted(options, key=distance)[:3])
@@ -391,7 +391,7 @@ def _topologies(of: Chip, size: int) -> tuple[Machine, ...]:
         return tuple(m for n in each if size % n == 0 and (m := _machine_or_none(of, (size // n, n))) is not None)
     if size % of.devices_per_chip:
         return ()
-    chips, shapes = size // of.devices_per_chip, []
+    chips, shapes = size // of.devices_per_chip, list[Machine]()
     for slices in _divisors(chips):
         if slices > 1 and chips // slices < min(_HOST, math.prod(of.host_bounds)):
             break
@@ -414,7 +414,7 @@ def grown(machine: Machine, size: int) -> Machine | None:
     """Return the machine of the same chip with another number of JAX devices, as cube-like as possible, if possible
     with equally many slices or GPUs per host; None if there is none."""
 
-    def kept_size(m):
+    def kept_size(m: Machine) -> int:
         return m.topology[1] if machine.chip.kind == "gpu" else m.num_slices
 
     alike = (m for m in topologies(machine.chip, size) if kept_size(m) == kept_size(machine))
@@ -425,7 +425,7 @@ def sizes_near(of: str | Chip, size: int) -> tuple[int, ...]:
     """Return the next numbers of JAX devices below and above a number that have a `natural` machine."""
     of = named(of) if isinstance(of, str) else of
 
-    def exists(n):
+    def exists(n: int) -> bool:
         return (of.kind == "gpu" or n % _HOST == 0 or n < _HOST) and natural(of, n) is not None
 
     below = next((n for n in range(min(size - 1, _MOST_DEVICES), 0, -1) if exists(n)), None)
@@ -469,7 +469,8 @@ def attached() -> str:
     unknown kind of device."""
     import jax
 
-    return target_of(jax.devices())
+    devices: list[Any] = jax.devices()  # pyright: ignore[reportUnknownMemberType]
+    return target_of(devices)
 
 
 def machine_of(target: str | Machine, size: int | None = None) -> Machine:
@@ -493,17 +494,17 @@ def none_of(of: Chip, size: int) -> str:
     )
 
 
-def _of_cloud(text: str, known: CloudMachine) -> Machine:
+def _of_cloud(text: str, cloud: CloudMachine) -> Machine:
     """Return the machine with a cloud's name; for a TPU the most cube-like slice, as in the clouds."""
-    of = named(known.chip)
+    of = named(cloud.chip)
     if of.kind == "gpu":
-        return Machine(of, (known.several, known.chips))
-    one = natural(of, known.chips * of.devices_per_chip)
+        return Machine(of, (cloud.several, cloud.chips))
+    one = natural(of, cloud.chips * of.devices_per_chip)
     if one is None or one.num_slices > 1:
-        chips = (n // of.devices_per_chip for n in sizes_near(of, known.chips * of.devices_per_chip))
-        near = " or ".join(f"{of.name}-{n * known.cores_per_chip}" for n in chips)
-        raise TargetError(f"target {text!r}: {of.name} has no slice of {known.chips} chips; {near} would do")
-    return Machine(of, one.topology, known.several)
+        chips = (n // of.devices_per_chip for n in sizes_near(of, cloud.chips * of.devices_per_chip))
+        near = " or ".join(f"{of.name}-{n * cloud.cores_per_chip}" for n in chips)
+        raise TargetError(f"target {text!r}: {of.name} has no slice of {cloud.chips} chips; {near} would do")
+    return Machine(of, one.topology, cloud.several)
 
 
 def target_of(devices: Sequence[Any]) -> str:

@@ -96,12 +96,12 @@ class DeviceMesh:
             raise MeshError(f"mesh: {len(self.names)} axis names {self.names} for {len(self.sizes)} sizes {self.sizes}")
         check_size(self.names, MOST_AXES, "mesh", "axes", MeshError)
         for name, size in zip(self.names, self.sizes, strict=True):
-            if not isinstance(name, str) or not name:
+            if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise MeshError(f"mesh: an axis name must be a non-empty string, not {name!r}")
             check_size(name, MOST_NAME, f"mesh: axis {excerpt(name)!r}", "characters in its name", MeshError)
             if self.names.count(name) > 1:
                 raise MeshError(f"mesh: two axes are named {name!r}; give each axis its own name")
-            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            if not _is_whole(size):
                 raise MeshError(f"mesh: axis {name!r} must have a whole number of devices, 1 or more, not {size!r}")
         object.__setattr__(self, "sizes", tuple(int(s) for s in self.sizes))
         if self.size > MOST_DEVICES:
@@ -199,7 +199,7 @@ class DeviceMesh:
         if not self.slice_ids:
             return (1,) * len(self.names)
         table = self.slices().reshape(self.sizes)
-        factors = []
+        factors: list[int] = []
         for axis in range(table.ndim):
             line = table[(0,) * axis + (slice(None),) + (0,) * (table.ndim - axis - 1)]
             factors.append(1 + int(np.count_nonzero(np.diff(line))))
@@ -266,8 +266,9 @@ class DeviceMesh:
         if isinstance(mesh, str):
             return _parse(mesh)
         if isinstance(mesh, Mapping):
-            names = tuple(mesh.keys())
-            sizes, slices = _sizes_and_slices(tuple(mesh.values()), names)
+            items: Mapping[Any, Any] = mesh
+            names = tuple(items.keys())
+            sizes, slices = _sizes_and_slices(tuple(items.values()), names)
             return cls(names, sizes, slice_ids=slices)
         names, sizes = getattr(mesh, "axis_names", None), getattr(mesh, "axis_sizes", None)
         if names is None or sizes is None:
@@ -295,17 +296,22 @@ def _sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple
             factors.append(1)
             full.append(size)
             continue
-        if len(size) != 2 or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1 for n in size):
+        parts: Sequence[Any] = size
+        if len(parts) != 2 or not all(map(_is_whole, parts)):
             raise MeshError(
                 f"mesh: axis {name!r} of size {size!r}: expected (slices, devices within a slice), two whole numbers "
                 "of 1 or more such as (2, 8)"
             )
-        factors.append(int(size[0]))
-        full.append(int(size[0]) * int(size[1]))
+        factors.append(int(parts[0]))
+        full.append(int(parts[0]) * int(parts[1]))
     several = math.prod(factors) > 1 and all(isinstance(n, int) and n > 0 for n in full) and len(full) <= MOST_AXES
     if several and math.prod(full) > MOST_DEVICES:
         raise MeshError(f"mesh: {math.prod(full)} devices over {math.prod(factors)} slices; at most {MOST_DEVICES}")
     return tuple(full), tuple(_slices_of(full, factors).tolist()) if several else ()
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool) and bool(number >= 1)
 
 
 def _slices_of(sizes: Sequence[int], factors: Sequence[int]) -> np.ndarray:

@@ -68,7 +68,7 @@ def by_path(plan: Plan, role: str, part: str) -> tuple[tuple[str, Any], ...]:
 
 
 def is_by_name(plan: Plan) -> bool:
-    """Whether a plan shards logical dimensions by name; `with_members` has the arrays in their place."""
+    """Whether a plan shards logical dimensions by name; `Plan._with_members` has the arrays in their place."""
     return any(each.role == DIMENSION for each in plan.overrides)
 
 
@@ -195,8 +195,8 @@ class Plan:
 
     @cached_property
     def _key(self) -> Any:
-        def flat(tree):
-            return jax.tree.flatten(tree, is_leaf=is_spec)
+        def flat(tree: Any) -> tuple[list[Any], Any]:
+            return jax.tree.flatten(tree, is_leaf=is_spec)  # pyright: ignore[reportUnknownMemberType]
 
         (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
         exact = self._exact if is_by_name(self) else frozenset(self._exact)
@@ -230,11 +230,11 @@ class Plan:
     def without_spec(self, *names: str, output: bool = False) -> Plan:
         """Return the plan without the edits by `with_spec` and `with_dimension` of these arguments, or outputs, by tree
         path; the rules and `in_specs`, or `out_specs`, apply to them again."""
-        if not all(isinstance(name, str) for name in names):
+        if not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ShardvizError(f"plan.without_spec{excerpt(repr(names))}: expected tree paths, without_spec('x', 'w')")
         role, paths = _role(output), frozenset(names)
 
-        def gone(o):
+        def gone(o: Override) -> bool:
             return o.role == role and o.path in paths and o.part != MEMORY
 
         plan = self._replace(overrides=tuple(each for each in self.overrides if not gone(each)))
@@ -263,13 +263,13 @@ class Plan:
         for each in top.values():
             if each.is_dim_edit:
                 axes_by_array.setdefault(each[:2], []).extend(each.value)
-        left: list[Override] = []
+        kept: list[Override] = []
         for old in self._exact:
             if old.role != DIMENSION and (old[:3] in top or (old.is_dim_edit and old[:2] in whole)):
                 continue
             taken = axes_by_array.get(old[:2]) if old.is_dim_edit and old.role != DIMENSION else None
-            left.append(old._replace(value=_without(old.value, taken)) if taken else old)
-        return self._replace(overrides=(*reversed(top.values()), *left, *self._ruled))
+            kept.append(old._replace(value=_without(old.value, taken)) if taken else old)
+        return self._replace(overrides=(*reversed(top.values()), *kept, *self._ruled))
 
     def with_dimension(self, dimension: Dimension | str, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
         """Return the plan with a logical dimension sharded along these axes, and no others, in every array that has it.
@@ -290,7 +290,7 @@ class Plan:
             ShardvizError: for an invalid dimension, for a preferred dimension that is not a member, and for `prefer`
                 with a name. Unknown names are reported when the plan is bound to a program.
         """
-        if not isinstance(dimension, Dimension | str):
+        if not isinstance(dimension, Dimension | str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ShardvizError(
                 f"with_dimension({excerpt(repr(dimension))}): expected a logical dimension's name, such as 'd_ff', or "
                 "one of program.dimensions"
@@ -451,7 +451,7 @@ class Plan:
         fields = (tuple(getattr(self.mesh, f)[i] for i in kept) for f in ("names", "sizes", "types"))
         mesh = DeviceMesh(*fields, in_order=self.mesh.in_order)
 
-        def drop(axes):
+        def drop(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
             return tuple(a for a in axes if axis_name(a) != name)
 
         return self._map_axes(drop)._replace(mesh=mesh)
@@ -465,21 +465,18 @@ class Plan:
             if isinstance(spec, Rules):
                 return Rules([(r.filter, mapped(r.spec)) for r in spec], exhaustive=spec.exhaustive)
 
-            def sums(s):
-                return {"unreduced": change(s.unreduced), "reduced": change(s.reduced)}
-
-            def changed(s):
-                return replace(s, dims=tuple(map(change, s.dims)), **sums(s))
-
-            return None if spec is None else changed(spec)
+            if spec is None:
+                return None
+            sums = {"unreduced": change(spec.unreduced), "reduced": change(spec.reduced)}
+            return replace(spec, dims=tuple(map(change, spec.dims)), **sums)
 
         def renamed(each: Reconstrained) -> Reconstrained:
             return replace(each, after=each.after and mapped(Spec(each.after)).dims)
 
-        def tree(specs):
+        def tree(specs: Any) -> Any:
             return jax.tree.map(mapped, specs, is_leaf=is_spec)
 
-        def by_part(o):
+        def by_part(o: Override) -> Any:
             return mapped(o.value) if o.part == SPEC else change(o.value) if o.is_dim_edit else o.value
 
         return self._replace(
@@ -495,20 +492,17 @@ class Plan:
         plan.__dict__.update(self.__getstate__() | changes)
         return plan
 
-
-def with_members(plan: Plan, dimensions: Dimensions) -> Plan:
-    """Return the plan in which each logical dimension that it names is resolved to the arrays that have it. Raises
-    ShardvizError for an unknown dimension."""
-    if not is_by_name(plan):
-        return plan
-    settled = plan._replace(overrides=plan._ruled)
-    for by_name, each in itertools.groupby(reversed(plan._exact), lambda o: o.role == DIMENSION):
-        if by_name:
-            for one in each:
-                settled = settled.with_dimension(dimensions.named(one.path), one.value)
-        else:
-            settled = settled._over(each)
-    return settled._replace(overrides=tuple(each for each in settled.overrides if each.part != UNSHARDED))
+    def _with_members(self, dimensions: Dimensions) -> Plan:
+        """Return the plan in which each logical dimension that it names is resolved to the arrays that have it. Raises
+        ShardvizError for an unknown dimension."""
+        settled = self._replace(overrides=self._ruled)
+        for by_name, each in itertools.groupby(reversed(self._exact), lambda o: o.role == DIMENSION):
+            if by_name:
+                for one in each:
+                    settled = settled.with_dimension(dimensions.named(one.path), one.value)
+            else:
+                settled = settled._over(each)
+        return settled._replace(overrides=tuple(each for each in settled.overrides if each.part != UNSHARDED))
 
 
 def _without(axes: tuple[Axis, ...], others: Iterable[Axis]) -> tuple[Axis, ...]:
@@ -531,7 +525,10 @@ def _renamed(axis: Axis, old: str, new: str) -> Axis:
 
 
 def _pairs(entries: Any) -> Iterable[Any]:
-    return entries.items() if isinstance(entries, Mapping) else entries
+    if not isinstance(entries, Mapping):
+        return entries
+    pairs: Mapping[Any, Any] = entries
+    return pairs.items()
 
 
 def _role(output: bool) -> str:
@@ -542,9 +539,12 @@ def _each(call: str, name: Any, value: Any, example: str) -> Mapping[str, Any]:
     """Return tree path → value, from one array and its value, or from a mapping."""
     if isinstance(name, str) and value is not ...:
         return {name: value}
-    if isinstance(name, Mapping) and value is ... and all(isinstance(path, str) for path in name):
-        return name
-    arguments = ", ".join(excerpt(repr(each)) for each in (name, value) if each is not ...)
+    if isinstance(name, Mapping) and value is ...:
+        values: Mapping[Any, Any] = name
+        if all(isinstance(path, str) for path in values):
+            return values
+    both: tuple[Any, Any] = (name, value)
+    arguments = ", ".join(excerpt(repr(each)) for each in both if each is not ...)
     raise ShardvizError(
         f"plan.{call}({arguments}): expected a tree path and what holds there, {call}('x', {example}), or a mapping of "
         f"these, {call}({{'x': {example}}})"
@@ -570,7 +570,7 @@ def _mesh(mesh: Any) -> DeviceMesh:
 
 
 def _constraints(entries: Any) -> tuple[Constrain, ...]:
-    def constraint_of(each):
+    def constraint_of(each: Any) -> Constrain:
         return Constrain.of(Intermediate.of(each[0]), each[1])
 
     return tuple(each if isinstance(each, Constrain) else constraint_of(each) for each in _pairs(entries))
