@@ -174,10 +174,10 @@ class _Body:
         if at not in axes:
             return None
         value, own = gather.invars[0], list[Any]()
-        left = axes if params["tiled"] else tuple(a - (a > at) for a in axes if a != at)
-        if left:
+        remaining = axes if params["tiled"] else tuple(a - (a > at) for a in axes if a != at)
+        if remaining:
             summed = _like(reduce.outvars[0], value.aval.dtype)
-            own = [reduce.replace(invars=[value], outvars=[summed], params=reduce.params | {"axes": left})]
+            own = [reduce.replace(invars=[value], outvars=[summed], params=reduce.params | {"axes": remaining})]
             value = summed
         sums = {"axes": _names(params["axis_name"]), "axis_index_groups": None}
         end = gather.replace(primitive=parallel.psum_p, params=sums, invars=[value], outvars=[reduce.outvars[0]])

@@ -365,7 +365,7 @@ def settled_results(jaxpr: Any, mesh: Any) -> list[PartitionSpec] | None:
     `with_sharding_constraint` on `mesh`, or a scalar, or neither an argument nor a constraint has a say in it."""
     makers = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
     arguments = {v for v in jaxpr.invars if v.aval.shape}
-    specs, left = list[PartitionSpec](), set[Any]()
+    specs, unconstrained = list[PartitionSpec](), set[Any]()
     for v in jaxpr.outvars:
         if not v.aval.shape:
             specs.append(PartitionSpec())
@@ -376,9 +376,9 @@ def settled_results(jaxpr: Any, mesh: Any) -> list[PartitionSpec] | None:
         elif v in arguments or not arguments.isdisjoint(_arrays_of(makers[v]) if v in makers else ()):
             return None
         else:
-            left.add(v)
+            unconstrained.add(v)
             specs.append(PartitionSpec())
-    return None if left and left & _reached(jaxpr) else specs
+    return None if unconstrained and unconstrained & _reached(jaxpr) else specs
 
 
 def _constrained(equation: Any, mesh: Any) -> PartitionSpec | None:

@@ -184,8 +184,8 @@ class _Body:
         values = [_value(v, known) for v in equation.invars]
         if name == "dot_general":
             (contracted, _), _ = params["dimension_numbers"]
-            left = equation.invars[0].aval.shape
-            return 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[d] for d in contracted), False
+            factor = equation.invars[0].aval.shape
+            return 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(factor[d] for d in contracted), False
         if name in ("conv_general_dilated", "ragged_dot_general"):
             return None, False
         inside = []

@@ -331,8 +331,8 @@ def _along(subject: Subject, axes: Sequence[str]) -> str:
     used = {a for d in batch for a in dividing(d.size, axes, subject.mesh)}
     if used == set(subject.mesh.names):
         return "over all devices"
-    left = [a for a in axes if a not in used]
-    why = f" ({batch[0].size} do not divide by {' and '.join(left)})" if left and batch else ""
+    skipped = [a for a in axes if a not in used]
+    why = f" ({batch[0].size} do not divide by {' and '.join(skipped)})" if skipped and batch else ""
     return f"along {' and '.join(a for a in axes if a in used) or 'none'}{why}"
 
 

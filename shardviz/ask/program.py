@@ -470,8 +470,8 @@ def state_of(program: Program) -> dict[str, str]:
     arguments, outputs = arrays(program)
     pairs = dict(roles(program._lowerings.lowered).becomes)
     for alone in (False, True):
-        left = [a for a in arguments if a.name not in pairs]
-        pairs |= new_values(left, [o for o in outputs if o.name not in pairs.values()], alone=alone)
+        unpaired = [a for a in arguments if a.name not in pairs]
+        pairs |= new_values(unpaired, [o for o in outputs if o.name not in pairs.values()], alone=alone)
     return pairs
 
 

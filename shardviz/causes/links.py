@@ -375,9 +375,9 @@ def reach(
     nearer than results and siblings; with `even` all are equally far."""
     reached: dict[NodeDim, _Reached] = {}
     count = itertools.count()
-    left: list[tuple[int, int, NodeDim, NodeDim | None, DimLink | None]] = [(0, next(count), start, None, None)]
-    while left:
-        distance, _, cut, nearer, over = heapq.heappop(left)
+    queue: list[tuple[int, int, NodeDim, NodeDim | None, DimLink | None]] = [(0, next(count), start, None, None)]
+    while queue:
+        distance, _, cut, nearer, over = heapq.heappop(queue)
         if cut in reached:
             continue
         reached[cut] = distance, nearer, over
@@ -387,7 +387,7 @@ def reach(
             if link.to not in reached and through(link.to):
                 near = even or link.step.upstream(cut.node, link.to.node)
                 length = 1 if near else 2 if link.step.kind in _ASKS else 8
-                heapq.heappush(left, (distance + length, next(count), link.to, cut, link))
+                heapq.heappush(queue, (distance + length, next(count), link.to, cut, link))
     return reached
 
 

@@ -138,13 +138,13 @@ def quarrels_of(node: Node, is_named: Callable[[Node], bool] = lambda _: True) -
 def _unnamed(node: Node, is_named: Callable[[Node], bool]) -> Iterator[Node]:
     """Yield a value, and the unnamed values of its shape that it is made from, such as the product in `relu(x @ w)`."""
     way = {node: None}
-    for each in (left := list(way)):
+    for each in (queue := list(way)):
         yield each
         into = [s for s in each.steps if s.kind in ("call", "return") and s.ins[-1] is each]
         for step in into if each.maker is None else [each.maker] if each.maker.kind != "constraint" else ():
             new = [n for n in step.ins if n.shape == node.shape and n not in way and n is not each and not is_named(n)]
             way.update(dict.fromkeys(new))
-            left += new
+            queue += new
 
 
 def axes_text(axes: tuple[Axis, ...]) -> str:

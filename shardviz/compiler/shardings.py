@@ -89,8 +89,8 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
         return (), None
     sharding = hlo.read(text.strip(), mesh, len(shape))
     whole = {name for name in sharding.manual if isinstance(name, str)}
-    left = any(size > 1 and name not in whole for name, size in mesh.shape.items())
-    return tuple(a for a in sharding.manual if axis_size(a, mesh) > 1), sharding.spec if left else None
+    has_others = any(size > 1 and name not in whole for name, size in mesh.shape.items())
+    return tuple(a for a in sharding.manual if axis_size(a, mesh) > 1), sharding.spec if has_others else None
 
 
 def output_shardings(before: Module) -> tuple[str, ...]:

@@ -118,14 +118,14 @@ def with_shardys(
     replace Shardy's at the same line. If Shardy follows a constraint by another collective of that line, the constraint
     is added too."""
     rows = list(ours)
-    left = [place for place, c in enumerate(ours) if c.origin == "partitioner"]
+    others = [place for place, c in enumerate(ours) if c.origin == "partitioner"]
     free = list(predicted)
     for key in _ALIKE:
-        left, free = _matched(rows, left, free, key)
-    for place, twin in _in_place_of(ours, left, free, frozenset(arguments)):
+        others, free = _matched(rows, others, free, key)
+    for place, twin in _in_place_of(ours, others, free, frozenset(arguments)):
         rows[place] = _with_twin(ours[place], twin)
     constraints = {(c.source, c.phase): c.constraint for c in free if c.constraint is not None}
-    for place in left:
+    for place in others:
         if rows[place].constraint is None:
             rows[place] = replace(rows[place], constraint=constraints.get((rows[place].source, rows[place].phase)))
     return tuple(rows)

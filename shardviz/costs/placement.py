@@ -180,11 +180,11 @@ def _slices(mesh: DeviceMesh, machine: Machine) -> tuple[int, ...]:
                 "devices=[...] as well"
             )
         return factors
-    left, factors_of = machine.num_slices, []
+    slices, factors_of = machine.num_slices, []
     for size in mesh.sizes:
-        factors_of.append(int(np.gcd(size, left)))
-        left //= factors_of[-1]
-    return tuple(factors_of) if left == 1 else (1,) * len(mesh.sizes)
+        factors_of.append(int(np.gcd(size, slices)))
+        slices //= factors_of[-1]
+    return tuple(factors_of) if slices == 1 else (1,) * len(mesh.sizes)
 
 
 def _frozen(table: np.ndarray) -> np.ndarray:

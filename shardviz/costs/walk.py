@@ -134,8 +134,8 @@ class Walk:
         if began is None:
             return
         ahead = 0.0
-        for copy, left, _ in self._copies if not began.lanes else ():
-            ahead += left
+        for copy, seconds, _ in self._copies if not began.lanes else ():
+            ahead += seconds
             if copy.name == task.name:
                 self._ends[task.name] = self.now + ahead
         wait = self._ends.get(task.name, 0.0) - self.now
@@ -160,9 +160,9 @@ class Walk:
         now = begin
         while self._copies and share > _ALIKE and (now < end or not self._copies[0][1]):
             copy = self._copies[0]
-            task, left = copy[0], copy[1]
+            task, seconds = copy[0], copy[1]
             copy[2] = now if copy[2] is None else copy[2]
-            needs = left / share
+            needs = seconds / share
             if now + needs > end * (1 + 1e-12):
                 copy[1] -= (end - now) * share
                 return
@@ -175,8 +175,8 @@ class Walk:
     def _state(self) -> dict[Any, float]:
         """Return the running operations with their remaining seconds, and the copies with their begin."""
         under_way = {name: at - self.now for of in (self._free, self._ends) for name, at in of.items() if at > self.now}
-        for place, (_, left, begun) in enumerate(self._copies):
-            under_way |= {place: left} if begun is None else {place: left, ("begun", place): self.now - begun}
+        for place, (_, seconds, begun) in enumerate(self._copies):
+            under_way |= {place: seconds} if begun is None else {place: seconds, ("begun", place): self.now - begun}
         return under_way
 
     def _loop(self, loop: Task) -> None:

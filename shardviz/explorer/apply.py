@@ -152,7 +152,7 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
                 if not 0 <= place < len(now.alternatives):
                     raise ShardvizError("this alternative is out of date: the last edit was not the refused one")
                 wanted = now.alternatives[place].plan
-                return _to_step(now, UndoStep(wanted, now.machine.machine), ask)
+                return _to_plan(now, wanted, ask)
             case e.TakeFix(action):
                 return _take_fix(now, action, ask)
             case e.TakePreset(preset):
@@ -163,17 +163,13 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
                 return _to_deck(now, _deck(now, edit, ask), ask)
             case e.PlanEdit():
                 wanted = plan_after(now, edit, ask.program)
-                return _to_step(
-                    now, UndoStep(wanted, now.machine.machine), ask, always=edit.refused_at in ("rule", "options")
-                )
+                return _to_plan(now, wanted, ask, always=edit.refused_at in ("rule", "options"))
         return _other_edit(now, edit, ask)
     except ShardvizError as error:
         subject = getattr(edit, edit.about) if edit.about else None
-        subject = None if subject is None else str(subject)
+        subject, dimension = None if subject is None else str(subject), getattr(edit, "dimension", None)
         place = "output" if getattr(edit, "output", False) else edit.refused_at
-        after = refused(
-            now, error, place, ask=ask, subject=subject, dimension=getattr(edit, "dimension", None), wanted=wanted
-        )
+        after = refused(now, error, place, ask=ask, subject=subject, dimension=dimension, wanted=wanted)
         return Applied(after, taken=False)
 
 
@@ -295,6 +291,10 @@ def twins(now: Snapshot, name: str, layers: bool = False) -> tuple[Role, ...]:
     return tuple(twins_in(now.report, now.logical.found).twins(name, now.bound, layers))
 
 
+def _to_plan(now: Snapshot, plan: Plan, ask: Answers, always: bool = False) -> Applied:
+    return _to_step(now, UndoStep(plan, now.machine.machine), ask, always)
+
+
 def _to_step(now: Snapshot, step: UndoStep, ask: Answers, always: bool = False) -> Applied:
     results = ask.of_step(now, step, always)
     if results is None:
@@ -380,7 +380,7 @@ def _take_fix(now: Snapshot, action: str, ask: Answers) -> Applied:
     if fix is None:
         raise ShardvizError(f"{excerpt(action)!r} is no fix of the current plan; choose a listed one")
     if not fix.write:
-        return _to_step(now, UndoStep(fix.plan, now.machine.machine), ask)
+        return _to_plan(now, fix.plan, ask)
     name = textwrap.shorten(action, LONGEST_NAME, placeholder=" …")
     deck, card = now.deck.added(fix.plan, ask.results(fix.plan, now.machine), name=name)
     return _to_deck(now, deck.opened(card), ask)
@@ -401,10 +401,8 @@ def _other_edit(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             return updated(ChoreEffect("presets", begins=False), presets=replace(presets, open=False, busy=False))
         case e.BeginSearch() if now.machine.machine.chip.kind == "cpu":
             trouble = "choose a machine first: the best plan is the one with the shortest step on a machine"
-            return updated(
-                ChoreEffect("search", begins=False),
-                presets=TriedPresets(presets.items, presets.open, presets.busy, trouble=trouble),
-            )
+            refused_search = TriedPresets(presets.items, presets.open, presets.busy, trouble=trouble)
+            return updated(ChoreEffect("search", begins=False), presets=refused_search)
         case e.BeginSearch():
             searching = replace(presets, progress="looking for what can be sharded", best="", share=0.0, trouble="")
             return updated(ChoreEffect("search"), presets=searching)

@@ -156,9 +156,8 @@ def alternatives(program: Program, wanted: Plan, now: PlanRecord) -> tuple[Alter
 
 def with_specs(plan: Plan, specs: Mapping[tuple[str, str], Spec | None]) -> Plan:
     """Return the plan with specs for arrays, by role and path."""
-    inputs, outputs = (
-        {path: spec for (of, path), spec in specs.items() if of == role} for role in ("argument", "output")
-    )
+    inputs = {path: spec for (role, path), spec in specs.items() if role == "argument"}
+    outputs = {path: spec for (role, path), spec in specs.items() if role == "output"}
     return plan.with_spec(inputs).with_spec(outputs, output=True)
 
 

@@ -76,9 +76,7 @@ def session_json(state: ExplorerState) -> str:
         shardviz_session=SCHEMA_VERSION,
         program=state.program.name,
         target=state.target,
-        cards=tuple(
-            _SavedCard(c.id, c.name, _plan(c.plan, c.results.bound, state.program), c.note) for c in deck.cards
-        ),
+        cards=tuple(_SavedCard(c.id, c.name, _plan(c, state.program), c.note) for c in deck.cards),
         at=deck.at,
         against=deck.against,
         made=deck.made,
@@ -89,8 +87,9 @@ def session_json(state: ExplorerState) -> str:
     return msgspec.json.encode(file).decode()
 
 
-def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _SavedPlan:
-    kept = _SavedPlan(bound=bound, constraints=plan.constraints)
+def _plan(card: Card, program: Program) -> _SavedPlan:
+    plan = card.plan
+    kept = _SavedPlan(bound=card.results.bound, constraints=plan.constraints)
     few = 0 < len(plan.rules) <= _MOST_RULES
     if few and all(isinstance(rule.filter, str) and len(rule.filter) <= _MOST_PATTERN for rule in plan.rules):
         own = {name for name, _ in plan.edits} | {member.path for member, _ in plan.dim_edits}
@@ -147,13 +146,10 @@ def _read(path: Path) -> _SessionFile:
     except (msgspec.ValidationError, ShardvizError, RecursionError) as error:
         raise ShardvizError(f"{path.name}: this shardviz session is damaged: {error}") from error
     ids = [card.id for card in file.cards]
-    wrong = (
-        f"two cards have the id {next(i for i in ids if ids.count(i) > 1)!r}"
-        if len(set(ids)) < len(ids)
-        else next((f"there is no card {each!r}" for each in (BASELINE, file.at, file.against) if each not in ids), "")
-    )
+    wrong = [f"two cards have the id {each!r}" for each in ids if ids.count(each) > 1]
+    wrong += [f"there is no card {each!r}" for each in (BASELINE, file.at, file.against) if each not in ids]
     if wrong:
-        raise ShardvizError(f"{path.name}: this shardviz session is damaged: {excerpt(wrong)}")
+        raise ShardvizError(f"{path.name}: this shardviz session is damaged: {excerpt(wrong[0])}")
     return file
 
 

@@ -125,13 +125,13 @@ def compare(*what: Any, target: str | Machine | None = None) -> Comparison | Run
 
 
 def _matched(before: RunRecord, after: RunRecord) -> Iterator[ProgramChange]:
-    left = defaultdict[str, list[RunProgram]](list)
+    unmatched = defaultdict[str, list[RunProgram]](list)
     for program in after.programs:
-        left[program.name].append(program)
+        unmatched[program.name].append(program)
     for program in before.programs:
-        others = left[program.name]
+        others = unmatched[program.name]
         yield ProgramChange(name=program.name, before=program, after=others.pop(0) if others else None)
-    for name, others in left.items():
+    for name, others in unmatched.items():
         yield from (ProgramChange(name=name, before=None, after=program) for program in others)
 
 

@@ -225,7 +225,7 @@ _Row = tuple[str, str, str, float, float, bool]
 def rows_of(record: RunRecord, steps: Sequence[RunStep], costs: Mapping[int, ProgramCost]) -> Iterator[_Row]:
     """Yield the programs of a run, each with its own cost, or with that in `costs`."""
     for number, (program, step) in enumerate(zip(record.programs, steps, strict=True)):
-        needed, why_not = _most(record, number), ""
+        needed, why_not = max(map(record.needs_at, (c for c in record.calls if c.program == number)), default=0.0), ""
         if number in costs:
             other = costs[number]
             needed += (other.needs_bytes or 0.0) - (program.needs_bytes or 0.0)
@@ -281,17 +281,11 @@ def moves_of(record: RunRecord) -> list[dict[str, str]]:
         where = f" at {each.source.short}" if each.source else ""
         over = "" if each.seconds is None else f"; over PCIe: {format_bytes(each.device_bytes)} on one device"
         tip = f"{each.kind}{where}: {plural(each.count, 'array')}, {each.before} → {each.after}{over}"
-        moves.append(
-            {"text": f"{_end(each.before)} → {_end(each.after)}: {format_bytes(each.nbytes)}{took}", "tip": tip}
-        )
+        before, after = (place.partition(" on ")[0] for place in (each.before, each.after))  # without the meshes
+        moves.append({"text": f"{before} → {after}: {format_bytes(each.nbytes)}{took}", "tip": tip})
     if more := large[_MOST_MOVES:]:
         moves.append({"text": f"{len(more)} more: {format_bytes(sum(t.nbytes for t in more))}", "tip": ""})
     return moves
-
-
-def _end(place: str) -> str:
-    """Return the spec of a place, without its mesh."""
-    return place.partition(" on ")[0]
 
 
 def label_of(program: RunProgram) -> str:
@@ -305,7 +299,3 @@ def _tip(program: RunProgram, needed: float) -> str:
     line = f" at {program.source.short}" if program.source else ""
     where = f"{program.name}{line}: {label_of(program)} on {plural(program.devices, 'device')}"
     return f"{where}; a device needs {format_bytes(needed)} meanwhile (level propagated)"
-
-
-def _most(record: RunRecord, number: int) -> float:
-    return max((record.needs_at(call) for call in record.calls if call.program == number), default=0.0)

@@ -61,10 +61,10 @@ def of_files(folder: Path, stderr: str) -> str | None:
         return f"a file could not be written in {folder} ({refusal[0]})"
     if hasattr(os, "statvfs"):
         try:
-            left = os.statvfs(folder)
+            space = os.statvfs(folder)
         except OSError:
             return None
-        if left.f_blocks and left.f_bavail * left.f_frsize < _FULL:
+        if space.f_blocks and space.f_bavail * space.f_frsize < _FULL:
             return f"{full(folder)}; free some, or set TMPDIR"
     return None
 

@@ -117,12 +117,12 @@ def _between_meshes(before: Layout, after: Layout) -> tuple[MoveStep, ...] | Non
         return layout(cut.shape, spec, DeviceMesh(tuple(names), sizes, device_ids=tuple(cut.mesh.ids().tolist())))
 
     def parts(axes: Iterable[Axis]) -> tuple[Axis, ...]:
-        found = []
+        axes_after = []
         for name, start, size in (axis_part(axis, mesh) for axis in axes):
             low = names[name][0] * start
             whole = next(n for n in after.mesh.names if _span(n, after.mesh)[0] <= low < _span(n, after.mesh)[1])
-            found.append((whole, low // _span(whole, after.mesh)[0], size))
-        return merge(found, after.mesh)
+            axes_after.append((whole, low // _span(whole, after.mesh)[0], size))
+        return merge(axes_after, after.mesh)
 
     def coarser(spec: Spec | None) -> Spec | None:
         return (
@@ -169,10 +169,10 @@ func.func @main(%0: {kind} {{sdy.sharding = #sdy.sharding<@before, {old}{partial
 def _summed(before: Layout, after: Layout) -> tuple[Axis, ...]:
     """Return the axes, or parts of axes, over which partial sums are added up."""
     parts: list[tuple[str, int, int]] = []
-    left = sorted(axis_part(axis, after.mesh) for axis in after.unreduced)
+    others = sorted(axis_part(axis, after.mesh) for axis in after.unreduced)
     for name, start, size in (axis_part(axis, before.mesh) for axis in before.unreduced):
         end = start * size
-        for other, low, count in left:
+        for other, low, count in others:
             if other == name and start <= low < end:
                 parts.append((name, start, low // start))
                 start = low * count

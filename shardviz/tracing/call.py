@@ -149,8 +149,8 @@ class Call:
     def filled(self, arrays: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the (positional, keyword) arguments with the dynamic leaves replaced, in that order."""
         positional, keyword = jax.tree.unflatten(jax.tree.structure(self.dynamic), list(arrays))
-        static, left = self.options.static_places(self.fn, len(self.args)), iter(positional)
-        return tuple(a if i in static else next(left) for i, a in enumerate(self.args)), {**self.kwargs, **keyword}
+        static, dynamic = self.options.static_places(self.fn, len(self.args)), iter(positional)
+        return tuple(a if i in static else next(dynamic) for i, a in enumerate(self.args)), {**self.kwargs, **keyword}
 
 
 def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Any:

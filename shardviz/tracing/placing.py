@@ -124,11 +124,11 @@ def _surviving(
     traces."""
     kept = []
     for place, (each, target, evaluations) in enumerate(zip(wanted, targets, value_runs, strict=True)):
-        left = [(number, level) for number, level in evaluations if (place, number) in survived]
-        if not left:
+        survivors = [(number, level) for number, level in evaluations if (place, number) in survived]
+        if not survivors:
             makes = f"no result needs what {target.frame.short} makes, so it is not in the program"
             raise _refused(each, f"{makes}; take the constraint away")
-        kept.append(left)
+        kept.append(survivors)
     return kept
 
 

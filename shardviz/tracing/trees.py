@@ -253,9 +253,9 @@ def _own_result(traced: Any) -> str:
     the arguments' objects come before it, in tree mode the changed variables after it."""
     match traced.out_info:
         case (tuple() as args, dict() as kwargs, _):
-            given, named = traced.args_info
+            arguments, named = traced.args_info
             among = jax.tree.leaves((args, kwargs), is_leaf=_is_split)
-            if len(args) >= len(given) and kwargs.keys() >= named.keys() and all(map(_is_split, among)):
+            if len(args) >= len(arguments) and kwargs.keys() >= named.keys() and all(map(_is_split, among)):
                 return "result[2]"
         case (_, [*updates]) if updates and all(map(_is_updates, updates)):
             return "result[0]"

@@ -43,15 +43,13 @@ def difference_text(amount: Amount) -> str:
 @doc.document.register
 def comparison_document(comparison: Comparison) -> doc.Document:
     """Return the numbers, then their causes: the specs and collectives that differ."""
+    level = doc.words(f"level {comparison.level}", quiet=True)
     return doc.Document.of(
         amounts_table(comparison),
         _specs_section(comparison) if comparison.specs else None,
         _collectives_section(comparison) if comparison.collectives else None,
         doc.notes("Nothing differs." if comparison.same else "", *comparison.notes),
-        title=(
-            doc.words(f"{comparison.program}: comparison", strong=True),
-            doc.words(f"level {comparison.level}", quiet=True),
-        ),
+        title=(doc.words(f"{comparison.program}: comparison", strong=True), level),
         lead=tuple(_who(comparison, name) for name in comparison.names),
         mesh=comparison.meshes[comparison.names[0]],
     )

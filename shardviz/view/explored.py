@@ -36,9 +36,8 @@ def headline_pane(now: Snapshot) -> doc.Document:
     texts = [str(report.mesh.shown), plural(report.mesh.size, "device")][not report.mesh.names :]
     texts += [now.machine.target] if now.machine.target != "cpu" else []
     where = [piece for text in texts for piece in (doc.words("·", quiet=True), doc.words(text, quiet=True))][1:]
-    link = doc.words(
-        f"{changed:,} of {len(values_of(report)):,} values", tip="show these values", selects=("changed", "")
-    )
+    count = f"{changed:,} of {len(values_of(report)):,} values"
+    link = doc.words(count, tip="show these values", selects=("changed", ""))
     blocks = (doc.paragraph(link, label="last edit changed", quiet=True, name="kpi-changed"),) if changed else ()
     title = doc.words(report.program, strong=True), *where
     return doc.Document(title=title, lead=doc.folded_axes(report.mesh), blocks=blocks, mesh=report.mesh)

@@ -467,9 +467,9 @@ class AxisGroup(NamedTuple):
 
 def device_groups(placed: Placement, place: int) -> tuple[AxisGroup, ...]:
     """Return the groups of a device along each mesh axis of size above 1."""
-    groups = ((name, group_along(placed.mesh, place, axis)) for axis, name in enumerate(placed.mesh.names))
-    return tuple(
-        AxisGroup(name, tuple(members), f"{device_ranges(members)}: {placed.route((name,))}")
-        for name, members in groups
-        if len(members) > 1
-    )
+    groups = []
+    for axis, (name, size) in enumerate(placed.mesh.shape.items()):
+        if size > 1:
+            members = tuple(group_along(placed.mesh, place, axis))
+            groups.append(AxisGroup(name, members, f"{device_ranges(members)}: {placed.route((name,))}"))
+    return tuple(groups)

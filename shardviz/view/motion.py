@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -261,10 +262,10 @@ class _Director:
 
     def _count(self, device: int, box: Box) -> int:
         """Return the partial sums that a device has added up in a box."""
+        starts, stops = box
         for held in reversed(self.holdings[device]):
-            if all(a <= b for a, b in zip(held.box[0], box[0], strict=True)) and all(
-                a >= b for a, b in zip(held.box[1], box[1], strict=True)
-            ):
+            begins, ends = held.box
+            if all(map(operator.le, begins, starts)) and all(map(operator.ge, ends, stops)):
                 return held.count
         return 1
 

@@ -230,11 +230,8 @@ def shard_map_pane(
         missing = f"{name} does not occur at this level; select another value."
         none = missing if name else remark or "Select a value to see which device holds which slice."
         return doc.Document(blocks=(doc.paragraph(none, quiet=True, name="nothing-selected"),))
-    title = (
-        doc.code(value.label or value.name, strong=True),
-        *doc.value_spec(value, asks=True),
-        doc.shape(value.shape, dtype=value.dtype),
-    )
+    name_piece, shape = doc.code(value.label or value.name, strong=True), doc.shape(value.shape, dtype=value.dtype)
+    title = (name_piece, *doc.value_spec(value, asks=True), shape)
     link = doc.words("in every notation", tip="this sharding in every notation", selects=("tab", "rosetta"))
     ask = doc.why(value.name, tip="why it is sharded so, for every mesh axis (key w)")
     lead = (ask, doc.words("·", quiet=True), link, *([doc.words(f"· {remark}", quiet=True)] if remark else ()))
@@ -246,14 +243,12 @@ def shard_map_pane(
         return doc.Document(title=title, lead=(lead,), blocks=(unknown,), mesh=report.mesh)
     if cost is not None:
         sharded = dataclasses.replace(sharded, process_ids=np.asarray(cost.placement.processes()))
-    size = doc.words(
-        f"→ {format_shape(sharded.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True
-    )
+    shard = f"→ {format_shape(sharded.shard_shape)} · {format_bytes(value.bytes_per_device)} per device"
     drawn = shard_map(Shown(sharded, name, value.dtype), room and room[0])
     if room is not None:
         drawn = drawn.within((room[0], 2 * room[1]), LETTERS)
     blocks = (doc.Figure(of=drawn, name="cells"), *held_words(sharded, device))
-    return doc.Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
+    return doc.Document(title=(*title, doc.words(shard, quiet=True)), lead=(lead,), blocks=blocks, mesh=report.mesh)
 
 
 def problems_pane(report: Report, cost: StepCost | None = None) -> doc.Document:

@@ -113,11 +113,8 @@ def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -
 @doc.document.register
 def of_export(export: LoadedExport) -> doc.Document:
     record: ExportRecord = export.record
-    title = (
-        doc.words(record.name, strong=True),
-        doc.words("exported by jax.export"),
-        doc.words(f"({export.source})", quiet=True),
-    )
+    source = doc.words(f"({export.source})", quiet=True)
+    title = (doc.words(record.name, strong=True), doc.words("exported by jax.export"), source)
     over = (doc.words("on no mesh"),) if record.mesh is None else (doc.words("on the mesh"), doc.mesh_axes(record.mesh))
     facts = doc.Rows(_facts(record), name="facts").table(
         ("what", lambda fact: doc.words(fact[0], strong=True)), (doc.wrapped("in this file"), lambda fact: fact[1])

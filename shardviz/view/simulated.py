@@ -59,9 +59,8 @@ def _blocks(run: Simulated) -> Iterator[doc.Block]:
     yield doc.paragraph("mesh", doc.mesh_axes(run.run.mesh), "· arrays have random values")
     yield from doc.notes(*(f"{words[0].upper()}{words[1:]}." for words in run.run.lengths))
     if run.results:
-        yield doc.Rows(
-            sorted(run.results, key=lambda each: -each.off), first=_MOST, most=_MOST, noun="result", name="simulated"
-        ).table(
+        ordered = sorted(run.results, key=lambda each: -each.off)
+        yield doc.Rows(ordered, first=_MOST, most=_MOST, noun="result", name="simulated").table(
             ("result", lambda each: doc.code(each.name or "result")),
             ("type and shape", lambda each: doc.shape(each.shape, dtype=each.dtype)),
             ("difference", lambda each: doc.words(_off(each), tip=_UNIT)),

@@ -63,13 +63,11 @@ def source_pane(report: Report, cost: StepCost | None = None) -> doc.Document:
             hot, form = amount > _HOT * most, format_bytes if cost is None else format_seconds
             text = form(amount) + " sent" * (cost is None)
             taken = doc.words(text, strong=hot, quiet=not hot, tip=_TAKEN[cost is None]) if amount else ""
-            rows.append(
-                doc.row(doc.words(str(n), quiet=True), doc.bar(parts), line, taken, detail=below, selects=selects)
-            )
+            number = doc.words(str(n), quiet=True)
+            rows.append(doc.row(number, doc.bar(parts), line, taken, detail=below, selects=selects))
         if rows:
-            table = doc.Table(
-                columns=_COLUMNS, rows=tuple(rows), first=MOST_LINES, most=MOST_LINES, folds="never", noun="line"
-            )
+            every = {"first": MOST_LINES, "most": MOST_LINES}
+            table = doc.Table(columns=_COLUMNS, rows=tuple(rows), folds="never", noun="line", **every)
             name = "cell" if "ipykernel_" in file else file.replace("\\", "/").rsplit("/", 1)[-1]
             blocks.append(doc.section(name, table))
     none = doc.paragraph("No source lines are known for this program.", quiet=True)

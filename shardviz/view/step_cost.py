@@ -270,9 +270,8 @@ def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "
     total = sum(parts.values())
     longest = max(usable or 0.0, total) or 1.0
     stretches = {what: doc.Part(share=size / longest, role="work", tip=what) for what, size in parts.items()}
-    rows = [
-        (doc.words(what, tip=PARTS.get(what, "")), doc.nbytes(size), [stretches[what]]) for what, size in parts.items()
-    ]
+    names = {what: doc.words(what, tip=PARTS.get(what, "")) for what in parts}
+    rows = [(names[what], doc.nbytes(size), [stretches[what]]) for what, size in parts.items()]
     if whole:
         rows.append((doc.words(whole, strong=True), doc.nbytes(total, strong=True), list(stretches.values())))
     if usable is not None:

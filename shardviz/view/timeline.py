@@ -90,9 +90,8 @@ def _memory(timeline: Timeline) -> doc.Section:
     during = (e for e in timeline.events if e.lane in (COMPUTE, WAITS) and e.begin <= at < e.begin + e.seconds)
     source = next((event.source for event in during), None)
     peak = doc.words(f"at the peak, first after {format_seconds(at)}"), *(() if source is None else (doc.line(source),))
-    return doc.section(
-        title, *doc.notes(memory.rests_on, *memory.beside), lead=(doc.words(memory_words(memory)), *peak)
-    )
+    lead = (doc.words(memory_words(memory)), *peak)
+    return doc.section(title, doc.notes(memory.rests_on, *memory.beside), lead=lead)
 
 
 MEMORY_NOT_KNOWN = "not known: the report has no buffer assignment, or an older shardviz wrote it"

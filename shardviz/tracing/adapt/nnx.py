@@ -309,9 +309,9 @@ class Lifted:
         taken = [s for k, (_, kinds) in self.trees.items() for s, kind in zip(slots[k], kinds, strict=True) if kind]
         state = self.treedef.unflatten(jax.tree.leaves(taken))
         objects = load().merge(self.graphdef, state)
-        left = iter(objects)
+        in_order = iter(objects)
         for k, (treedef, kinds) in self.trees.items():
-            whole[k] = treedef.unflatten(next(left) if kind else s for s, kind in zip(slots[k], kinds, strict=True))
+            whole[k] = treedef.unflatten(next(in_order) if kind else s for s, kind in zip(slots[k], kinds, strict=True))
         before = {path: value for path, _, value in entries(state)}
         return tuple(whole[i] for i in range(len(args))), {k: whole[k] for k in kwargs}, objects, before
 
