@@ -69,11 +69,8 @@ def report_document(report: Report, cost: StepCost | None, *, brief: bool = Fals
         blocks = listed(findings_section(report.findings_on(cost)), collectives_section(report, cost), memory)
     if cost is None:
         return dataclasses.replace(whole, blocks=blocks)
-    lead = (
-        *whole.lead,
-        words(f"step on {cost.machine.text}: {headline(cost)}"),
-        words(f"memory: {memory_words(cost.needs)}"),
-    )
+    numbers = f"step on {cost.machine.text}: {headline(cost)}", f"memory: {memory_words(cost.needs)}"
+    lead = (*whole.lead, *map(words, numbers))
     return dataclasses.replace(whole, lead=lead, blocks=blocks if brief else (step_section(cost), *blocks))
 
 

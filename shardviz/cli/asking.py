@@ -49,9 +49,7 @@ def why(words: Sequence[str], axis: str | None, **options: Any) -> Answer:
         kept = step.program.propagate(step.plan).collectives
         which = kept.where(**collectives_of(wanted, argument="VALUE"))
         if not which:
-            has = ", ".join(
-                f"{kind} over {axes}" for kind, axes in sorted({(c.kind, axes_words(c.axes)) for c in kept})
-            )
+            has = ", ".join(sorted({f"{c.kind} over {axes_words(c.axes)}" for c in kept}))
             raise ShardvizError(
                 f"VALUE {wanted!r}: there is no such collective at level propagated; there are {has or 'none'}"
             )
@@ -76,11 +74,8 @@ def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[st
             "--target: a search needs a machine with a known speed; give one, such as --target 'tpu v5p:4x4x4'"
         )
     fixed = dict(_pin(pin, step) for pin in pins)
-    mesh = step.plan.mesh if keep_mesh else None
-    level = step.settings.level
-    states = look(
-        step.program, step.target, seconds=seconds, plan=step.plan, mesh=mesh, pins=fixed, level=level, stream=True
-    )
+    limits: dict[str, Any] = {"seconds": seconds, "mesh": step.plan.mesh if keep_mesh else None, "pins": fixed}
+    states = look(step.program, step.target, plan=step.plan, level=step.settings.level, stream=True, **limits)
     state, best = None, None
     try:
         for state in states:

@@ -157,9 +157,8 @@ def child(asked: str) -> None:
             of = project()
             try:
                 with persons_faults():
-                    text = _report(name, here, of, options=question["given"], root=root, tree=tree).to_json(
-                        stages=False
-                    )
+                    report = _report(name, here, of, options=question["given"], root=root, tree=tree)
+                    text = report.to_json(stages=False)
             except ShardvizError as error:
                 own = _step(name, here)
                 new = NotThere if own not in question["configured"] else (NotThere, TraceError)

@@ -128,8 +128,7 @@ class StepCheck:
         if which:
             most = max(which, key=lambda c: c.assumed_bytes)
             many = f"there {'is' if len(which) == 1 else 'are'} {plural(len(which), 'such collective')}"
-            line = most.source.short if most.source else ""
-            yield Failure(rule=f"forbid:{text}", text=f"{many}:\n{which.listed()}", line=line)
+            yield Failure(rule=f"forbid:{text}", text=f"{many}:\n{which.listed()}", line=_line(most))
 
     def _time(self, limit: str) -> Iterator[Failure]:
         if self.cost is None:
@@ -137,10 +136,8 @@ class StepCheck:
                 "--max-step-time: a step's time needs a machine; give --target, such as 'tpu v5p:4x4x4'"
             )
         if limit.startswith("+"):
-            before = self._of_base("max-step-time", limit)
-            yield from self._grown(
-                "max-step-time", limit, before and before.seconds, now=self.cost.seconds, form=format_seconds
-            )
+            before, now = self._of_base("max-step-time", limit), self.cost.seconds
+            yield from self._grown("max-step-time", limit, before and before.seconds, now=now, form=format_seconds)
         else:
             yield from self._required("max-step-time", step_time=f"<= {limit}")
 
@@ -148,10 +145,8 @@ class StepCheck:
         if limit.startswith("+"):
             self._of_base("max-memory", limit)
             was = sum(memory_parts(self.base).values()) if isinstance(self.base, Report) else None
-            now = sum(memory_parts(self.report).values())
-            yield from self._grown(
-                "max-memory", limit, was, now=now, form=format_bytes, more=f", by level {self.report.level}"
-            )
+            now, level = sum(memory_parts(self.report).values()), f", by level {self.report.level}"
+            yield from self._grown("max-memory", limit, was, now=now, form=format_bytes, more=level)
         elif limit.endswith("%"):
             if self.cost is None:
                 raise ShardvizError(
@@ -222,9 +217,7 @@ class StepCheck:
             amount = f"{format_bytes(moved)} of it on each device in a step, {before_that}"
             head = f"{name} is {kind} over {axes_words(most.axes)}: {amount}"
             where = f"{most.lines_text}  {most.source.text_in(self.report.source)}" if most.source else ""
-            yield Failure(
-                rule=f"gathered:{name}", text=f"{head}\n{where}".rstrip(), line=most.source.short if most.source else ""
-            )
+            yield Failure(rule=f"gathered:{name}", text=f"{head}\n{where}".rstrip(), line=_line(most))
 
     def _new(self, base: Report) -> Iterator[Failure]:
         """Yield a failure for each warning or error that the base does not have."""
@@ -232,11 +225,8 @@ class StepCheck:
         for finding in self.report.findings:
             if finding.severity == "note" or {finding.id, _meaning(finding, self.report)} & old:
                 continue
-            yield Failure(
-                rule=f"new:{finding.id}",
-                text=f"{finding.severity}: {finding.text}",
-                line=finding.source.short if finding.source else "",
-            )
+            text = f"{finding.severity}: {finding.text}"
+            yield Failure(rule=f"new:{finding.id}", text=text, line=_line(finding))
 
 
 def refuse_unknown_axes(cases: Sequence[StepCheck]) -> None:
@@ -262,6 +252,10 @@ def _sent(report: Report) -> dict[str, list[Collective]]:
 def _bytes(sent: Sequence[Collective]) -> float:
     """Return the bytes on a device in a step, before or after the collective, whichever is larger."""
     return sum(max(c.operand_bytes, c.result_bytes) * (1 if c.count is None else c.count) for c in sent)
+
+
+def _line(subject: Collective | Finding) -> str:
+    return subject.source.short if subject.source else ""
 
 
 def _meaning(finding: Finding, report: Report) -> tuple[object, ...]:

@@ -78,10 +78,8 @@ def changed(
     amounts = tuple(amount for amount in judged if _beyond(amount, threshold))
     least = threshold * max(comparison.amount("operand bytes").before or 0, 1)
     collectives = tuple(change for change in comparison.collectives if abs(change.bytes) > least)
-    findings = [
-        {f.id: f for f in _findings(report, target) if f.severity in SEVERITIES[:2]} for report in (before, after)
-    ]
-    gone, new = ([f for f in one.values() if f.id not in other] for one, other in (findings, findings[::-1]))
+    old, now = (_findings(report, target) for report in (before, after))
+    gone, new = ([f for key, f in one.items() if key not in other] for one, other in ((old, now), (now, old)))
     if not (amounts or collectives or gone or new):
         return None
     brief = dataclasses.replace(comparison, amounts=amounts, collectives=collectives[:_MOST_ROWS], values=())
@@ -94,9 +92,8 @@ def changed(
         *document(brief).blocks,
     ]
     title = (words("shardviz:"), code(name), words(_headline(amounts)))
-    fold = "\n\n".join(
-        ("<details><summary>everything that differs</summary>", markdown_of(document(comparison)), "</details>")
-    )
+    whole = markdown_of(document(comparison))
+    fold = f"<details><summary>everything that differs</summary>\n\n{whole}\n\n</details>"
     change = StepChange(
         step=name,
         amounts=tuple(Changed(name=a.name, unit=a.unit, base=a.before, head=a.after) for a in amounts),
@@ -107,12 +104,13 @@ def changed(
     return change, "\n\n".join((markdown_of(Document(title=title, blocks=tuple(blocks))), fold))
 
 
-def _findings(report: Any, target: str | None) -> Sequence[Any]:
-    """Return the findings, with seconds if the machine has a known speed."""
+def _findings(report: Any, target: str | None) -> dict[str, Any]:
+    """Return id → finding of the errors and warnings, with seconds if the machine has a known speed."""
     try:
-        return report.findings_on(target or report.target)
+        findings = report.findings_on(target or report.target)
     except TargetError:
-        return report.findings
+        findings = report.findings
+    return {f.id: f for f in findings if f.severity in SEVERITIES[:2]}
 
 
 def _beyond(amount: Any, threshold: float) -> bool:

@@ -48,9 +48,8 @@ def run(target: str | None, devices: int | None, steps: int, opens: bool, proces
             raise ShardvizError("--open: a notebook runs as one process; leave out --process")
         if context.params["out"] or context.params["as_json"]:
             raise ShardvizError("--open runs the script in a notebook of JupyterLab; leave out --out and --json")
-        return Answer(
-            "", code=run_lab(Path(DEFAULT_FOLDER), notebook=_notebook(context.obj.extra, target, devices, steps))
-        )
+        notebook = _notebook(context.obj.extra, target, devices, steps)
+        return Answer("", code=run_lab(Path(DEFAULT_FOLDER), notebook=notebook))
     if count and which is None:
         compared, failed = _every_process(context.obj.extra, target, devices, steps, count)
         return Answer(compared, code=FAILED if failed or not compared.same else DONE)

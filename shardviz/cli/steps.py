@@ -168,9 +168,8 @@ def project() -> Project:
     """Return the settings of the nearest `pyproject.toml`, in the working folder or above it. Raises ShardvizError if
     it cannot be read."""
     here = Path.cwd()
-    file = next(
-        (folder / "pyproject.toml" for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), None
-    )
+    files = (folder / "pyproject.toml" for folder in (here, *here.parents))
+    file = next((each for each in files if each.is_file()), None)
     if file is None:
         return Project()
     try:

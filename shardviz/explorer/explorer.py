@@ -72,16 +72,11 @@ class ExplorerState:
     Args:
         program: the traced program.
         plan: the starting plan.
-        level: the highest level for each plan: `propagated`, `partitioned` or `compiled`.
         debounce: seconds without a newer plan before a compile starts.
-        timeout: time limit of a compile in seconds; may be set later.
-        memory_limit: memory limit of a compile in bytes; None for no limit; may be set later.
-        target: the machine to compile for, and to time the step on. If the mesh changes its size, the same chip's most
-            cube-like topology of that size is chosen, and `target_remark` says so.
+        target: as for `sv.explore`. If the mesh changes its size, the same chip's most cube-like topology of that size
+            is chosen, and `target_remark` says so.
         remark: the initial `target_remark`.
-        tokens: tokens (or samples) per step, for tokens per second; None derives them from the arguments, False omits
-            them.
-        model_flops: FLOPs per step that the model needs, for its utilisation.
+        level, timeout, memory_limit, tokens, model_flops: as for `sv.explore`.
 
     Raises:
         ShardvizError: if the plan does not fit the program, or the target the mesh.

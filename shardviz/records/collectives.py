@@ -37,8 +37,7 @@ class Collective:
     """One collective operation of the program, on one device.
 
     Attributes:
-        kind: `all-gather`, `all-reduce`, `reduce-scatter`, `all-to-all`, `collective-permute`, `ragged-all-to-all`
-            or `collective-broadcast`.
+        kind: one of `KINDS`, such as `all-gather`.
         axes: the mesh axes that its groups span, major to minor; a part of an axis as (name, sizes before it, size);
             None if no mesh axes express the groups.
         dtype: the element type, by NumPy's name.

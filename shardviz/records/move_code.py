@@ -48,9 +48,7 @@ def code_of(leaves: Sequence[ReshardedLeaf], mesh: DeviceMesh, way: ReshardWay, 
         "    for chunk in CHUNKS:",
         *body[1],
         *(body[2] if chunked else []),
-        "    return jax.tree.unflatten(structure, [new[name] for name in old])"
-        if same
-        else "    return new  # by path",
+        f"    return {'jax.tree.unflatten(structure, [new[name] for name in old])' if same else 'new  # by path'}",
     ]
     return "\n".join([*lines, ""])
 

@@ -169,9 +169,8 @@ def sum_collectives(
         have = ", ".join(map(repr, _COLLECTIVE_KEYS))
         raise ShardvizError(f"collectives cannot be summed by {key!r}; the keys are {have}")
     group_of, label = _COLLECTIVE_KEYS[key]
-    totals = [
-        CollectiveTotal(k, label(k), tuple(rows)) for k, rows in grouped((group_of(c), c) for c in collectives).items()
-    ]
+    groups = grouped((group_of(c), c) for c in collectives)
+    totals = [CollectiveTotal(key, label(key), tuple(rows)) for key, rows in groups.items()]
     if order == "seconds":
         totals.sort(key=lambda t: (-t.seconds, t.untimed == t.operations, -t.assumed_seconds, -t.bytes, t.label))
     else:
@@ -287,7 +286,6 @@ class Cost:
         if key not in _WORK_KEYS:
             raise ShardvizError(f"by({key!r}): expected one of {', '.join(map(repr, _WORK_KEYS))}")
         group_of = _WORK_KEYS[key]
-        totals = [
-            WorkTotal(value, tuple(rows)) for value, rows in grouped((group_of(row), row) for row in self.work).items()
-        ]
+        groups = grouped((group_of(row), row) for row in self.work)
+        totals = (WorkTotal(value, tuple(rows)) for value, rows in groups.items())
         return tuple(sorted(totals, key=lambda t: (-t.flops, -(t.hbm_bytes or 0.0), str(t.key))))
