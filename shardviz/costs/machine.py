@@ -46,7 +46,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -469,8 +469,7 @@ def attached() -> str:
     unknown kind of device."""
     import jax
 
-    devices: list[Any] = jax.devices()  # pyright: ignore[reportUnknownMemberType]
-    return target_of(devices)
+    return target_of(cast("list[Any]", jax.devices()))  # pyright: ignore[reportUnknownMemberType]
 
 
 def machine_of(target: str | Machine, size: int | None = None) -> Machine:

@@ -33,7 +33,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -266,7 +266,7 @@ class DeviceMesh:
         if isinstance(mesh, str):
             return _parse(mesh)
         if isinstance(mesh, Mapping):
-            items: Mapping[Any, Any] = mesh
+            items = cast("Mapping[Any, Any]", mesh)
             names = tuple(items.keys())
             sizes, slices = _sizes_and_slices(tuple(items.values()), names)
             return cls(names, sizes, slice_ids=slices)
@@ -296,7 +296,7 @@ def _sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple
             factors.append(1)
             full.append(size)
             continue
-        parts: Sequence[Any] = size
+        parts = cast("Sequence[Any]", size)
         if len(parts) != 2 or not all(map(_is_whole, parts)):
             raise MeshError(
                 f"mesh: axis {name!r} of size {size!r}: expected (slices, devices within a slice), two whole numbers "

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 
@@ -196,7 +196,8 @@ class Plan:
     @cached_property
     def _key(self) -> Any:
         def flat(tree: Any) -> tuple[list[Any], Any]:
-            return jax.tree.flatten(tree, is_leaf=is_spec)  # pyright: ignore[reportUnknownMemberType]
+            flattened = jax.tree.flatten(tree, is_leaf=is_spec)  # pyright: ignore[reportUnknownMemberType]
+            return cast("tuple[list[Any], Any]", flattened)
 
         (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
         exact = self._exact if is_by_name(self) else frozenset(self._exact)
@@ -525,10 +526,7 @@ def _renamed(axis: Axis, old: str, new: str) -> Axis:
 
 
 def _pairs(entries: Any) -> Iterable[Any]:
-    if not isinstance(entries, Mapping):
-        return entries
-    pairs: Mapping[Any, Any] = entries
-    return pairs.items()
+    return cast("Mapping[Any, Any]", entries).items() if isinstance(entries, Mapping) else entries
 
 
 def _role(output: bool) -> str:
@@ -537,13 +535,13 @@ def _role(output: bool) -> str:
 
 def _each(call: str, name: Any, value: Any, example: str) -> Mapping[str, Any]:
     """Return tree path → value, from one array and its value, or from a mapping."""
+    both: tuple[Any, Any] = (name, value)
     if isinstance(name, str) and value is not ...:
         return {name: value}
     if isinstance(name, Mapping) and value is ...:
-        values: Mapping[Any, Any] = name
+        values = cast("Mapping[Any, Any]", name)
         if all(isinstance(path, str) for path in values):
             return values
-    both: tuple[Any, Any] = (name, value)
     arguments = ", ".join(excerpt(repr(each)) for each in both if each is not ...)
     raise ShardvizError(
         f"plan.{call}({arguments}): expected a tree path and what holds there, {call}('x', {example}), or a mapping of "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
@@ -66,7 +66,7 @@ def source_pane(report: Report, cost: StepCost | None = None) -> doc.Document:
             number = doc.words(str(n), quiet=True)
             rows.append(doc.row(number, doc.bar(parts), line, taken, detail=below, selects=selects))
         if rows:
-            every = {"first": MOST_LINES, "most": MOST_LINES}
+            every: dict[str, Any] = {"first": MOST_LINES, "most": MOST_LINES}
             table = doc.Table(columns=_COLUMNS, rows=tuple(rows), folds="never", noun="line", **every)
             name = "cell" if "ipykernel_" in file else file.replace("\\", "/").rsplit("/", 1)[-1]
             blocks.append(doc.section(name, table))
