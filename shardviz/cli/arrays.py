@@ -52,17 +52,18 @@ def reshard(
     limit: str | None,
     code: bool,
 ) -> Answer:
-    _two_at_most(mesh=mesh, target=target)
+    own_mesh, to_mesh = _before_after("mesh", mesh)
+    own_target, to_target = _before_after("target", target)
     alone, tree = array_like(array), _tree(array)
     sides = [_side("BEFORE", before), _side("AFTER", after)]
     try:
         moved = reshard_tree(
             tree,
             *sides,
-            mesh=mesh[0],
-            to_mesh=mesh[1] if len(mesh) > 1 else None,
-            target=target[0] if target else None,
-            to_target=target[1] if len(target) > 1 else None,
+            mesh=own_mesh,
+            to_mesh=to_mesh,
+            target=own_target,
+            to_target=to_target,
             apart=apart,
             rename=_renamed(rename),
             dtype=dtype,
@@ -72,9 +73,9 @@ def reshard(
         raise type(error)(f"ARRAY {array!r}, BEFORE {before!r}, AFTER {after!r}: {error}") from error
     if code:
         return Answer(moved.code(), record=moved, whole=moved)
-    if not alone or len(mesh) > 1 or apart:
+    if not alone or to_mesh or apart:
         return Answer(moved)
-    maps = document(shard_map(tree.shape, before, mesh[0], after=after, dtype=tree.dtype))
+    maps = document(shard_map(tree.shape, before, own_mesh, after=after, dtype=tree.dtype))
     return Answer(replace(maps, blocks=(*maps.blocks, *document(moved).blocks)), record=moved)
 
 
@@ -93,18 +94,20 @@ def checkpoint(
     bandwidth: str | None,
     one_replica: bool,
 ) -> Answer:
-    _two_at_most(mesh=mesh, processes=processes, target=target)
+    own_mesh, to_mesh = _before_after("mesh", mesh)
+    own_processes, to_processes = _before_after("processes", processes)
+    own_target, to_target = _before_after("target", target)
     try:
         kept = checkpoint_of(
             _tree(array),
             _side("BEFORE", before),
             after if after is None else _side("AFTER", after),
-            mesh=mesh[0],
-            to_mesh=mesh[1] if len(mesh) > 1 else None,
-            processes=processes[0] if processes else None,
-            to_processes=processes[1] if len(processes) > 1 else None,
-            target=target[0] if target else None,
-            to_target=target[1] if len(target) > 1 else None,
+            mesh=own_mesh,
+            to_mesh=to_mesh,
+            processes=own_processes,
+            to_processes=to_processes,
+            target=own_target,
+            to_target=to_target,
             replica_parallel=not one_replica,
             chunk_bytes=_bytes("--chunk-bytes", chunk_bytes),
             limit=_bytes("--limit", limit),
@@ -118,10 +121,12 @@ def checkpoint(
     return Answer(kept)
 
 
-def _two_at_most(**options: Sequence[Any]) -> None:
-    for name, values in options.items():
-        if len(values) > 2:
-            raise ShardvizError(f"--{name}: {len(values)} values; give one, or one before and one after")
+def _before_after(option: str, values: Sequence[Any]) -> tuple[Any, Any]:
+    """Return an option's value before and its value after; None for a value that is not given."""
+    if len(values) > 2:
+        raise ShardvizError(f"--{option}: {len(values)} values; give one, or one before and one after")
+    before, after, *_ = (*values, None, None)
+    return before, after
 
 
 def _renamed(entries: Sequence[str]) -> dict[Any, Any]:

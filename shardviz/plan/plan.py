@@ -196,8 +196,7 @@ class Plan:
     @cached_property
     def _key(self) -> Any:
         def flat(tree: Any) -> tuple[list[Any], Any]:
-            flattened = jax.tree.flatten(tree, is_leaf=is_spec)  # pyright: ignore[reportUnknownMemberType]
-            return cast("tuple[list[Any], Any]", flattened)
+            return jax.tree.flatten(tree, is_leaf=is_spec)  # pyright: ignore - JAX leaves a part of its type out
 
         (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
         exact = self._exact if is_by_name(self) else frozenset(self._exact)

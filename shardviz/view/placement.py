@@ -170,9 +170,21 @@ def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[doc.Para
 def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> doc.Section:
     """Return the possible device orders, and the time of collectives in each."""
     options = orders(cost) if options is None else options
-    heads = (doc.Column("order", wrap=True), doc.Column("collectives in a step", right=True), doc.Column(""))
-    rows = tuple(_order(option, options[0]) for option in options)
-    choices = doc.Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
+    by_jax = options[0].communication
+
+    def marks(order: Order) -> Iterator[doc.Piece]:
+        if order.now:
+            yield doc.words("now", strong=True)
+        times = order.communication / by_jax if by_jax else 1.0
+        if abs(times - 1) >= 0.005:
+            yield doc.words(f"{format_times(times)} as long", quiet=True)
+
+    choices = doc.Rows(options, noun="order", folds="never", name="orders").table(
+        (doc.wrapped("order"), lambda order: doc.words(_name(order.key), strong=order.now)),
+        (doc.right("collectives in a step"), lambda order: doc.seconds(order.communication, strong=order.now)),
+        ("", marks),
+        detail=lambda order: doc.notes(*(f"{_name(key)} takes the same time" for key in order.also)),
+    )
     lead = placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
     return doc.section("Order of the devices", choices, lead=lead, name="order")
 
@@ -180,16 +192,6 @@ def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> do
 def orders_pane(cost: StepCost, options: Sequence[Order]) -> doc.Document:
     """Return the device orders for the page, where one can be chosen."""
     return doc.Document(blocks=(orders_section(cost, options),), mesh=cost.mesh)
-
-
-def _order(order: Order, jax: Order) -> doc.Row:
-    marks = [doc.words("now", strong=True)] if order.now else []
-    times = order.communication / jax.communication if jax.communication else 1.0
-    if abs(times - 1) >= 0.005:
-        marks.append(doc.words(f"{format_times(times)} as long", quiet=True))
-    same = doc.notes(*(f"{_name(key)} takes the same time" for key in order.also))
-    name = doc.words(_name(order.key), strong=order.now)
-    return doc.row(name, doc.seconds(order.communication, strong=order.now), tuple(marks), detail=same)
 
 
 def _name(key: str | tuple[str, str]) -> str:
