@@ -4,6 +4,7 @@ search found, and their memory."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from shardviz.records import together as records
 from shardviz.records.amounts import first_names, format_bytes, format_seconds, plural
@@ -47,21 +48,17 @@ def _assignments(record: records.TogetherRecord) -> list[doc.Block]:
     def all_calls(each: records.Assignment) -> doc.Piece:
         return doc.seconds(each.seconds(record.calls))
 
-    def time(number: int):
-        def cell(name: str) -> doc.Piece:
-            cost = _cost_of(record.assignments[number], name)
-            return doc.words("no", tone="warn") if cost.why_not else doc.seconds(cost.seconds)
+    def time(each: records.Assignment, name: str) -> doc.Piece:
+        cost = _cost_of(each, name)
+        return doc.words("no", tone="warn") if cost.why_not else doc.seconds(cost.seconds)
 
-        return cell
-
-    def needs(number: int):
-        return lambda name: doc.nbytes(_cost_of(record.assignments[number], name).needs_bytes)
+    def needs(each: records.Assignment, name: str) -> doc.Piece:
+        return doc.nbytes(_cost_of(each, name).needs_bytes)
 
     columns = []
     for number, each in enumerate(record.assignments):
-        if timed:
-            columns.append((doc.right(each.name if number else "own plan"), time(number)))
-        columns.append((doc.right("needs"), needs(number)))
+        columns += [(doc.right(each.name if number else "own plan"), partial(time, each))] if timed else []
+        columns.append((doc.right("needs"), partial(needs, each)))
     programs = doc.Rows(record.programs, folds="never", name="programs").table(
         ("program", lambda name: doc.words(name, strong=True)),
         (doc.right("calls"), calls) if record.calls else None,

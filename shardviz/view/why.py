@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -199,11 +200,11 @@ def _effects(first: Effect, of: Any) -> list[Any]:
         ("step", lambda effect: format_seconds(effect.seconds)),
     ][: 5 if first.seconds is not None else 4]
 
-    def cell(record: Any, say: Any) -> str:
+    def cell(text: Any, record: Any) -> str:
         effect = of(record)
-        return "–" if effect is None else say(effect)
+        return "–" if effect is None else text(effect)
 
-    return [(doc.right(head), lambda record, say=say: cell(record, say)) for head, say in amounts]
+    return [(doc.right(head), partial(cell, text)) for head, text in amounts]
 
 
 def _changes(changes: Sequence[TriedChange]) -> doc.Section:
