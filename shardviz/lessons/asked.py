@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardviz.display import Displayed, is_watched
+from shardviz.display import Displayed, is_watched, paint
 from shardviz.errors import ShardvizError
 from shardviz.files import read_whole, write_whole
 
@@ -32,11 +32,13 @@ class Question(Displayed):
         tries: number of answers.
         wrong: number of wrong answers.
         helped: whether the right answer was shown; later answers have the score 0.
+        result: the graded answer, or the best attempt; None before the first.
     """
 
     tries: int = field(default=0, init=False)
     wrong: int = field(default=0, init=False)
     helped: bool = field(default=False, init=False)
+    result: Any = field(default=None, init=False)
 
     def count(self, right: bool) -> bool:
         """Count an answer; return whether the right answer is shown now, after the last free wrong one."""
@@ -44,6 +46,10 @@ class Question(Displayed):
         shown = not right and self.wrong >= FREE
         self.helped |= shown
         return shown
+
+    def keep(self, attempt: Starred) -> None:
+        """Make an attempt the result, if it is the best so far."""
+        self.result = max(filter(None, (self.result, attempt)), key=lambda each: (each.stars, -each.worst))
 
     def then(self, result: Any) -> Any:
         """Return a result that contains the answer. Before a person's first try, return a note that it is locked."""
@@ -58,6 +64,10 @@ class Question(Displayed):
             )
         self.helped |= not solved
 
+    def widget(self) -> Any:
+        """Return the question as a form for a notebook: its fields or the explorer, buttons, and the result."""
+        return paint("form", self)
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Starred(Displayed):
@@ -71,14 +81,20 @@ class Starred(Displayed):
     tries: int = 0
     helped: bool = False
 
-    def stars_at(self, times: float, least: int) -> int:
-        """Return 3 stars at par, 2 at most a quarter above, else `least`; `times` is the largest cost over par's."""
-        return 0 if self.helped else STARS if times <= PAR else 2 if times <= NEAR else least
+    @property
+    def worst(self) -> float:
+        """The largest cost as a multiple of par's; infinite if the answer is wrong."""
+        raise NotImplementedError
+
+    @property
+    def least(self) -> int:
+        """The stars of an answer that is far above par."""
+        return int(self.worst < float("inf"))
 
     @property
     def stars(self) -> int:
-        """The stars, 0 to 3."""
-        raise NotImplementedError
+        """3: as good as par; 2: at most a quarter above; else `least`; 0 if the solution was shown before."""
+        return 0 if self.helped else STARS if self.worst <= PAR else 2 if self.worst <= NEAR else self.least
 
     @property
     def score(self) -> float:
@@ -105,9 +121,7 @@ class Guess(Displayed):
     @property
     def times(self) -> float | None:
         """The factor between both, at least 1; None without a guess."""
-        if self.guess is None:
-            return None
-        return max(self.guess / self.right, self.right / self.guess)
+        return None if self.guess is None else max(self.guess / self.right, self.right / self.guess)
 
 
 def guess(guess: float | None, right: float, unit: str = "") -> Guess | Locked:
@@ -136,7 +150,7 @@ def guess(guess: float | None, right: float, unit: str = "") -> Guess | Locked:
 class Scores(Displayed):
     """The scores of several exercises and puzzles."""
 
-    exercises: tuple[Any, ...]
+    exercises: tuple[Question, ...]
 
     @property
     def score(self) -> float:
@@ -145,7 +159,7 @@ class Scores(Displayed):
         return reached / len(self.exercises) if self.exercises else 0.0
 
 
-def scores(*exercises: Any, lesson: str = "") -> Scores:
+def scores(*exercises: Question, lesson: str = "") -> Scores:
     """Return the scores of several exercises, puzzles and written functions, as a table.
 
     Args:
