@@ -75,7 +75,7 @@ def _given_up(
     one, other = (match[side] if spec is None else str(spec) for side, spec in sides)
     where = at_line(source)
     size = f", {format_bytes(whole.nbytes)}," if whole is not None else ""
-    called = "" if source is None else assigned(source.file, source.line)
+    called = "" if source is None else assigned(source.file, source.line, source.columns)
     what = name if name in arguments else f"{called or 'An array'}{where}"
     array = f"{whole.dtype}{list(whole.dims)}" if whole is not None else match["shape"].split("{")[0]
     before, after = specs
