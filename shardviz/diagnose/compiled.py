@@ -130,7 +130,8 @@ def with_seconds(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...]
         taken |= {id(c) for c in chain}
         numbers = case.moved(chain)
         more = {"moved_bytes": numbers.pop("bytes"), **numbers}
-        text = f"{finding.text} This communicates {moved_words(case.moved(chain))}."
+        moved = moved_words(case.moved(chain), case.what_inside(last))
+        text = f"{finding.text} This communicates {moved}."
         timed.append(replace(finding, text=text, numbers={**finding.numbers, **more}))
     return tuple(timed)
 

@@ -26,14 +26,8 @@ KEPT = ".shardviz-progress.json"
 
 @dataclass(eq=False, repr=False)
 class Question(Displayed):
-    """A question.
-
-    Attributes:
-        tries: number of answers.
-        wrong: number of wrong answers.
-        helped: whether the right answer was shown; later answers have the score 0.
-        result: the graded answer, or the best attempt; None before the first.
-    """
+    """A question: its `result` (the graded answer, or the best attempt), the number of answers (`tries`) and of wrong
+    ones. If the right answer was shown (`helped`), later answers have the score 0."""
 
     tries: int = field(default=0, init=False)
     wrong: int = field(default=0, init=False)
@@ -71,12 +65,7 @@ class Question(Displayed):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Starred(Displayed):
-    """A scored answer of a puzzle.
-
-    Attributes:
-        tries: number of answers, this one included.
-        helped: whether the solution was shown before: then there are no stars.
-    """
+    """A scored answer of a puzzle, the number `tries`; without stars if the solution was shown before (`helped`)."""
 
     tries: int = 0
     helped: bool = False

@@ -62,16 +62,9 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class Graded:
-    """One graded row of a result.
-
-    Attributes:
-        what: the item: an output's tree path, `all-reduce over model` or `the cheaper plan`.
-        given, right: the learner's and the compiler's answer; empty if there is none.
-        points, of: the points reached, and the points possible; `of` is 0 for items too small to count.
-        verdict: the verdict in a few words.
-        why: the cause, tried by propagation; None if unknown.
-        times: a wrong amount as a multiple of the right one; None for other answers.
-    """
+    """A graded item of a result: the learner's and the compiler's answer (empty if there is none), the points reached
+    and possible (0 if it is too small to count), and a verdict. `why` is the cause, if known; `times` a wrong amount as
+    a multiple of the right one."""
 
     what: str
     given: str
@@ -85,16 +78,9 @@ class Graded:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result(Displayed):
-    """The result of an answer.
-
-    Attributes:
-        exercise: the exercise.
-        rows: the graded items.
-        tries: number of answers, this one included.
-        shown: whether the document shows the right answer: all was right, or the learner gave up.
-        ideas: hints for common misconceptions that the answer shows.
-        helped: whether the right answer was shown before: the score is 0.
-    """
+    """The result of an answer, the number `tries`: its graded rows, and the hints (`ideas`) for misconceptions that it
+    shows. The right answer is `shown` if all was right, or the learner gave up. If it was shown before (`helped`), the
+    score is 0."""
 
     exercise: Exercise
     rows: tuple[Graded, ...]

@@ -38,15 +38,8 @@ _MEMORY = 6e9
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionCost:
-    """A program's costs, or a schedule's.
-
-    Attributes:
-        sent: bytes that a device puts on the links; a permute's bytes count once per hop.
-        steps: rounds of transfers, one after the other; a schedule's turns.
-        largest: bytes of the largest array on a device; for a schedule, microbatches.
-        report: the partitioned program.
-        schedule: the schedule.
-    """
+    """The costs of a partitioned program: the bytes that a device puts on the links (a permute's count once per hop),
+    the rounds of transfers, and the bytes of the largest array. For a schedule, its turns and the microbatches kept."""
 
     sent: float
     steps: float

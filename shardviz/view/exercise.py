@@ -83,12 +83,16 @@ def _arguments(program: Program, plans: Mapping[str, Plan], mesh: DeviceMesh) ->
 def result_document(result: Result) -> doc.Document:
     """Return the score and a row per item, with hints; if shown, the right answer and its reasons."""
     exercise, shown = result.exercise, result.shown
+
+    def verdict(graded):  # the factor says the right amount
+        return graded.verdict + (f": {format_number(graded.times)} x" if shown and graded.times is not None else "")
+
     rows = doc.table(  # the name of a missing collective is a part of the answer
         [graded for graded in result.rows if shown or graded.given or exercise.items],
         ("", lambda graded: doc.code(graded.what)),
         ("answer", lambda graded: graded.given or doc.words("nothing" if graded.verdict else "", quiet=True)),
         (doc.wrapped("right"), lambda graded: graded.right or "does not exist") if shown else None,
-        (doc.wrapped(), lambda graded: doc.words(graded.verdict + _times(graded, shown), tone=_tone(graded))),
+        (doc.wrapped(), lambda graded: doc.words(verdict(graded), tone=_tone(graded))),
         (doc.right("points"), _points),
         most=48,
         first=40,
@@ -160,19 +164,10 @@ def _tone(graded: Graded) -> str:
 
 
 def _points(graded: Graded) -> str:
+    if not _tone(graded):
+        return ""
     points = format_number(graded.points)
-    return (
-        ""
-        if not _tone(graded)
-        else f"{points} of {format_number(graded.of)}"
-        if graded.of
-        else points.replace("-", "−")
-    )
-
-
-def _times(graded: Graded, shown: bool) -> str:
-    """Return the factor between the answer and the right amount, which says the right one: only if that is shown."""
-    return "" if graded.times is None or not shown else f": {format_number(graded.times)} x"
+    return f"{points} of {format_number(graded.of)}" if graded.of else points.replace("-", "−")
 
 
 @doc.document.register
@@ -184,9 +179,6 @@ def scores_document(scores: Scores) -> doc.Document:
         ("asked", lambda each: each.ask),
         (doc.right("score"), lambda each: f"{each.result.score:.0%}" if each.result else "not answered"),
         (doc.right("tries"), lambda each: str(each.tries)),
-        most=48,
-        first=40,
-        noun="exercise",
     )
     return doc.Document.of(rows, title=(doc.words("score", quiet=True), doc.words(f"{scores.score:.0%}", strong=True)))
 
@@ -205,7 +197,6 @@ def progress_document(progress: LessonScores) -> doc.Document:
         ("lesson", lambda title: title),
         (doc.right("best score"), lambda title: f"{progress.lessons[title]:.0%}"),
         ("", lambda title: "★" * round(STARS * progress.lessons[title])),
-        noun="lesson",
     )
     return doc.Document.of(rows, title=doc.words("So far", strong=True))
 
