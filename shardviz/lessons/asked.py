@@ -139,7 +139,7 @@ def guess(guess: float | None, right: float, unit: str = "") -> Guess | Locked:
 class Scores(Displayed):
     """The scores of several exercises and puzzles."""
 
-    exercises: tuple[Question, ...]
+    exercises: tuple[Any, ...]
 
     @property
     def score(self) -> float:
@@ -148,7 +148,7 @@ class Scores(Displayed):
         return reached / len(self.exercises) if self.exercises else 0.0
 
 
-def scores(*exercises: Question, lesson: str = "") -> Scores:
+def scores(*exercises: Any, lesson: str = "") -> Scores:
     """Return the scores of several exercises, puzzles and written functions, as a table.
 
     Args:

@@ -129,7 +129,6 @@ class Exercise(Question):
         given: the parsed answer; None before `answer`.
         result: the graded answer; None before `reveal`.
         ask: the kind of question.
-        items: the names that are asked for, if the question states them.
         grows: whether the form may get more rows of fields.
     """
 
@@ -144,8 +143,12 @@ class Exercise(Question):
     given: Any = None
 
     ask: ClassVar[str]
-    items: ClassVar[Any] = ()
     grows = False
+
+    @property
+    def items(self) -> Sequence[str]:
+        """The names that are asked for; empty if the answer has to find them."""
+        return ()
 
     @property
     def words(self) -> dict[str, str]:
@@ -234,8 +237,8 @@ class Outputs(Exercise):
 
     ask = "outputs"
 
-    @cached_property
-    def items(self) -> list[str]:
+    @property
+    def items(self) -> Sequence[str]:
         return [name for name, spec in self.bound.out_specs.items() if spec is None]
 
     def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
@@ -256,7 +259,8 @@ class Outputs(Exercise):
     def read(self, answered: Any) -> dict[str, Spec | None]:
         names = {output.name for output in self.program.outputs(self.plan)}
         by_name = isinstance(answered, Mapping) and answered and names.issuperset(answered)
-        plan = Plan(self.plan.mesh, **{"out_edits" if by_name else "out_specs": answered})
+        mesh = self.plan.mesh
+        plan = Plan(mesh, out_edits=answered) if by_name else Plan(mesh, out_specs=answered)
         specs = self.program.bind(plan).out_specs
         return {name: specs.get(name) for name in self.items}
 
@@ -270,17 +274,18 @@ class Outputs(Exercise):
         for value in self.report.outputs:
             given, rank = (self.given or {}).get(value.name), len(value.shape)
             mine, right = (None if spec is None else plain(spec, rank) for spec in (given, value.spec))
-            texts = ("" if spec is None else str(spec.canonical()) for spec in (mine, right))
+            texts = tuple("" if spec is None else str(spec.canonical()) for spec in (mine, right))
+            names = value.name, texts[0], texts[1]
             hits = 0 if mine is None or right is None else sum(map(operator.eq, mine.dims, right.dims))
             if value.name not in self.items:
                 continue
             if right is None:
-                rows.append(Graded(value.name, *texts, 0.0, 0.0, "the compiler's answer is no PartitionSpec"))
+                rows.append(Graded(*names, 0.0, 0.0, "the compiler's answer is no PartitionSpec"))
             elif mine == right:
-                rows.append(Graded(value.name, *texts, 1.0, 1.0, "right"))
+                rows.append(Graded(*names, 1.0, 1.0, "right"))
             else:
                 verdict = "missed" if mine is None else f"{hits} of {rank} dimensions are right"
-                rows.append(Graded(value.name, *texts, hits / max(rank, 1) / 2, 1.0, verdict, self.why(value.name)))
+                rows.append(Graded(*names, hits / max(rank, 1) / 2, 1.0, verdict, self.why(value.name)))
         return rows
 
 
@@ -292,8 +297,9 @@ class Cheaper(Exercise):
     @cached_property
     def reports(self) -> dict[str, Report]:
         """The compiler's answer for each of the plans."""
-        plans = dict(zip(self.names, (self.plan, self.other), strict=True))
-        return {name: answer_at(self.program, plan, self.level, self.target) for name, plan in plans.items()}
+        assert self.other is not None
+        plans = zip(self.names, (self.plan, self.other), strict=True)
+        return {name: answer_at(self.program, plan, self.level, self.target) for name, plan in plans}
 
     def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
         return [(Field("cheaper is", [(name, name) for name in (*self.names, EQUAL)]),)]
@@ -422,8 +428,8 @@ class Memory(Amounts):
     ask = "memory"
     small = False
 
-    @cached_property
-    def items(self) -> list[str]:
+    @property
+    def items(self) -> Sequence[str]:
         return [*dict.fromkeys(_root(argument.name) for argument in self.program.arguments)]
 
     def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:

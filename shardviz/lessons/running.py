@@ -165,9 +165,11 @@ def _called(f: Any, *arguments: Any) -> Any:
         raise Problem("The function calls itself without end (RecursionError).") from error
     except Exception as error:  # the learner's function may raise anything
         code, where = getattr(f, "__code__", None), "The function"
-        for frame in traceback.extract_tb(error.__traceback__) if code is not None else ():
-            if frame.filename == code.co_filename and (frame.lineno or 0) >= code.co_firstlineno:
-                where = f"Line {frame.lineno - code.co_firstlineno + 1} of the function"
+        file, first = ("", 0) if code is None else (code.co_filename, code.co_firstlineno)
+        for frame in traceback.extract_tb(error.__traceback__):
+            line = (frame.lineno or 0) - first + 1
+            if frame.filename == file and line > 0:
+                where = f"Line {line} of the function"
         if "ellipsis" in str(error):
             raise Problem(f"{where} still has `...` where your code goes.") from error
         advice = next((words for part, words in _ADVICE.items() if part in str(error)), "")

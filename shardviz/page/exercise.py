@@ -171,7 +171,7 @@ class PuzzleForm(Form):
     def explorer(self) -> Any:
         """The explorer, opened on first use."""
         if not self._room.children:
-            asked = self._asked
+            asked: Any = self._asked
             self._room.children = (explore(asked.program, plan=asked.start, target=asked.target, level=asked.level),)
             self._opening.layout.display = "none"
         return self._room.children[0]
