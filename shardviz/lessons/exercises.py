@@ -352,10 +352,10 @@ class Amounts(Exercise):
             elif guess is None or _near(guess, size):
                 rows.append(Graded(name, "named" if guess is None else self.unit(guess), right, of, of, "right"))
             else:
-                times = guess / size if size else None
-                graded = Graded(name, self.unit(guess), right, self.part * of, of, self.off[guess > size], times=times)
-                rows.append(graded)
-        return rows + [Graded(name, "named", "", -0.5, 0.0, "does not exist") for name in given if name not in sizes]
+                answer, off, times = self.unit(guess), self.off[guess > size], guess / size if size else None
+                rows.append(Graded(name, answer, right, self.part * of, of, off, times=times))
+        strange = [name for name in given if name not in sizes and name != KEPT]
+        return rows + [Graded(name, "named", "", -0.5, 0.0, "does not exist") for name in strange]
 
 
 class Collectives(Amounts):
@@ -377,9 +377,10 @@ class Collectives(Amounts):
         return [(kind, over, size.strip() or None) for kind, over, size in rows if kind != "none"]
 
     def read(self, answered: Any) -> dict[str, float | None]:
-        quoted, sizes = excerpt(repr(answered)), {}
         if isinstance(answered, str | Mapping) or not isinstance(answered, Sequence):
-            raise ShardvizError(f"answer({quoted}): expected a list such as [('all-reduce', 'model')], or []")
+            given = excerpt(repr(answered))
+            raise ShardvizError(f"answer({given}): expected a list such as [('all-reduce', 'model')], or []")
+        sizes = {}
         for each in answered:
             if isinstance(each, str) or not isinstance(each, Sequence) or not 2 <= len(each) <= 3:
                 raise ShardvizError(
