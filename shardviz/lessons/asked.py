@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardviz.display import Displayed, is_watched, paint
+from shardviz.display import Displayed, is_watched
 from shardviz.errors import ShardvizError
 from shardviz.files import read_whole, write_whole
 
@@ -57,10 +57,6 @@ class Question(Displayed):
                 "reveal(give_up=True): afterwards there are no stars"
             )
         self.helped |= not solved
-
-    def widget(self) -> Any:
-        """Return the question as a form for a notebook: its fields or the explorer, buttons, and the result."""
-        return paint("form", self)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

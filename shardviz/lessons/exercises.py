@@ -25,7 +25,7 @@ from shardviz.ask.calls import program_and_plan
 from shardviz.ask.program import Program
 from shardviz.caching import cached_property
 from shardviz.costs.step_cost import cost_of
-from shardviz.display import Displayed
+from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
@@ -223,6 +223,10 @@ class Exercise(Question):
             self.give(self.result.shown, give_up)
             self.result = replace(self.result, shown=True)
         return self.result
+
+    def widget(self) -> Any:
+        """Return the exercise as a form for a notebook: fields for the answer, a button, and the result."""
+        return paint("form", self)
 
     def why(self, of: Any) -> Any:
         """Return why an output or a collective is so; None if propagation has none such."""

@@ -17,7 +17,7 @@ from shardviz.caching import cached_property
 from shardviz.compiler.targets import targets
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import StepCost, cost_of
-from shardviz.display import Displayed
+from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
@@ -160,7 +160,7 @@ class Puzzle(Question):
     @cached_property
     def form(self) -> Any:
         """The form; see `widget`."""
-        return super().widget()
+        return paint("form", self)
 
     def widget(self) -> Any:
         """Return the form: buttons that open the explorer, score its plan, and show the solution. Each call returns the

@@ -94,12 +94,17 @@ def _is_kept() -> bool:
 
 
 @paints("form", Exercise)
-def exercise_form(asked: Exercise) -> Form | Exercise:
-    """Return the form of an exercise, which sets its `result`; the exercise itself if no user can fill the form in."""
+@paints("form", Puzzle)
+def form_of(asked: Exercise | Puzzle) -> Any:
+    """Return the form of a question, which sets its `result`; the question itself if no user can fill the form in."""
     if _is_kept():
         return asked
+    return PuzzleForm(asked) if isinstance(asked, Puzzle) else _exercise_form(asked)
+
+
+def _exercise_form(asked: Exercise) -> Form:
     rows = w.VBox([_row(fields) for fields in asked.fields()], layout=_layout())
-    more = w.Button(description="One more", tooltip="a row for one more kind of collective", layout=_wide())
+    below: list[Any] = []
 
     def add(_: Any) -> None:
         rows.children = (*rows.children, _row(asked.fields(len(rows.children) + 1)[-1]))
@@ -107,17 +112,19 @@ def exercise_form(asked: Exercise) -> Form | Exercise:
     def check() -> str:
         answer = [tuple(field.value for field in row.children) for row in rows.children]
         if not any(value not in (None, "") for row in answer for value in row):
-            fields = asked.fields()
-            example = fields[0][0].example
+            example = asked.fields()[0][0].example
             raise ShardvizError(f"fill in a field first, such as {example!r}" if example else "choose a plan first")
         return asked.answer(asked.filled(answer)).reveal().html()
 
-    more.on_click(add)
-    left = len(asked.items) - len(rows.children)
-    words = f"{left} more outputs: answer for them in Python, exercise.answer({{...}})"
+    if asked.grows:
+        below.append(w.Button(description="One more", tooltip="a row for one more kind of collective", layout=_wide()))
+        below[0].on_click(add)
+    if (left := len(asked.items) - len(rows.children)) > 0:
+        words = f"{left} more outputs: answer for them in Python, exercise.answer({{...}})"
+        below.append(w.HTML(_alert(words)))
     return Form(
         asked,
-        [rows, *([more] if asked.grows else []), *([w.HTML(_alert(words))] if left > 0 else [])],
+        [rows, *below],
         ("Check", "ask the compiler, and grade the answer", check),
         (
             "Show the answer",
@@ -139,12 +146,6 @@ def _row(fields: tuple[Field, ...]) -> w.Box:
         else:
             widgets.append(w.Dropdown(options=field.choices, value=field.chosen, **look))
     return w.HBox(widgets, layout=_layout(flex_flow="row wrap"))
-
-
-@paints("form", Puzzle)
-def puzzle_form(asked: Puzzle) -> PuzzleForm | Puzzle:
-    """Return the form of a puzzle; the puzzle itself if no user can fill the form in."""
-    return asked if _is_kept() else PuzzleForm(asked)
 
 
 class PuzzleForm(Form):
