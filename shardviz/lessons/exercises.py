@@ -250,12 +250,12 @@ class Outputs(Exercise):
         longest = len(axes) if len(axes) < 4 else 2
         orders = itertools.chain(*(itertools.permutations(axes, count) for count in range(1, longest + 1)))
         choices = [("whole", ()), *((", ".join(order), order) for order in orders)]
-        return [
-            tuple(
-                Field(f"{name} dim {d} ({size:,}) is sharded along", choices, ()) for d, size in enumerate(shapes[name])
-            )
-            for name in self.items[:_MOST_OUTPUTS]
-        ]
+
+        def of(name: str) -> tuple[Field, ...]:
+            labels = (f"{name} dim {d} ({size:,}) is sharded along" for d, size in enumerate(shapes[name]))
+            return tuple(Field(label, choices, ()) for label in labels)
+
+        return [of(name) for name in self.items[:_MOST_OUTPUTS]]
 
     def filled(self, rows: Sequence[tuple[Any, ...]]) -> Any:
         return {name: Spec(dims) for name, dims in zip(self.items, rows, strict=False)}

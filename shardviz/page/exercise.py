@@ -111,7 +111,8 @@ def _exercise_form(asked: Exercise) -> Form:
 
     def check() -> str:
         answer = [tuple(field.value for field in row.children) for row in rows.children]
-        if not any(value not in (None, "") for row in answer for value in row):
+        values = [value for row in answer for value in row]
+        if values and all(value in (None, "") for value in values):
             example = asked.fields()[0][0].example
             raise ShardvizError(f"fill in a field first, such as {example!r}" if example else "choose a plan first")
         return asked.answer(asked.filled(answer)).reveal().html()
