@@ -82,14 +82,14 @@ _pspec = lru_cache(maxsize=4096)(str)
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
     """Return the values; the last value of each assignment in the forward pass or the update is labelled with the
     assigned variable. Values of the backward pass or of library functions at the same line are not."""
-    last: dict[tuple[Frame, str], int] = {}
+    last: dict[tuple[Frame, str, str], int] = {}
     for i, value in enumerate(values):
-        if value.source is not None and phase(value.name_stack) in ("forward", "update"):
-            last[value.source, module_of(value.name_stack)] = i
+        frame = value.source
+        if frame is not None and phase(value.name_stack) in ("forward", "update"):
+            last[frame, module_of(value.name_stack), assigned(frame.file, frame.line, frame.columns)] = i
     named = list(values)
-    for (frame, _), i in last.items():
-        if label := assigned(frame.file, frame.line):
-            named[i] = replace(named[i], label=label)
+    for (_, _, label), i in last.items():
+        named[i] = replace(named[i], label=label)
     return tuple(named)
 
 

@@ -273,9 +273,9 @@ def noted(rule: str, text: str, severity: str = "note", **more: Any) -> tuple[Fi
     return (Finding(rule, severity, text, **more),) if text else ()
 
 
-def moved_words(numbers: Mapping[str, float]) -> str:
-    """Return `33.6 MB on each device in a step, 0.21 s (4 % of the step)`, from the numbers of `Case.moved`."""
-    text = f"{format_bytes(numbers['bytes'])} on each device in a step"
+def moved_words(numbers: Mapping[str, float], of: str = "") -> str:
+    """Return `33.6 MB of w on each device in a step, 0.21 s (4 % of the step)`, from the numbers of `Case.moved`."""
+    text = f"{format_bytes(numbers['bytes'])}{of and f' of {of}'} on each device in a step"
     if "seconds" in numbers:
         text += f", {format_seconds(numbers['seconds'])} ({numbers['share']:.1%} of the step)"
     return text

@@ -75,7 +75,7 @@ def _given_up(
     one, other = (match[side] if spec is None else str(spec) for side, spec in sides)
     where = at_line(source)
     size = f", {format_bytes(whole.nbytes)}," if whole is not None else ""
-    called = "" if source is None else assigned(source.file, source.line)
+    called = "" if source is None else assigned(source.file, source.line, source.columns)
     what = name if name in arguments else f"{called or 'An array'}{where}"
     array = f"{whole.dtype}{list(whole.dims)}" if whole is not None else match["shape"].split("{")[0]
     before, after = specs
@@ -130,7 +130,8 @@ def with_seconds(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...]
         taken |= {id(c) for c in chain}
         numbers = case.moved(chain)
         more = {"moved_bytes": numbers.pop("bytes"), **numbers}
-        text = f"{finding.text} This communicates {moved_words(case.moved(chain))}."
+        moved = moved_words(case.moved(chain), case.what_inside(last))
+        text = f"{finding.text} This communicates {moved}."
         timed.append(replace(finding, text=text, numbers={**finding.numbers, **more}))
     return tuple(timed)
 

@@ -157,7 +157,7 @@ def gathered_results(case: Case) -> Iterator[Finding]:
         severity(case.heavy(total - parts) or (moves["runs"] and case.grave(moves))),
         f"The plan asks for {v.name}{others} as {v.spec}, and the program computes it as {spec}: it is gathered over "
         f"{quoted_axes(axes)}, {format_bytes(total)} on each device where {format_bytes(parts)} would do"
-        + (f". This communicates {moved_words(moves)}." if moves["runs"] else "."),
+        + (f". This communicates {moved_words(moves, v.name + others)}." if moves["runs"] else "."),
         why="out_specs ask for the whole result on each device; returned as it is computed, it moves nothing",
         value=v.name,
         axes=axes,

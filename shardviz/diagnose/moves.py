@@ -52,11 +52,12 @@ def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
     c = alike[0]
     diagnosis = _RULES[name](case, c, alike)
     assert diagnosis is not None
+    moved = case.what_inside(c) + and_others({case.what_inside(each) for each in alike}, "other array")
     numbers = {**case.moved([*alike, *_back(case, alike)] if name == "there-and-back" else alike), **diagnosis.numbers}
     return Finding(
         f"{name}:{case.place(c)}",
         severity(case.grave(numbers) and diagnosis.suggestions and not c.conditional),
-        f"{diagnosis.text}. This communicates {moved_words(numbers)}.",
+        f"{diagnosis.text}. This communicates {moved_words(numbers, moved)}.",
         why=diagnosis.why,
         source=c.source,
         value=case.value_name(c),

@@ -26,17 +26,13 @@ KEPT = ".shardviz-progress.json"
 
 @dataclass(eq=False, repr=False)
 class Question(Displayed):
-    """A question.
-
-    Attributes:
-        tries: number of answers.
-        wrong: number of wrong answers.
-        helped: whether the right answer was shown; later answers have the score 0.
-    """
+    """A question: its `result` (the graded answer, or the best attempt), the number of answers (`tries`) and of wrong
+    ones. If the right answer was shown (`helped`), later answers have the score 0."""
 
     tries: int = field(default=0, init=False)
     wrong: int = field(default=0, init=False)
     helped: bool = field(default=False, init=False)
+    result: Any = field(default=None, init=False)
 
     def count(self, right: bool) -> bool:
         """Count an answer; return whether the right answer is shown now, after the last free wrong one."""
@@ -44,6 +40,10 @@ class Question(Displayed):
         shown = not right and self.wrong >= FREE
         self.helped |= shown
         return shown
+
+    def keep(self, attempt: Starred) -> None:
+        """Make an attempt the result, if it is the best so far."""
+        self.result = max(filter(None, (self.result, attempt)), key=lambda each: (each.stars, -each.worst))
 
     def then(self, result: Any) -> Any:
         """Return a result that contains the answer. Before a person's first try, return a note that it is locked."""
@@ -61,24 +61,25 @@ class Question(Displayed):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Starred(Displayed):
-    """A scored answer of a puzzle.
-
-    Attributes:
-        tries: number of answers, this one included.
-        helped: whether the solution was shown before: then there are no stars.
-    """
+    """A scored answer of a puzzle, the number `tries`; without stars if the solution was shown before (`helped`)."""
 
     tries: int = 0
     helped: bool = False
 
-    def stars_at(self, times: float, least: int) -> int:
-        """Return 3 stars at par, 2 at most a quarter above, else `least`; `times` is the largest cost over par's."""
-        return 0 if self.helped else STARS if times <= PAR else 2 if times <= NEAR else least
+    @property
+    def worst(self) -> float:
+        """The largest cost as a multiple of par's; infinite if the answer is wrong."""
+        raise NotImplementedError
+
+    @property
+    def least(self) -> int:
+        """The stars of an answer that is far above par."""
+        return int(self.worst < float("inf"))
 
     @property
     def stars(self) -> int:
-        """The stars, 0 to 3."""
-        raise NotImplementedError
+        """3: as good as par; 2: at most a quarter above; else `least`; 0 if the solution was shown before."""
+        return 0 if self.helped else STARS if self.worst <= PAR else 2 if self.worst <= NEAR else self.least
 
     @property
     def score(self) -> float:
@@ -105,9 +106,7 @@ class Guess(Displayed):
     @property
     def times(self) -> float | None:
         """The factor between both, at least 1; None without a guess."""
-        if self.guess is None:
-            return None
-        return max(self.guess / self.right, self.right / self.guess)
+        return None if self.guess is None else max(self.guess / self.right, self.right / self.guess)
 
 
 def guess(guess: float | None, right: float, unit: str = "") -> Guess | Locked:

@@ -3,20 +3,23 @@
     exercise = sv.lessons.exercise(program, plan, ask="collectives")       # shows the question
     exercise.answer([("all-reduce", "model", "65.5 kB")])                  # the learner's prediction
     assert exercise.reveal().score == 1                                    # asks the compiler, and grades the answer
-    exercise.reveal(give_up=True)                                          # the compiler's answer, and why
 
-Nothing is compiled before `reveal`. The compiler's answer at the exercise's level is right. A wrong answer gets a
-verdict and hints. The right answer, with the reasons of `program.why`, is shown after the third wrong answer, or
-to learners who give up; afterwards the score is 0.
+Nothing is compiled before `reveal`. The compiler's answer at the exercise's level is right. A kind of question is a
+class with all that belongs to it: its words, the fields of its form, how an answer is read, and how it is graded.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from importlib.resources import files
+from typing import Any, ClassVar, NamedTuple
 
 from shardviz.ask.calls import program_and_plan
 from shardviz.ask.program import Program
@@ -38,29 +41,30 @@ from shardviz.records.limits import amount_of
 from shardviz.records.report import ASKED
 from shardviz.records.why import CollectiveWhy, Why
 
-ASKS = ("outputs", "collectives", "cheaper", "memory", "seconds")
 EQUAL = "equal"
 KEPT = "kept"
 """For `memory`: the activations kept for the backward pass. No spec states their size, so the answer may omit them."""
 _NEAR = 0.1  # bytes and seconds within this relative error are right
-_SMALL = 0.01  # collectives below this share of all bytes moved may be omitted
+_SMALL = 0.01  # amounts below this share of all bytes may be omitted
 _FORMULAS = 3  # how many of the longest collectives are shown with a formula
 _SAME = 0.01  # plans within this relative difference cost the same
+_MOST_OUTPUTS = 12  # outputs that have fields in the form
 
 
-@dataclass(frozen=True, kw_only=True)
-class Graded(Displayed):
-    """One graded row of a result.
+class Field(NamedTuple):
+    """A field of a form: a choice among (label, value), of which `chosen` is chosen at first, or an amount as text."""
 
-    Attributes:
-        what: the item: an output's tree path, `all-reduce over model` or `the cheaper plan`.
-        given: the learner's answer; empty if there is none.
-        right: the compiler's answer; empty if the item does not exist.
-        points, of: the points reached, and the points possible; `of` is 0 for items too small to count.
-        verdict: the verdict in a few words.
-        why: the cause, tried by propagation; None if unknown.
-        times: a wrong amount as a multiple of the right one; None for other answers.
-    """
+    name: str
+    choices: Sequence[tuple[str, Any]] = ()
+    chosen: Any = None
+    example: str = ""
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A graded item of a result: the learner's and the compiler's answer (empty if there is none), the points reached
+    and possible (0 if it is too small to count), and a verdict. `why` is the cause, if known; `times` a wrong amount as
+    a multiple of the right one."""
 
     what: str
     given: str
@@ -74,28 +78,21 @@ class Graded(Displayed):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result(Displayed):
-    """The result of an answer.
+    """The result of an answer, the number `tries`: its graded rows, and the hints (`ideas`) for misconceptions that it
+    shows. The right answer is `shown` if all was right, or the learner gave up. If it was shown before (`helped`), the
+    score is 0."""
 
-    Attributes:
-        ask, level, target, names: as `exercise` takes them.
-        rows: the graded items.
-        tries: number of answers, this one included.
-        shown: whether the document shows the right answer: all was right, or the learner gave up.
-        compared: for `cheaper`, the comparison of the plans.
-        ideas: hints for common misconceptions that the answer shows.
-        helped: whether the right answer was shown before: the score is 0.
-    """
-
-    ask: str
-    level: str
-    target: str
+    exercise: Exercise
     rows: tuple[Graded, ...]
     tries: int
     shown: bool
-    compared: Comparison | None = None
-    names: tuple[str, str] = ("A", "B")
     ideas: tuple[str, ...] = ()
     helped: bool = False
+
+    @property
+    def compared(self) -> Comparison | None:
+        """For `cheaper`, the comparison of the plans."""
+        return compare_reports(self.exercise.reports) if isinstance(self.exercise, Cheaper) else None
 
     @property
     def points(self) -> float:
@@ -110,19 +107,16 @@ class Result(Displayed):
     @property
     def score(self) -> float:
         """The share of points reached, 0 to 1; 0 if the right answer was shown before."""
-        if self.helped:
-            return 0.0
-        wrong = any(row.points < 0 for row in self.rows)
-        return self.points / self.of if self.of else float(not wrong)
+        share = self.points / self.of if self.of else float(all(row.points >= 0 for row in self.rows))
+        return 0.0 if self.helped else share
 
     def to_json(self) -> str:
         """Return the result as JSON for a grader: score, tries, and each item with the given and the right answer."""
-        rows = [
-            {name: getattr(r, name) for name in ("what", "given", "right", "points", "of", "verdict")}
-            for r in self.rows
-        ]
-        asked = {"ask": self.ask, "level": self.level, "target": self.target, "tries": self.tries}
-        return json.dumps({**asked, "score": self.score, "points": self.points, "of": self.of, "rows": rows}, indent=1)
+        parts, asked = ("what", "given", "right", "points", "of", "verdict"), self.exercise
+        about = {"ask": asked.ask, "level": asked.level, "target": asked.report.target, "tries": self.tries}
+        scored = {"score": self.score, "points": self.points, "of": self.of}
+        rows = [{name: getattr(row, name) for name in parts} for row in self.rows]
+        return json.dumps({**about, **scored, "rows": rows}, indent=1)
 
 
 @dataclass(eq=False, repr=False)
@@ -130,15 +124,16 @@ class Exercise(Question):
     """A question about a program under a plan; made by `sv.lessons.exercise`.
 
     Attributes:
-        program, plan, ask, other, names, level, target, title: as `exercise` takes them.
+        program, plan, other, names, level, target, title: as `exercise` takes them.
         ideas: (hint, the parsed wrong answer that gets the hint).
         given: the parsed answer; None before `answer`.
         result: the graded answer; None before `reveal`.
+        ask: the kind of question.
+        grows: whether the form may get more rows of fields.
     """
 
     program: Program
     plan: Plan
-    ask: str
     other: Plan | None = None
     names: tuple[str, str] = ("A", "B")
     level: str = "partitioned"
@@ -146,7 +141,19 @@ class Exercise(Question):
     title: str = ""
     ideas: tuple[tuple[str, Any], ...] = ()
     given: Any = None
-    result: Result | None = None
+
+    ask: ClassVar[str]
+    grows = False
+
+    @property
+    def items(self) -> Sequence[str]:
+        """The names that are asked for; empty if the answer has to find them."""
+        return ()
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The words of this kind of question, of `exercises.toml`."""
+        return _words()[self.ask]
 
     @cached_property
     def bound(self) -> PlanRecord:
@@ -157,6 +164,22 @@ class Exercise(Question):
     def report(self) -> Report:
         """The compiler's answer."""
         return answer_at(self.program, self.plan, self.level, self.target)
+
+    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
+        """Return the rows of fields of the form; if the form `grows`, this many."""
+        raise NotImplementedError
+
+    def filled(self, rows: Sequence[tuple[Any, ...]]) -> Any:
+        """Return the answer in a form, from the values of its rows of fields."""
+        return rows[0][0]
+
+    def read(self, answered: Any) -> Any:
+        """Parse and check an answer; errors as `answer`."""
+        raise NotImplementedError
+
+    def grade(self) -> list[Graded]:
+        """Compare the given answer with the compiler's."""
+        raise NotImplementedError
 
     def answer(self, answered: Any) -> Exercise:
         """Record the learner's prediction.
@@ -174,19 +197,8 @@ class Exercise(Question):
         Raises:
             ShardvizError: if the answer cannot be parsed.
         """
-        self.given = self.read(answered)
-        self.result = None
+        self.given, self.result = self.read(answered), None
         return self
-
-    def read(self, answered: Any) -> Any:
-        """Parse and check an answer; errors as `answer`."""
-        return {
-            "outputs": self._specs,
-            "collectives": self._collectives,
-            "cheaper": self._choice,
-            "memory": self._amounts,
-            "seconds": lambda answered: amount_of(answered, "s", "seconds"),
-        }[self.ask](answered)
 
     def reveal(self, *, give_up: bool = False) -> Result:
         """Ask the compiler, and grade the answer.
@@ -201,18 +213,12 @@ class Exercise(Question):
         if self.given is None and not give_up:
             raise ShardvizError("answer first: exercise.answer(...); or exercise.reveal(give_up=True)")
         if self.result is None:
-            grade = {"outputs": self._outputs, "collectives": self._collective_rows, "cheaper": self._cheaper}
-            graded = (grade | {"memory": self._parts, "seconds": self._time})[self.ask]()
-            lost = any(row.points < row.of or row.points < 0 for row in graded)
-            helped, shown = self.helped, self.count(not lost)
-            compared = (
-                compare_reports(dict(zip(self.names, self._both, strict=True))) if self.ask == "cheaper" else None
-            )
-            self.result = Result(
-                ask=self.ask, level=self.level, target=self.report.target, rows=tuple(graded), tries=self.tries,
-                shown=shown or not lost, compared=compared, names=self.names, helped=helped,
-                ideas=tuple(text for text, wrong in self.ideas if lost and _alike(self.given, wrong)),
-            )  # fmt: skip
+            rows = tuple(self.grade())
+            lost = any(row.points < row.of or row.points < 0 for row in rows)
+            ideas = tuple(text for text, wrong in self.ideas if lost and _alike(self.given, wrong))
+            helped, shown = self.helped, self.count(not lost) or not lost
+            about = {"exercise": self, "tries": self.tries, "helped": helped}
+            self.result = Result(rows=rows, shown=shown, ideas=ideas, **about)
         if give_up:
             self.give(self.result.shown, give_up)
             self.result = replace(self.result, shown=True)
@@ -222,51 +228,163 @@ class Exercise(Question):
         """Return the exercise as a form for a notebook: fields for the answer, a button, and the result."""
         return paint("form", self)
 
-    # Outputs.
+    def why(self, of: Any) -> Any:
+        """Return why an output or a collective is so; None if propagation has none such."""
+        try:
+            return self.program.why(self.plan, of)
+        except ShardvizError:
+            return None
+
+
+class Outputs(Exercise):
+    """How are the results sharded?"""
+
+    ask = "outputs"
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """The outputs without a spec in the plan, which `outputs` asks for."""
-        return tuple(name for name, spec in self.bound.out_specs.items() if spec is None)
+    def items(self) -> Sequence[str]:
+        return [name for name, spec in self.bound.out_specs.items() if spec is None]
 
-    def _specs(self, answered: Any) -> dict[str, Spec | None]:
-        names = [o.name for o in self.program.outputs(self.plan)]
-        if isinstance(answered, Mapping) and answered and all(isinstance(n, str) and n in names for n in answered):
-            plan = Plan(self.plan.mesh, out_edits=answered)
-        else:
-            plan = Plan(self.plan.mesh, out_specs=answered)
+    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
+        axes, shapes = self.plan.mesh.names, {o.name: o.shape for o in self.program.outputs(self.plan)}
+        longest = len(axes) if len(axes) < 4 else 2
+        orders = itertools.chain(*(itertools.permutations(axes, count) for count in range(1, longest + 1)))
+        choices = [("whole", ()), *((", ".join(order), order) for order in orders)]
+
+        def of(name: str) -> tuple[Field, ...]:
+            labels = (f"{name} dim {d} ({size:,}) is sharded along" for d, size in enumerate(shapes[name]))
+            return tuple(Field(label, choices, ()) for label in labels)
+
+        return [of(name) for name in self.items[:_MOST_OUTPUTS]]
+
+    def filled(self, rows: Sequence[tuple[Any, ...]]) -> Any:
+        return {name: Spec(dims) for name, dims in zip(self.items, rows, strict=False)}
+
+    def read(self, answered: Any) -> dict[str, Spec | None]:
+        names = {output.name for output in self.program.outputs(self.plan)}
+        by_name = isinstance(answered, Mapping) and answered and names.issuperset(answered)
+        mesh = self.plan.mesh
+        plan = Plan(mesh, out_edits=answered) if by_name else Plan(mesh, out_specs=answered)
         specs = self.program.bind(plan).out_specs
-        return {name: specs.get(name) for name in self.outputs}
+        return {name: specs.get(name) for name in self.items}
 
-    def _outputs(self) -> list[Graded]:
+    def grade(self) -> list[Graded]:
+        def plain(spec: Spec, rank: int) -> Spec:
+            """Return a full-rank spec without axes of size 1."""
+            sizes, dims = self.plan.mesh.shape, Spec.of(spec, rank).dims
+            return Spec(tuple(tuple(a for a in dim if not isinstance(a, str) or sizes[a] > 1) for dim in dims))
+
         rows = []
         for value in self.report.outputs:
-            if value.name not in self.outputs:
+            given, rank = (self.given or {}).get(value.name), len(value.shape)
+            mine, right = (None if spec is None else plain(spec, rank) for spec in (given, value.spec))
+            texts = tuple("" if spec is None else str(spec.canonical()) for spec in (mine, right))
+            names = value.name, texts[0], texts[1]
+            hits = 0 if mine is None or right is None else sum(map(operator.eq, mine.dims, right.dims))
+            if value.name not in self.items:
                 continue
-            answered, rank = (self.given or {}).get(value.name), len(value.shape)
-            if value.spec is None:
-                rows.append(
-                    _graded(value.name, answered, None, 0.0, 0.0, verdict="the compiler's answer is no PartitionSpec")
-                )
-                continue
-            mine = None if answered is None else _plain(answered, self.plan, rank)
-            theirs = _plain(value.spec, self.plan, rank)
-            hits = 0 if mine is None else sum(a == b for a, b in zip(mine.dims, theirs.dims, strict=True))
-            good = mine == theirs
-            verdict = "right" if good else "missed" if mine is None else f"{hits} of {rank} dimensions are right"
-            points = 1.0 if good else hits / max(rank, 1) / 2
-            why = None if good else self._why(value.name)
-            rows.append(_graded(value.name, mine, theirs, points, 1.0, verdict=verdict, why=why))
+            if right is None:
+                rows.append(Graded(*names, 0.0, 0.0, "the compiler's answer is no PartitionSpec"))
+            elif mine == right:
+                rows.append(Graded(*names, 1.0, 1.0, "right"))
+            else:
+                verdict = "missed" if mine is None else f"{hits} of {rank} dimensions are right"
+                rows.append(Graded(*names, hits / max(rank, 1) / 2, 1.0, verdict, self.why(value.name)))
         return rows
 
-    # Collectives.
 
-    def _collectives(self, answered: Any) -> dict[tuple[str, str], float | None]:
+class Cheaper(Exercise):
+    """Which of two plans is cheaper?"""
+
+    ask = "cheaper"
+
+    @cached_property
+    def reports(self) -> dict[str, Report]:
+        """The compiler's answer for each of the plans."""
+        assert self.other is not None
+        plans = zip(self.names, (self.plan, self.other), strict=True)
+        return {name: answer_at(self.program, plan, self.level, self.target) for name, plan in plans}
+
+    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
+        return [(Field("cheaper is", [(name, name) for name in (*self.names, EQUAL)]),)]
+
+    def read(self, answered: Any) -> str:
+        if not isinstance(answered, str) or answered not in (*self.names, EQUAL):
+            raise ShardvizError(f"answer({answered!r}): expected {', '.join(map(repr, (*self.names, EQUAL)))}")
+        return answered
+
+    def grade(self) -> list[Graded]:
+        if self.target is None:
+            costs = [sum(c.assumed_bytes for c in report.collectives) for report in self.reports.values()]
+        else:
+            costs = [cost_of(report, self.target).seconds for report in self.reports.values()]
+        one, other = costs
+        if one is None or other is None:
+            raise ShardvizError("cheaper: a step's time is not known for both plans; ask without a target: by bytes")
+        best = EQUAL if abs(one - other) <= _SAME * max(one, other) else self.names[other < one]
+        what, text = ("bytes moved", format_bytes) if self.target is None else ("step", format_seconds)
+        words = ", ".join(f"{name} {text(cost)}" for name, cost in zip(self.names, costs, strict=True))
+        verdict = "right" if self.given == best else "missed" if self.given is None else "wrong"
+        right = f"{best}: {words} ({what})"
+        return [Graded("the cheaper plan", self.given or "", right, float(self.given == best), 1.0, verdict)]
+
+
+class Amounts(Exercise):
+    """A question whose answer is an amount for each name."""
+
+    off = "too small", "too large"
+    part = 0.0  # points for a right name with a wrong amount
+    small = True  # whether a small item has points if it is named
+    unit = staticmethod(format_bytes)
+
+    def sizes(self) -> dict[str, float]:
+        """Return the right amounts."""
+        raise NotImplementedError
+
+    def why_there(self, name: str) -> Any:
+        """Return why an item exists; None if unknown."""
+
+    def grade(self) -> list[Graded]:
+        sizes, given, rows = self.sizes(), self.given or {}, []
+        for name, size in sizes.items():
+            guess, named, right = given.get(name), name in given, self.unit(size)
+            large = size >= _SMALL * sum(sizes.values()) and (named or name != KEPT)
+            of = float(large or (named and self.small))
+            if not named:
+                verdict = "missed" if of else "left out" if name == KEPT else "too small to count"
+                rows.append(Graded(name, "", right, 0.0, of, verdict, self.why_there(name) if of else None))
+            elif guess is None or _near(guess, size):
+                rows.append(Graded(name, "named" if guess is None else self.unit(guess), right, of, of, "right"))
+            else:
+                answer, off, times = self.unit(guess), self.off[guess > size], guess / size if size else None
+                rows.append(Graded(name, answer, right, self.part * of, of, off, times=times))
+        strange = [name for name in given if name not in sizes and name != KEPT]
+        return rows + [Graded(name, "named", "", -0.5, 0.0, "does not exist") for name in strange]
+
+
+class Collectives(Amounts):
+    """Which collectives are there, and how many bytes do they take?"""
+
+    ask = "collectives"
+    off = "right, but too few bytes", "right, but too many bytes"
+    part = 0.5
+    grows = True
+
+    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
+        names, kinds = self.plan.mesh.names, [(kind, kind) for kind in ("none", *KINDS)]
+        axes = [some for n in range(1, len(names) + 1) for some in itertools.combinations(names, n)]
+        over, size = Field("over", [(", ".join(some), some) for some in axes], axes[0]), "may be left out"
+        each = (Field(f"collective {row}", kinds, "none") for row in range(1, rows + 1))
+        return [(kind, over, Field("bytes", example=size)) for kind in each]
+
+    def filled(self, rows: Sequence[tuple[Any, ...]]) -> Any:
+        return [(kind, over, size.strip() or None) for kind, over, size in rows if kind != "none"]
+
+    def read(self, answered: Any) -> dict[str, float | None]:
         if isinstance(answered, str | Mapping) or not isinstance(answered, Sequence):
-            raise ShardvizError(
-                f"answer({excerpt(repr(answered))}): expected a list such as [('all-reduce', 'model')], or []"
-            )
-        sizes: dict[tuple[str, str], float | None] = {}
+            given = excerpt(repr(answered))
+            raise ShardvizError(f"answer({given}): expected a list such as [('all-reduce', 'model')], or []")
+        sizes = {}
         for each in answered:
             if isinstance(each, str) or not isinstance(each, Sequence) or not 2 <= len(each) <= 3:
                 raise ShardvizError(
@@ -276,137 +394,102 @@ class Exercise(Question):
             kind, axes = each[0], (each[1],) if isinstance(each[1], str) else tuple(each[1])
             if kind not in KINDS:
                 raise ShardvizError(f"answer: there is no collective {kind!r}; there are {', '.join(KINDS)}")
-            wrong = [a for a in axes if (a[0] if isinstance(a, tuple) and a else a) not in self.plan.mesh.names]
-            if wrong or not axes:
-                have = ", ".join(map(repr, self.plan.mesh.names))
-                raise ShardvizError(f"answer: {kind} over {excerpt(repr(each[1]))}: the mesh has the axes {have}")
-            size = None if len(each) == 2 or each[2] is None else amount_of(each[2], "B", "bytes")
-            key = kind, ", ".join(sorted({axis_text(a) for a in axes}))
-            if key in sizes:
-                raise ShardvizError(f"answer: {kind} over {key[1]} appears twice; give one entry with the sum of bytes")
-            sizes[key] = size
+            have = self.plan.mesh.names
+            if not axes or any((a[0] if isinstance(a, tuple) and a else a) not in have for a in axes):
+                words = f"{kind} over {excerpt(repr(each[1]))}: the mesh has the axes {', '.join(map(repr, have))}"
+                raise ShardvizError(f"answer: {words}")
+            name = f"{kind} over {', '.join(sorted({axis_text(a) for a in axes}))}"
+            if name in sizes:
+                raise ShardvizError(f"answer: {name} appears twice; give one entry with the sum of bytes")
+            sizes[name] = None if len(each) == 2 or each[2] is None else amount_of(each[2], "B", "bytes")
         return sizes
 
-    def _collective_rows(self) -> list[Graded]:
-        def over(axes):
-            return axes_words(None) if axes is None else ", ".join(sorted(map(axis_text, axes)))
-
-        groups = grouped(((c.kind, over(c.axes)), c) for c in self.report.collectives)
-        sizes = {key: sum(c.assumed_bytes for c in group) for key, group in groups.items()}
-        answered: Mapping[tuple[str, str], float | None] = self.given or {}
-        least, rows = _SMALL * sum(sizes.values()), []
-        for key, group in sorted(groups.items(), key=lambda item: -sizes[item[0]]):
-            what, right = " over ".join(key), format_bytes(sizes[key])
-            small = sizes[key] < least
-            if key not in answered:
-                verdict = "too small to count" if small else "missed"
-                why = None if small else self._why_of(max(group, key=lambda c: c.assumed_bytes))
-                rows.append(_graded(what, None, right, 0.0, 0.0 if small else 1.0, verdict=verdict, why=why))
-                continue
-            guess = answered[key]
-            near = guess is None or abs(guess - sizes[key]) <= _NEAR * sizes[key]
-            off = "too many bytes" if (guess or 0.0) > sizes[key] else "too few bytes"
-            verdict = "right" if near else f"right, but {off}"
-            words = "named" if guess is None else format_bytes(guess)
-            graded = _graded(what, words, right, 1.0 if near else 0.5, 1.0, verdict=verdict)
-            rows.append(graded if near or not sizes[key] else replace(graded, times=(guess or 0.0) / sizes[key]))
-        strange = [" over ".join(key) for key in answered if key not in groups]
-        return rows + [_graded(what, "named", None, -0.5, 0.0, verdict="does not exist") for what in strange]
-
-    # Cheaper.
-
-    def _choice(self, answered: Any) -> str:
-        if not isinstance(answered, str) or answered not in (*self.names, EQUAL):
-            raise ShardvizError(f"answer({answered!r}): expected {', '.join(map(repr, (*self.names, EQUAL)))}")
-        return answered
-
     @cached_property
-    def _both(self) -> tuple[Report, Report]:
-        assert self.other is not None
-        return self.report, answer_at(self.program, self.other, self.level, self.target)
+    def groups(self) -> dict[str, list[Collective]]:
+        """The compiler's collectives by kind and axes, those with the most bytes first."""
 
-    def _cheaper(self) -> list[Graded]:
-        what, written = "step", format_seconds
-        if self.target is None:
-            what, written = "bytes moved", format_bytes
-            costs = [sum(c.assumed_bytes for c in report.collectives) for report in self._both]
-        else:
-            times = [cost_of(report, self.target).seconds for report in self._both]
-            costs = [seconds for seconds in times if seconds is not None]
-        if len(costs) < 2:
-            raise ShardvizError("cheaper: a step's time is not known for both plans; ask without a target: by bytes")
-        same = abs(costs[0] - costs[1]) <= _SAME * max(costs)
-        best = EQUAL if same else self.names[costs[1] < costs[0]]
-        words = ", ".join(f"{name} {written(cost)}" for name, cost in zip(self.names, costs, strict=True))
-        good = self.given == best
-        verdict = "right" if good else "missed" if self.given is None else "wrong"
-        return [_graded("the cheaper plan", self.given, f"{best}: {words} ({what})", float(good), 1.0, verdict=verdict)]
+        def name(c: Collective) -> str:
+            axes = axes_words(None) if c.axes is None else ", ".join(sorted(map(axis_text, c.axes)))
+            return f"{c.kind} over {axes}"
 
-    # Memory and seconds.
+        groups = grouped((name(c), c) for c in self.report.collectives)
+        return dict(sorted(groups.items(), key=lambda group: -sum(c.assumed_bytes for c in group[1])))
 
-    @cached_property
-    def parts(self) -> dict[str, float]:
-        """The sizes that `memory` asks for, in bytes per device: each argument, and the activations kept for the
-        backward pass."""
-        sizes = summed((_root(value.name), value.bytes_per_device or 0.0) for value in self.report.arguments)
-        return sizes | ({KEPT: self.report.residual_bytes} if self.report.residual_bytes else {})
+    def sizes(self) -> dict[str, float]:
+        return {name: sum(c.assumed_bytes for c in group) for name, group in self.groups.items()}
 
-    def _amounts(self, answered: Any) -> dict[str, float]:
-        names = [*dict.fromkeys(_root(argument.name) for argument in self.program.arguments), KEPT]
+    def why_there(self, name: str) -> Any:
+        """Explain a compiled collective by the propagated one of the same kind and axes, preferably on the same
+        line."""
+        c = max(self.groups[name], key=lambda c: c.assumed_bytes)
+        alike = [p for p in self.program.propagate(self.plan).collectives if (p.kind, p.axes) == (c.kind, c.axes)]
+        alike.sort(key=lambda p: (p.source != c.source, -p.assumed_bytes))
+        return self.why(alike[0]) if alike else None
+
+
+class Memory(Amounts):
+    """How many bytes does a device hold?"""
+
+    ask = "memory"
+    small = False
+
+    @property
+    def items(self) -> Sequence[str]:
+        return [*dict.fromkeys(_root(argument.name) for argument in self.program.arguments)]
+
+    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
+        fields = [(Field(name, example="16.8 MB"),) for name in self.items]
+        keeps = self.program.propagate(self.plan).residual_bytes
+        return [*fields, *([(Field(KEPT, example="may be left out"),)] if keeps else [])]
+
+    def filled(self, rows: Sequence[tuple[Any, ...]]) -> Any:
+        return {name: size for name, (size,) in zip((*self.items, KEPT), rows, strict=False) if size.strip()}
+
+    def read(self, answered: Any) -> dict[str, float]:
+        names = [*self.items, KEPT]
         if not isinstance(answered, Mapping) or not answered or not answered.keys() <= set(names):
             have = ", ".join(map(repr, names))
             raise ShardvizError(f"answer({excerpt(repr(answered))}): expected name → bytes; there are {have}")
         return {name: amount_of(size, "B", name) for name, size in answered.items()}
 
-    def _parts(self) -> list[Graded]:
-        least, answered = _SMALL * sum(self.parts.values()), self.given or {}
+    def sizes(self) -> dict[str, float]:
+        sizes = summed((_root(value.name), value.bytes_per_device or 0.0) for value in self.report.arguments)
+        return sizes | ({KEPT: self.report.residual_bytes} if self.report.residual_bytes else {})
 
-        def counts(name, right):
-            return right >= least and (name != KEPT or name in answered)
 
-        return [
-            self._amount(name, answered.get(name), right, format_bytes, counts(name, right))
-            for name, right in self.parts.items()
-        ]
+class Seconds(Amounts):
+    """How long do the collectives take?"""
 
-    def _time(self) -> list[Graded]:
-        assert self.target is not None
-        cost = cost_of(self.report, self.target)
-        total = cost.total.whole_seconds
+    ask = "seconds"
+    unit = staticmethod(format_seconds)
+    item = "all collectives, one after the other"
+
+    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
+        return [(Field("seconds", example="66 us"),)]
+
+    def read(self, answered: Any) -> dict[str, float]:
+        return {self.item: amount_of(answered, "s", "seconds")}
+
+    def sizes(self) -> dict[str, float]:
+        total = cost_of(self.report, self.target or "").total.whole_seconds
         if total is None:
             raise ShardvizError("seconds: the time of a collective is not known on this target")
-        longest = sorted(cost.collectives, key=lambda c: -(c.total_seconds or 0.0))[:_FORMULAS]
+        return {self.item: total}
 
-        def named(c):
-            return f"{c.kind} over {axes_words(c.axes)} x {c.count}"
+    def grade(self) -> list[Graded]:
+        collectives = cost_of(self.report, self.target or "").collectives
+        longest = sorted(collectives, key=lambda c: -(c.total_seconds or 0.0))[:_FORMULAS]
+        names = [f"{c.kind} over {axes_words(c.axes)} x {c.count}" for c in longest]
+        formulas = (c.formula or "" for c in longest)
+        return super().grade() + [Graded(*each, 0.0, 0.0, "") for each in zip(names, itertools.repeat(""), formulas)]
 
-        formulas = [_graded(named(c), None, c.formula, 0.0, 0.0, verdict="") for c in longest]
-        return [self._amount("all collectives, one after the other", self.given, total, format_seconds), *formulas]
 
-    def _amount(self, what: str, guess: float | None, right: float, text: Any, counts: bool = True) -> Graded:
-        near = guess is not None and abs(guess - right) <= _NEAR * right
-        if guess is None:
-            verdict = "missed" if counts else "left out" if what == KEPT else "too small to count"
-        else:
-            verdict = "right" if near else "too large" if guess > right else "too small"
-        answered = None if guess is None else text(guess)
-        graded = _graded(what, answered, text(right), float(near and counts), float(counts), verdict=verdict)
-        return graded if near or guess is None or not right else replace(graded, times=guess / right)
+KINDS_OF_QUESTIONS = {kind.ask: kind for kind in (Outputs, Collectives, Cheaper, Memory, Seconds)}
 
-    # Why.
 
-    def _why(self, of: Any) -> Any:
-        try:
-            return self.program.why(self.plan, of)
-        except ShardvizError:  # level propagated has no such output or collective
-            return None
-
-    def _why_of(self, c: Collective) -> Any:
-        """Explain a compiled collective by the propagated one of the same kind and axes, preferably on the same
-        line."""
-        alike = [p for p in self.program.propagate(self.plan).collectives if (p.kind, p.axes) == (c.kind, c.axes)]
-        alike.sort(key=lambda p: (p.source != c.source, -p.assumed_bytes))
-        return self._why(alike[0]) if alike else None
+@cache
+def _words() -> dict[str, dict[str, str]]:
+    return tomllib.loads((files("shardviz.lessons") / "exercises.toml").read_text(encoding="utf-8"))
 
 
 def answer_at(program: Program, plan: Plan, level: str, target: Any = None) -> Report:
@@ -417,10 +500,14 @@ def answer_at(program: Program, plan: Plan, level: str, target: Any = None) -> R
     return program.partition(plan) if level == "partitioned" else program.propagate(plan)
 
 
+def _near(guess: float, right: float) -> bool:
+    return abs(guess - right) <= _NEAR * abs(right)
+
+
 def _alike(mine: Any, other: Any) -> bool:
     """Whether two answers are equal; amounts approximately, and an omitted amount equals any."""
     if isinstance(mine, float) and isinstance(other, float):
-        return abs(mine - other) <= _NEAR * abs(other)
+        return _near(mine, other)
     if isinstance(mine, dict) and isinstance(other, dict) and other:
         return mine.keys() >= other.keys() and all(v is None or _alike(mine[k], v) for k, v in other.items())
     return mine == other
@@ -428,31 +515,6 @@ def _alike(mine: Any, other: Any) -> bool:
 
 def _root(path: str) -> str:
     return re.split(r"[\[.]", path)[0]
-
-
-def _graded(
-    what: str,
-    answered: Any,
-    right: Any,
-    points: float,
-    of: float,
-    *,
-    verdict: str,
-    why: Why | CollectiveWhy | None = None,
-) -> Graded:
-    def text_of(it):
-        return "" if it is None else str(it.canonical() if isinstance(it, Spec) else it)
-
-    return Graded(
-        what=what, given=text_of(answered), right=text_of(right), points=points, of=of, verdict=verdict, why=why
-    )
-
-
-def _plain(spec: Spec, plan: Plan, rank: int) -> Spec:
-    """Return a full-rank spec without axes of size 1."""
-    full = Spec.of(spec, rank)
-    dims = tuple(tuple(a for a in dim if not isinstance(a, str) or plan.mesh.shape[a] > 1) for dim in full.dims)
-    return Spec(dims)
 
 
 def exercise(
@@ -497,7 +559,7 @@ def exercise(
         1.0
     """
     program, plan = program_and_plan(program if plan is None else (program, plan))
-    for argument, value, choices in (("ask", ask, ASKS), ("level", level, ASKED)):
+    for argument, value, choices in (("ask", ask, KINDS_OF_QUESTIONS), ("level", level, ASKED)):
         if value not in choices:
             raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {', '.join(map(repr, choices))}")
     if (ask == "cheaper") != isinstance(other, Plan):
@@ -508,13 +570,13 @@ def exercise(
         raise ShardvizError(f"exercise(names={names!r}): expected two different names, neither of them 'equal'")
     if ask == "seconds" and target is None:
         raise ShardvizError("exercise: ask='seconds' needs a target, such as 'tpu v5e:4x4'")
-    question = Exercise(program, plan, ask, other, (names[0], names[-1]), level, target, title)
-    if other is not None:
-        program.bind(other)
-    if ask == "outputs" and not question.outputs:
+    for each in (plan, other):
+        if each is not None:
+            program.bind(each)
+    question = KINDS_OF_QUESTIONS[ask](program, plan, other, (names[0], names[-1]), level, target, title)
+    if isinstance(question, Outputs) and not question.items:
         raise ShardvizError(
             "exercise(ask='outputs'): the plan says how every output is sharded; leave some without a spec"
         )
-    _ = question.bound
     question.ideas = tuple((text, question.read(wrong)) for text, wrong in (ideas or {}).items())
     return question

@@ -1,17 +1,12 @@
 """Puzzles: find a plan that is as fast as par and needs no more memory; the compiler keeps the score.
 
-    puzzle = sv.lessons.puzzle(program, {"data": 4, "model": 2}, target="tpu v5e:2x4", par=experts_plan)
-    puzzle                           # the program, the machine, and par in seconds and bytes
-    puzzle.widget()                  # the explorer, a button for the score and one for the solution
-    puzzle.answer(sv.Plan(...))      # the same in code: an `Attempt` with its stars and hints
-    puzzle.reveal()                  # par's plan, after three wrong tries
-
 Par is a plan. Its seconds and bytes are computed by the same compiler at the same level as the learner's. Hints are
 findings of the learner's plan that par's plan does not have, and where the plan costs more than par's.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,21 +37,17 @@ class Attempt(Starred):
     """A scored plan.
 
     Attributes:
+        puzzle: the puzzle.
         plan: the plan.
         report: the compiler's answer.
         cost: the cost of its step on the machine.
-        par: the cost of a step of par's plan, at the same level.
-        start: the cost of a step of the puzzle's starting plan.
-        par_findings: the findings of par's plan.
         ideas: hints for common misconceptions that the plan follows.
     """
 
+    puzzle: Puzzle
     plan: Plan
     report: Report
     cost: StepCost
-    par: StepCost
-    start: StepCost
-    par_findings: Findings
     ideas: tuple[str, ...] = ()
 
     @property
@@ -65,14 +56,10 @@ class Attempt(Starred):
         return self.cost.step.seconds
 
     @property
-    def bytes(self) -> float:
-        """Bytes per device, as far as the level knows."""
-        return self.cost.needs.total
-
-    @property
     def times_par(self) -> tuple[float, float]:
-        """Seconds and bytes as multiples of par's."""
-        return self.seconds / self.par.step.seconds, self.bytes / self.par.needs.total
+        """Seconds per step, and bytes per device as far as the level knows, as multiples of par's."""
+        mine, par = self.cost, self.puzzle.par
+        return mine.step.seconds / par.step.seconds, mine.needs.total / par.needs.total
 
     @property
     def fits(self) -> bool:
@@ -80,11 +67,15 @@ class Attempt(Starred):
         return self.cost.needs.fits is not False
 
     @property
-    def stars(self) -> int:
-        """3: as good as par; 2: at most a quarter above; 1: better than the start; 0: otherwise, too large, or
-        par's plan was shown before."""
-        better = self.seconds < self.start.step.seconds * (2 - PAR) or self.start.needs.fits is False
-        return self.stars_at(max(self.times_par), int(better)) if self.fits else 0
+    def worst(self) -> float:
+        return max(self.times_par) if self.fits else math.inf
+
+    @property
+    def least(self) -> int:
+        """1 if the plan is better than the start."""
+        start = self.puzzle.begun
+        better = self.seconds < start.step.seconds * (2 - PAR) or start.needs.fits is False
+        return int(better and self.fits)
 
     @property
     def under_par(self) -> bool:
@@ -94,22 +85,21 @@ class Attempt(Starred):
     @property
     def hints(self) -> Findings:
         """The findings that par's plan does not have, gravest first; none if par is reached."""
-        of_par = {(f.rule, f.value) for f in self.par_findings}
+        of_par = {(f.rule, f.value) for f in self.puzzle.par_findings}
         own = () if self.stars == STARS else self.report.findings_on(self.cost.machine)
         return Findings(f for f in own if (f.rule, f.value) not in of_par)
 
     @property
     def excess(self) -> tuple[str, ...]:
         """One sentence each for the largest excess over par's memory and time; none if par is reached."""
-        slower, larger = (times > PAR for times in self.times_par)
-        reports, costs = (self.report, self.par.report), (self.cost, self.par)
-        arguments = ({a.name: a.bytes_per_device or 0.0 for a in report.arguments} for report in reports)
-        times = (
-            {"matrix products": c.step.compute, "memory traffic": c.step.memory, "communication": c.step.communication}
-            for c in costs
-        )
+        both, (slower, larger) = (self.cost, self.puzzle.par), (times > PAR for times in self.times_par)
+        arguments = [{a.name: a.bytes_per_device or 0.0 for a in cost.report.arguments} for cost in both]
+        steps = [cost.step for cost in both]
+        times = [
+            {"matrix products": s.compute, "memory traffic": s.memory, "communication": s.communication} for s in steps
+        ]
         compared = (
-            larger and _most("Memory", format_bytes, *(cost.needs.parts for cost in costs)),
+            larger and _most("Memory", format_bytes, *(cost.needs.parts for cost in both)),
             larger and _most("Among the arguments", format_bytes, *arguments),
             slower and _most("Time", format_seconds, *times),
         )
@@ -123,13 +113,12 @@ def _most(what: str, text: Callable[[float], str], mine: Mapping[str, float], pa
     return f"{what}: {name} {text(mine[name])}, {text(par.get(name, 0.0))} for par." if name else ""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class Solution(Displayed):
-    """Par's plan: its code, its step cost, and the comparison with the starting plan."""
+    """Par's plan, its code, and the comparison of its step with that of the starting plan."""
 
     plan: Plan
     code: str
-    cost: StepCost
     compared: Comparison
 
 
@@ -150,29 +139,33 @@ class Puzzle(Question):
     level: str
     title: str = ""
     ideas: Mapping[str, Idea] = field(default_factory=dict)
-    result: Attempt | None = field(default=None, init=False)
 
     ask = "puzzle"
 
     @cached_property
     def par(self) -> StepCost:
         """The cost of a step of par's plan."""
-        return self._cost(self.par_plan)[1]
+        return self._cost(self.par_plan)
 
     @cached_property
     def par_findings(self) -> Findings:
         """The findings of par's plan, which are not hints."""
-        return self._cost(self.par_plan)[0].findings_on(self.par.machine)
+        return self.report_of(self.par_plan).findings_on(self.par.machine)
 
     @cached_property
     def begun(self) -> StepCost:
         """The cost of a step of the starting plan."""
-        return self._cost(self.start)[1]
+        return self._cost(self.start)
 
     @cached_property
     def form(self) -> Any:
         """The form; see `widget`."""
         return paint("form", self)
+
+    def widget(self) -> Any:
+        """Return the form: buttons that open the explorer, score its plan, and show the solution. Each call returns the
+        same form."""
+        return self.form
 
     @property
     def explorer(self) -> Any:
@@ -193,25 +186,15 @@ class Puzzle(Question):
         """
         plan = plan or self.explorer.state.plan
         assert plan is not None
-        if plan.mesh.size != self.start.mesh.size:
-            size = self.start.mesh.size
-            raise ShardvizError(
-                f"answer: the plan's mesh has {plan.mesh.size} devices, expected {size} as on {self.target}"
-            )
-        report, cost = self._cost(plan)
-        right = cost.step.seconds <= self.par.step.seconds * PAR
-        helped = self.helped
-        self.count(right and cost.needs.total <= self.par.needs.total * PAR)
-        attempt = Attempt(
-            plan=plan, report=report, cost=cost, par=self.par, start=self.begun, tries=self.tries,
-            par_findings=self.par_findings, helped=helped,
-            ideas=tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea)),
-        )  # fmt: skip
-
-        def rank(a):
-            return (-a.stars, max(a.times_par))
-
-        self.result = attempt if self.result is None else min(self.result, attempt, key=rank)
+        have, size = plan.mesh.size, self.start.mesh.size
+        if have != size:
+            raise ShardvizError(f"answer: the plan's mesh has {have} devices, expected {size} as on {self.target}")
+        about = {"puzzle": self, "tries": self.tries + 1, "helped": self.helped}
+        report, cost = self.report_of(plan), self._cost(plan)
+        ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea))
+        attempt = Attempt(plan=plan, report=report, cost=cost, ideas=ideas, **about)
+        self.count(max(attempt.times_par) <= PAR)
+        self.keep(attempt)
         return attempt
 
     def reveal(self, *, give_up: bool = False) -> Solution:
@@ -224,23 +207,19 @@ class Puzzle(Question):
             ShardvizError: if there are fewer than three wrong tries, none reached par, and `give_up` is False.
         """
         self.give(self.result is not None and self.result.stars == STARS, give_up)
-        both = {"start": self._cost(self.start)[0], "par": self._cost(self.par_plan)[0]}
-        return Solution(
-            plan=self.par_plan, code=self.program.plan_code(self.par_plan), cost=self.par,
-            compared=compare_reports(both, target=self.target),
-        )  # fmt: skip
+        both = {"start": self.report_of(self.start), "par": self.report_of(self.par_plan)}
+        code = self.program.plan_code(self.par_plan)
+        return Solution(self.par_plan, code, compare_reports(both, target=self.target))
 
-    def widget(self) -> Any:
-        """Return the form: buttons that open the explorer, score its plan, and show the solution. Each call returns the
-        same form."""
-        return self.form
+    def report_of(self, plan: Plan) -> Report:
+        """Return the compiler's answer."""
+        return answer_at(self.program, plan, self.level, self.target)
 
-    def _cost(self, plan: Plan) -> tuple[Report, StepCost]:
-        report = answer_at(self.program, plan, self.level, self.target)
-        cost = cost_of(report, self.target)
+    def _cost(self, plan: Plan) -> StepCost:
+        cost = cost_of(self.report_of(plan), self.target)
         if cost.seconds is None:
             raise ShardvizError("puzzle: the time of a step is not known for this plan")
-        return report, cost
+        return cost
 
     def _follows(self, plan: Plan, report: Report, idea: Idea) -> bool:
         if not isinstance(idea, Plan):

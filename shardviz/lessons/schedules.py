@@ -31,37 +31,30 @@ class Schedule:
         """Run each stage's work in its order, each piece in the first turn in which its inputs are there."""
         wanted = {f"{way}{number}" for way in "FB" for number in range(micro)}
         for stage, order in enumerate(orders):
-            if strange := [work for work in order if work not in wanted]:
-                return cls(
-                    problem=f"Stage {stage} has {strange[0]!r}; the work is F0 to F{micro - 1}, B0 to B{micro - 1}."
-                )
-            if missing := sorted(wanted - set(order)):
-                return cls(problem=f"Stage {stage} never does {missing[0]}.")
-            if len(order) > len(wanted):
-                twice = next(work for work in order if order.count(work) > 1)
-                return cls(problem=f"Stage {stage} does {twice} twice.")
+            works = f"; the work is F0 to F{micro - 1}, B0 to B{micro - 1}"
+            wrong = (
+                *(f"has {work!r}{works}" for work in order if work not in wanted),
+                *(f"never does {work}" for work in sorted(wanted - set(order))),
+                *(f"does {work} twice" for work in order if order.count(work) > 1),
+            )
+            if wrong:
+                return cls(problem=f"Stage {stage} {wrong[0]}.")
+        left, grid = [list(order) for order in orders], [[] for _ in orders]
         done: set[tuple[int, str]] = set()
-        at, grid = [0] * stages, [[] for _ in range(stages)]
-        while any(place < 2 * micro for place in at):
-            ready = [
-                stage
-                for stage in range(stages)
-                if at[stage] < 2 * micro and _inputs(stage, orders[stage][at[stage]], stages) <= done
-            ]
-            if not ready:
-                stage = next(s for s in range(stages) if at[s] < 2 * micro)
-                work = orders[stage][at[stage]]
-                waits = min(_inputs(stage, work, stages) - done)
+        while any(left):
+            missing = {s: _inputs(s, order[0], stages) - done for s, order in enumerate(left) if order}
+            turn = {stage: left[stage].pop(0) for stage, inputs in missing.items() if not inputs}
+            if not turn:
+                stage, inputs = next(iter(missing.items()))
                 return cls(
-                    problem=f"Deadlock in turn {len(grid[0])}: stage {stage} waits with {work} for {waits[1]} of stage "
-                    f"{waits[0]}, and no stage can go on."
+                    problem=f"Deadlock in turn {len(grid[0])}: stage {stage} waits with {left[stage][0]} for "
+                    f"{min(inputs)[1]} of stage {min(inputs)[0]}, and no stage can go on."
                 )
-            for stage in range(stages):
-                grid[stage].append(orders[stage][at[stage]] if stage in ready else "")
-            for stage in ready:
-                done.add((stage, orders[stage][at[stage]]))
-                at[stage] += 1
-        return cls(grid=tuple(map(tuple, grid)), kept=max(map(_kept, orders)))
+            for stage, row in enumerate(grid):
+                row.append(turn.get(stage, ""))
+            done |= turn.items()
+        signs = ([1 if work[0] == "F" else -1 for work in order] for order in orders)
+        return cls(grid=tuple(map(tuple, grid)), kept=max(max(itertools.accumulate(each)) for each in signs))
 
     @property
     def turns(self) -> int:
@@ -80,7 +73,3 @@ def _inputs(stage: int, work: str, stages: int) -> set[tuple[int, str]]:
     if work[0] == "F":
         return {(stage - 1, work)} if stage else set()
     return {(stage, f"F{work[1:]}")} | ({(stage + 1, work)} if stage < stages - 1 else set())
-
-
-def _kept(order: Sequence[str]) -> int:
-    return max(itertools.accumulate((1 if work[0] == "F" else -1 for work in order), initial=0))

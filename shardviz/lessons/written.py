@@ -1,9 +1,5 @@
 """Functions that a learner writes by hand: one device's part of a program, run on simulated devices and scored.
 
-    puzzle = sv.lessons.write("all-gather")      # what each device has, what it must have, and what is forbidden
-    puzzle.answer(all_gather)                    # a `Try`: the first problem and a hint, or stars against par
-    puzzle.reveal(give_up=True)                  # a solution; afterwards there are no stars
-
 The function runs in its own process, with a limit on time. Par is the puzzle's own solution, measured in the same way:
 bytes on the links, steps, and the largest array. `written.toml` has the puzzles.
 """
@@ -15,7 +11,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -42,15 +38,8 @@ _MEMORY = 6e9
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionCost:
-    """A program's costs, or a schedule's.
-
-    Attributes:
-        sent: bytes that a device puts on the links; a permute's bytes count once per hop.
-        steps: rounds of transfers, one after the other; a schedule's turns.
-        largest: bytes of the largest array on a device; for a schedule, microbatches.
-        report: the partitioned program.
-        schedule: the schedule.
-    """
+    """The costs of a partitioned program: the bytes that a device puts on the links (a permute's count once per hop),
+    the rounds of transfers, and the bytes of the largest array. For a schedule, its turns and the microbatches kept."""
 
     sent: float
     steps: float
@@ -102,35 +91,25 @@ class Try(Starred):
         return {verb: amount / max(par[verb][0], 1e-9) for verb, (amount, _) in self.mine.words().items()}
 
     @property
-    def times_par(self) -> float:
-        """The largest of its costs as a multiple of par's; infinite if the function is wrong."""
+    def worst(self) -> float:
         return max(self.of_par.values(), default=float("inf"))
-
-    @property
-    def stars(self) -> int:
-        """3: par; 2: at most a quarter above; 1: right, and above; 0: wrong, or the solution was shown before."""
-        return 0 if self.problem else self.stars_at(self.times_par, 1)
 
     @property
     def solved(self) -> bool:
         """Whether it is right, and at most a quarter above par."""
-        return not self.problem and self.times_par <= NEAR
+        return self.worst <= NEAR
 
     @property
     def sentence(self) -> str:
         """The problem; or the cost that exceeds par most; or that par is reached."""
         if self.problem or self.mine is None or self.par is None:
             return self.problem
-        times = self.of_par
-        verb = max(times, key=lambda verb: times[verb])
-        right = "The order is valid" if self.mine.schedule else "The values are right"
-        if times[verb] <= PAR:
+        right, who = ("The order is valid", "it") if self.mine.schedule else ("The values are right", "a device")
+        verb, times = max(self.of_par.items(), key=lambda each: each[1])
+        mine, par = (costs.words()[verb][1] for costs in (self.mine, self.par))
+        if times <= PAR:
             return f"{right}, and par is reached."
-        who = "it" if self.mine.schedule else "a device"
-        return (
-            f"{right}, but {who} {verb} {self.mine.words()[verb][1]}: {times[verb]:.2f} x par "
-            f"({self.par.words()[verb][1]})."
-        )
+        return f"{right}, but {who} {verb} {mine}: {times:.2f} x par ({par})."
 
 
 @dataclass(eq=False, repr=False)
@@ -147,7 +126,6 @@ class Written(Question):
     name: str
     about: Mapping[str, Any]
     limit: float = 20.0
-    result: Try | None = field(default=None, init=False)
 
     ask = "write"
 
@@ -178,24 +156,19 @@ class Written(Question):
         try:
             data = packed(function)
         except Exception as error:  # an object's own __reduce__ may raise anything
-            raise ShardvizError(
-                f"answer: the function cannot be sent to its own process ({error}); use only what it "
-                "defines itself, and imported modules"
-            ) from error
+            words = f"({error}); use only what it defines itself, and imported modules"
+            raise ShardvizError(f"answer: the function cannot be sent to its own process {words}") from error
         trial = processes.Trial("shardviz.lessons.running:run", data, {"puzzle": dict(self.about)})
         job = processes.tried(trial, self.limit, _MEMORY)
         stages = re.findall(rf"^{running.STAGE}(.*)$", job.stderr, re.MULTILINE)
         printed = re.sub(rf"^\n?{running.STAGE}.*\n|^[EFIW]\d{{4}} .*\n", "", job.stderr, flags=re.MULTILINE)
-        problem, mine, par = _failed(job.exception(), stages[-1] if stages else "", self.limit), None, None
-        if not problem:
-            assert job.answer is not None
-            answer = json.loads(job.answer)
-            problem = answer.get("problem", "")
-            if "orders" in answer:
-                problem, mine, par = self._scheduled(answer["orders"])
-            elif not problem:
-                mine, par = (self._measured(**answer[whose]) for whose in ("mine", "par"))
-        return self._tried(problem, mine, par, printed.strip())
+        if (error := job.exception()) is not None:
+            answer = {"problem": _failed(error, stages[-1] if stages else "", self.limit)}
+        elif "orders" in (answer := json.loads(job.answer or b"")):
+            answer = self._scheduled(answer["orders"])
+        elif "problem" not in answer:
+            answer = {whose: self._measured(**measured) for whose, measured in answer.items()}
+        return self._tried(printed=printed.strip(), **answer)
 
     def _is_start(self, function: Any) -> bool:
         """Whether the function is the one to complete, unchanged; trying it does not count."""
@@ -204,19 +177,19 @@ class Written(Question):
 
     def drawn(self) -> str:
         """Return the schedule of the function to complete as text; empty if the puzzle is no schedule."""
-        if not (sizes := self.about.get("schedule")):
-            return ""
-        start = running.defined(self.about["start"])
-        return Schedule.of([start(stage, **sizes) for stage in range(sizes["stages"])], **sizes).drawn
+        return self._schedule("start").drawn if "schedule" in self.about else ""
 
-    def _tried(self, problem: str, mine: FunctionCost | None, par: FunctionCost | None, printed: str) -> Try:
-        attempt = Try(puzzle=self, problem=problem, mine=mine, par=par, helped=self.helped, printed=printed)
+    def _schedule(self, part: str) -> Schedule:
+        sizes, function = self.about["schedule"], running.defined(self.about[part])
+        return Schedule.of([function(stage, **sizes) for stage in range(sizes["stages"])], **sizes)
+
+    def _tried(self, **about: Any) -> Try:
+        attempt = Try(puzzle=self, tries=self.tries + 1, helped=self.helped, **about)
         shown, hints = self.count(attempt.solved), self.about["hints"]
-        attempt = replace(attempt, tries=self.tries, left=FREE - self.wrong)
         if not attempt.solved:
-            hint = hints[min(self.wrong, len(hints)) - 1]
-            attempt = replace(attempt, hint=hint, solution=self.about["answer"] if shown else "")
-        self.result = max(filter(None, (self.result, attempt)), key=lambda each: (each.stars, -each.times_par))
+            hint, solution = hints[min(self.wrong, len(hints)) - 1], self.about["answer"] if shown else ""
+            attempt = replace(attempt, hint=hint, solution=solution, left=FREE - self.wrong)
+        self.keep(attempt)
         return attempt
 
     def reveal(self, *, give_up: bool = False) -> str:
@@ -231,25 +204,19 @@ class Written(Question):
         self.give(self.result is not None and self.result.solved, give_up)
         return self.about["answer"]
 
-    def _scheduled(self, orders: list[list[str]]) -> tuple[str, FunctionCost | None, FunctionCost | None]:
-        sizes, right, both = self.about["schedule"], running.defined(self.about["answer"]), []
-        for order in (orders, [right(stage, **sizes) for stage in range(sizes["stages"])]):
-            schedule = Schedule.of(order, **sizes)
-            if schedule.problem:
-                return schedule.problem, None, None
-            both.append(FunctionCost(sent=0, steps=schedule.turns, largest=schedule.kept, schedule=schedule))
-        return "", both[0], both[1]
+    def _scheduled(self, orders: list[list[str]]) -> dict[str, Any]:
+        mine, par = Schedule.of(orders, **self.about["schedule"]), self._schedule("answer")
+        if mine.problem:
+            return {"problem": mine.problem}
+        costs = (FunctionCost(sent=0, steps=each.turns, largest=each.kept, schedule=each) for each in (mine, par))
+        return dict(zip(("mine", "par"), costs, strict=True))
 
     def _measured(self, export: str, largest: float) -> FunctionCost:
         exported = jax.export.deserialize(bytearray(base64.b64decode(export)))
         report = load(exported).program().partition(Plan(self.about["mesh"]))
-        costs = [(c, c.count or 1, *_transfers(c, self.mesh)) for c in report.collectives]
-        return FunctionCost(
-            sent=sum(count * sent for _, count, sent, _ in costs),
-            steps=sum(count * steps for _, count, _, steps in costs),
-            largest=largest,
-            report=report,
-        )
+        costs = [(c.count or 1) * np.array(_transfers(c, self.mesh)) for c in report.collectives]
+        sent, steps = sum(costs, np.zeros(2)).tolist()
+        return FunctionCost(sent=sent, steps=steps, largest=largest, report=report)
 
 
 def _transfers(c: Collective, mesh: DeviceMesh) -> tuple[float, float]:
@@ -266,10 +233,8 @@ def _transfers(c: Collective, mesh: DeviceMesh) -> tuple[float, float]:
     return c.sent_bytes, float(2 * others if c.kind == "all-reduce" else others)
 
 
-def _failed(error: BaseException | None, stage: str, limit: float) -> str:
-    """Return the sentence for a process that ended without an answer, or was stopped; empty without an error."""
-    if error is None:
-        return ""
+def _failed(error: BaseException, stage: str, limit: float) -> str:
+    """Return the sentence for a process that ended without an answer, or was stopped."""
     if isinstance(error, CompileTimeout):
         return {
             "tracing": f"The function did not end within {limit:g} s: a Python loop in it never ends.",

@@ -113,11 +113,16 @@ def _parts(name_stack: str) -> list[str]:
     return parts
 
 
-_ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)(?:\s*:[^=]+)?\s*(?:[-+*/@|&]|//|\*\*)?=(?!=)")
+_STATEMENT = re.compile(rb"""(?:[^;'"]|'[^']*'|"[^"]*"|['"])+""")  # without semicolons, except in strings
+_ASSIGNMENT = re.compile(rb"\s*([A-Za-z_]\w*)(?:\s*:[^=]+)?\s*(?:[-+*/@|&]|//|\*\*)?=(?!=)")
 
 
 @lru_cache(maxsize=4096)
-def assigned(file: str, line: int) -> str:
-    """Return the variable that a source line assigns to; empty if it assigns to none, or to several."""
-    match = _ASSIGNMENT.match(linecache.getline(file, line))
-    return match[1] if match else ""
+def assigned(file: str, line: int, columns: tuple[int, int] | None = None) -> str:
+    """Return the variable that a source line assigns to; empty if it assigns to none, or to several. Of several
+    statements in the line, it is that of the statement with the columns; empty without columns."""
+    statements = list(_STATEMENT.finditer(linecache.getline(file, line).encode()))
+    if len(statements) > 1:
+        statements = [s for s in statements if columns is not None and s.start() <= columns[0] < s.end()]
+    match = _ASSIGNMENT.match(statements[0][0]) if statements else None
+    return match[1].decode() if match else ""

@@ -13,7 +13,7 @@ from shardviz.records.values import SourceText
 from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, Source, TriedChange, Why
 from shardviz.view import document as doc
 
-_BOUNDARY = {"call": "function", "loop": "loop", "branch": "branch", "shard_map": "shard_map", "barrier": "barrier"}
+_BOUNDARY = {"call": "call", "loop": "loop", "branch": "branch", "shard_map": "shard_map", "barrier": "barrier"}
 
 
 @doc.document.register

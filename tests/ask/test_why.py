@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import re
+import runpy
 
 import hypothesis
 import jax
@@ -603,3 +604,15 @@ def test_what_is_asked_about_is_the_value_of_the_report(llama, moe):
                 at = None if value.spec is None else dimension(value, answer.axis)
                 assert answer.dimension == at or value.manual, value.name
                 assert bool(answer.causes) == (answer.dimension is not None)
+
+
+def test_each_of_two_statements_in_a_line_names_its_own_value(tmp_path):
+    path = tmp_path / "model.py"
+    line = 'h = x @ w; y = jnp.tanh(h); z = {";": y}[";"] + 1'
+    path.write_text(f"import jax.numpy as jnp\n\n\ndef f(x, w):\n    {line}\n    return z\n")
+    array = jax.ShapeDtypeStruct((8, 8), "float32")
+    program = sv.trace(runpy.run_path(str(path))["f"], array, array)
+    plan = sv.Plan({"model": 4}, (P(), P(None, "model")))
+    named = {value.label: value.name.split(".")[0] for value in program.propagate(plan).intermediates if value.label}
+    assert named == {"h": "dot_general", "y": "tanh", "z": "add"}
+    assert [program.why(plan, name).value.label for name in named] == ["h", "y", "z"]

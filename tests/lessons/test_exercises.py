@@ -134,6 +134,7 @@ def test_memory_is_what_jax_says_of_shards(program):
     assert "65.5 kB" not in wrong.text() and "65.5 kB" in asked.reveal(give_up=True).text()  # of x
     with pytest.raises(ShardvizError, match="there are 'x', 'w1', 'w2', 'kept'"):
         asked.answer({"w3": 1})
+    assert asked.answer(right | {"kept": 0}).reveal().points == 3, "nothing is kept, and that is no mistake"
 
 
 def test_what_the_forward_pass_keeps_may_be_left_out():

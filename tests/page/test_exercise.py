@@ -67,6 +67,13 @@ def test_outputs_are_chosen_dimension_by_dimension(program):
     assert asked.result.score == 1 and asked.result.tries == 2
 
 
+def test_a_number_has_nothing_to_choose():
+    total = sv.trace(lambda x: x.sum(), jax.ShapeDtypeStruct((64, 8), "float32"))
+    asked = sv.lessons.exercise(total, sv.Plan(MESH, P("data")), ask="outputs", level="propagated")
+    press(asked.widget(), "Check")
+    assert asked.result.score == 1
+
+
 def test_the_cheaper_plan_is_a_choice(program):
     asked = sv.lessons.exercise(program, PLAN, ask="cheaper", other=TURNED, names=("<b>one</b>", "two"))
     form = asked.widget()
