@@ -1,4 +1,4 @@
-"""Orbax's checkpoints during a dry run: nothing is written, and what is restored is faked, sharded as it was asked for.
+"""Orbax's checkpoints in a dry run: nothing is written, and restored arrays are zeros with the requested shardings.
 
 `CheckpointManager` and every checkpointer of `orbax.checkpoint` end in the methods replaced here, and the functions of
 `orbax.checkpoint.experimental.v1` in others. Tried on orbax-checkpoint 0.12.8.
@@ -25,7 +25,7 @@ def orbax_patches(note: Callable[[str], None], restored: Callable[[Any, Sharding
     """Return the patch of Orbax.
 
     Args:
-        note: takes a sentence about what is left out.
+        note: receives a sentence about each save that is skipped.
         restored: makes an array from its shape, dtype and sharding.
     """
 
@@ -98,7 +98,7 @@ def orbax_patches(note: Callable[[str], None], restored: Callable[[Any, Sharding
 
 @dataclass(frozen=True)
 class _Done:
-    """What orbax gives for work in the background."""
+    """The future that Orbax returns for work in the background."""
 
     value: Any = None
 
@@ -110,7 +110,7 @@ class _Done:
 
 
 def _targets(asked: Any) -> bool:
-    """Return whether orbax's arguments of a restore, or one of several items, say what arrays are wanted."""
+    """Return whether the arguments of an Orbax restore, or of one of its items, say which arrays are requested."""
     if hasattr(asked, "items") and not isinstance(asked, dict):
         return any(_targets(each) for _, each in asked.items())
     return _of(asked, "item") is not None or _of(asked, "restore_args") is not None
@@ -121,7 +121,7 @@ def _of(asked: Any, name: str) -> Any:
 
 
 def _restored(asked: Any, restored: Callable[[Any, Sharding], Any]) -> Any:
-    """Return what orbax restores for its arguments; None for an item whose contents only the checkpoint has."""
+    """Return the arrays for the arguments of an Orbax restore; None for an item that only the checkpoint describes."""
     if hasattr(asked, "items") and not isinstance(asked, dict):  # Composite
         return type(asked)(**{name: _restored(each, restored) for name, each in asked.items()})
     item, how = _of(asked, "item"), _of(asked, "restore_args")
@@ -140,7 +140,7 @@ def _restored(asked: Any, restored: Callable[[Any, Sharding], Any]) -> Any:
 
 
 def _leaf(wanted: Any, how: Any, restored: Callable[[Any, Sharding], Any]) -> Any:
-    """Return what orbax restores for a leaf and its `RestoreArgs`."""
+    """Return the array for a leaf and its `RestoreArgs`."""
     shape, dtype = (
         getattr(how, a, None) or getattr(wanted, b, None) for a, b in (("global_shape", "shape"), ("dtype",) * 2)
     )

@@ -1,9 +1,9 @@
-"""A dry run: code runs as it is, and the programs that it dispatches are recorded in place of running.
+"""A dry run: a script runs unchanged, but the large programs that it dispatches are recorded and not computed.
 
-A program is recorded if it is on several devices, or its arrays are larger than a bound; others really run. A recorded
-program's results are `jax.Array`s of zeros with the shape, dtype and sharding of the real ones. They take no memory.
-Those that follow from small known values, such as counters, have their values when they are read.
-Where nobody says how a result is sharded, Shardy decides it, as it does in a real run.
+A program is recorded if it runs on several devices, or if its arrays are larger than a bound. Other programs really
+run. The results of a recorded program are `jax.Array`s of zeros with the shape, dtype and sharding of the real results.
+They take no memory. A result that depends only on small known values, such as a counter, has its real value when it is
+read. If the script does not say how a result is sharded, Shardy decides it, as in a real run.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ _ENDS = getattr(signal, "SIGUSR1", None)
 
 
 class RunEnds(BaseException):
-    """Ends a script from inside a call, where nothing new is to be seen. No handler of `Exception` takes it."""
+    """Ends a script from inside a call, once its loop brings nothing new. It is no `Exception`, so that a script's
+    `except Exception` does not catch it."""
 
 
 @contextlib.contextmanager
@@ -89,16 +90,17 @@ def dry_run(
 ) -> Iterator[Run]:
     """Run the code in the `with` block dry: what it compiles is recorded, and nothing large is computed or moved.
 
-    Results of recorded programs are real `jax.Array`s of zeros, sharded as in a real run. Counters, cache positions and
-    whatever else follows from small known values have these values when they are read. Everything is undone at the end,
-    after exceptions too: a function that was called dry gives real results when it is called again.
+    Results of recorded programs are real `jax.Array`s of zeros, sharded as in a real run. Results that depend only on
+    small known values, such as counters and cache positions, have their real values when they are read. At the end,
+    also after an exception, JAX is as before: a function that was called in the block computes real results afterwards.
 
     Args:
-        target: the machine that the run is for, such as `"tpu v5p:4x4x4"`: JAX gets as many simulated devices. None for
-            the devices that JAX has, as `"cpu"`.
-        steps: end the block once a program has been called so often with nothing new in between; None to run it whole.
+        target: the machine that the run is for, such as `"tpu v5p:4x4x4"`: JAX gets as many simulated devices. None or
+            `"cpu"` for the devices that JAX has.
+        steps: end the block once a program was called this many times without a new program in between; None to run it
+            to its end.
         small: bytes of a program's arrays up to which it really runs, if it is on one device.
-        command: what is run, for the record.
+        command: the command line, which the record shows.
         process: run as process i of n, `(i, n)`: `jax.process_index()`, `jax.process_count()`, `jax.local_devices()`
             and `device.process_index` are those of this process, and each process has equally many devices. JAX must
             not have started, and stays this process afterwards. `sv.compare` compares the runs of several processes.
@@ -107,10 +109,10 @@ def dry_run(
         The `Run`, which is complete when the block has ended.
 
     Raises:
-        MeshError: if the target has more devices than JAX, whose backend has already started; or if the devices do not
-            divide by the number of processes.
+        MeshError: if JAX's backend has already started with fewer devices than the target; or if the number of devices
+            does not divide by the number of processes.
         TargetError: if there is no such machine.
-        ShardvizError: if this JAX dispatches otherwise than those that shardviz knows.
+        ShardvizError: if this JAX dispatches programs in a way that shardviz does not know.
 
     Examples:
         >>> import jax, jax.numpy as jnp, shardviz as sv
@@ -121,8 +123,8 @@ def dry_run(
     """
     if (missing := _jax.missing_seam()) is not None:
         raise ShardvizError(
-            f"dry_run: JAX {jax.__version__} dispatches otherwise than the versions that shardviz knows: it has no "
-            f"{missing}. Use JAX 0.10.2 to 0.12.0.1, or a newer shardviz"
+            f"dry_run: JAX {jax.__version__} has no {missing}, which shardviz intercepts. Use JAX 0.10.2 "
+            "to 0.12.0.1, or a newer shardviz"
         )
     machine = None if target in (None, "cpu") else machine_of(target)
     devices = _devices(machine) if process is None else _devices_of_process(machine, process)
@@ -155,7 +157,8 @@ def dry_run(
 
 @contextlib.contextmanager
 def _ended_from_threads(recorder: _Recorder) -> Iterator[None]:
-    """Under it, on the main thread, `_ENDS` ends the script; it is sent where another thread's loop is steady."""
+    """Let the signal `_ENDS` end the script inside the context, if this is the main thread. Another thread sends the
+    signal when its loop is steady."""
     if _ENDS is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -175,7 +178,7 @@ def _ended_from_threads(recorder: _Recorder) -> Iterator[None]:
 
 
 def _devices(machine: Machine | None) -> int:
-    """Have JAX make as many devices as the machine has, and return how many there are."""
+    """Make JAX start with as many devices as the machine has. Return the number of devices."""
     if machine is None:
         return len(jax.devices())
     if not _jax.has_backend():
@@ -191,7 +194,7 @@ def _devices(machine: Machine | None) -> int:
 
 
 def _devices_of_process(machine: Machine | None, process: Any) -> int:
-    """Have JAX start as process i of n, `(i, n)`, unless it has, and return the devices of all processes."""
+    """Start JAX as process i of n, `(i, n)`, unless it has started. Return the number of devices of all processes."""
     total = machine.size if machine else max(1, jax.config.jax_num_cpu_devices)  # type: ignore[attr-defined]
     asked = f"dry_run(process={process!r})"
     match process:
@@ -217,7 +220,8 @@ def _devices_of_process(machine: Machine | None, process: Any) -> int:
 
 
 def _posing(machine: Machine | None) -> contextlib.AbstractContextManager[None]:
-    """Under it, JAX's devices look like those of a machine, so that a script takes its branch for TPUs or GPUs."""
+    """Make JAX's devices look like a machine's inside the context, so that a script takes its branch for TPUs or
+    GPUs."""
     if machine is None:
         return contextlib.nullcontext()
     chip, coords, slices = machine.chip, machine.coords().tolist(), machine.slices().tolist()
@@ -258,7 +262,7 @@ class _Step:
 
 
 class _Recorder:
-    """Answers JAX's dispatch, and keeps what it answered."""
+    """The handler that answers JAX's dispatch, and keeps what it saw."""
 
     def __init__(
         self, machine: Machine | None, *, steps: int | None, small: int, devices: int, command: str, process: Any
@@ -286,7 +290,7 @@ class _Recorder:
         return None if self.machine is None else ("cuda" if self.machine.chip.kind == "gpu" else "tpu",)
 
     def record(self) -> RunRecord:
-        """Return what was recorded until now."""
+        """Return the record of the run until now."""
         chip = None if self.machine is None else self.machine.chip
         rate = chip and chip.host_bytes_per_s and chip.host_bytes_per_s / chip.devices_per_chip
         transfers = (
@@ -364,7 +368,7 @@ class _Recorder:
         self.values.ran(arguments, results)
 
     def restored(self, aval: Any, sharding: Any) -> Any:
-        """Return an array that a checkpoint would be restored to."""
+        """Return an array in place of one that a checkpoint would restore."""
         self._moves("put", aval, sharding, "checkpoint", _place(sharding))
         array = _jax.zero_array(aval, sharding)
         self.values.keep(array, None)
@@ -374,13 +378,13 @@ class _Recorder:
         nbytes = _nbytes(array.shape, array.dtype)
         if nbytes > LARGEST_FETCH:
             raise ShardvizError(
-                f"{_where(_line())}reads the values of {array.aval.str_short()}, {nbytes:,} bytes, which a dry run has "
-                "not computed; leave this out of the dry run, or read a part of the array"
+                f"{_where(_line())}reads the values of {array.aval.str_short()}, {nbytes:,} bytes, which a dry run "
+                "does not compute; leave this out of the dry run, or read a part of the array"
             )
         self._moves("fetched", array, array.sharding, _place(array.sharding), "host")
         numbers = self.values.numbers(array)
         if numbers is None and decides and not self.values.is_known(array):
-            self.note(f"{array.aval.str_short()} is read as 0 for a decision: its value is not known in a dry run")
+            self.note(f"{array.aval.str_short()} is read as 0 for a decision: a dry run does not compute its value")
         return numbers
 
     def shards(self, array: Any) -> Any | None:
@@ -450,8 +454,8 @@ class _Recorder:
         return _Step(number, step, known, shardings, span > 1 or bool(placed))
 
     def _result_shardings(self, program: Dispatched, step: RunStep, on: Any, placed: list[Any]) -> list[Any]:
-        """Return the shardings of a program's results: those that it was given, else those that their types, then its
-        constraints, then Shardy, then a compile decide."""
+        """Return the shardings of a program's results. The first of these decides that can: the shardings given to
+        `jit`, the results' types, constraints inside the program, Shardy, a compile."""
         asked = zip(program.params["out_shardings"], program.closed.out_avals, strict=True)
         results = [typed_sharding(on, aval) if _jax.is_unspecified(s) else s for s, aval in asked]
         if None not in results:
@@ -510,7 +514,7 @@ class _Recorder:
         return results
 
     def _end(self) -> None:
-        """End the run, if a call on this thread can: on another than the main one, that is told."""
+        """End the run. A call on another thread ends that thread, and signals the main thread to end the script."""
         main = threading.main_thread()
         if threading.current_thread() is self._thread:
             raise RunEnds
@@ -519,9 +523,10 @@ class _Recorder:
             raise SystemExit  # ends this thread, and prints nothing
 
     def _is_steady(self, step: _Step, program: Dispatched) -> bool:
-        """Whether a call of a program is a further step of a loop that brought nothing new lately. A step takes results
-        of the last one, or nothing of what that took. An evaluation takes the same weights again; it ends by itself,
-        or is cut off after `MOST_CALLS`. Layers that are made one by one repeat eager operations."""
+        """Whether a call of a program is a further step of a loop without new programs. A step takes results of the
+        step before, or other arrays than the step before. An evaluation takes the same weights again: it ends by
+        itself, or after `MOST_CALLS`. Eager operations do not count, because code that makes layers one by one repeats
+        them."""
         given = {id(arg) for arg in program.args}
         again, carried = (any(id(ref()) in given for ref in refs) for refs in (step.took, step.gave))
         step.onward = step.onward + 1 if carried or not again else 0
@@ -545,8 +550,8 @@ class _Recorder:
 
 
 def _alike(program: Dispatched) -> Any:
-    """Return what a small program has in common with those that the same line makes again, such as `jit` of a lambda
-    in a loop; None for others."""
+    """Return a key that is equal for small programs that one line makes again and again, such as `jit` of a lambda in a
+    loop; None for a large program."""
     closed, params = program.closed, program.params
     if closed.consts or _jax.written_out(closed.jaxpr) > _SMALL_PROGRAM:
         return None
@@ -556,13 +561,13 @@ def _alike(program: Dispatched) -> Any:
 
 
 def _span(program: Dispatched) -> int:
-    """Return how many devices a program is on."""
+    """Return the number of devices that a program runs on."""
     on = mesh_of(program)
     return max([1 if on is None else on.size, *(len(s.device_set) for s in deciding_shardings(program))])
 
 
 def _processes(program: Dispatched) -> tuple[int, ...]:
-    """Return the processes that have a device of a program."""
+    """Return the processes that own a device of a program."""
     on = mesh_of(program)
     devices = [] if on is None else [*on.devices.flat]
     every = {d.process_index for s in deciding_shardings(program) for d in (*s.device_set, *devices)}
@@ -624,7 +629,7 @@ def _live() -> tuple[int, list[tuple[Any, int]]]:
 
 
 def _line(outside: str = "") -> Frame | None:
-    """Return the script's line that is at work; in no file whose path begins with `outside`, if that is given."""
+    """Return the script's current line, outside files whose path begins with `outside`, if given."""
     frames: list[Frame] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -1,4 +1,4 @@
-"""Modules of other packages that a script may import, each patched once it is there and put back when a run ends."""
+"""Patches of other packages' modules: applied when a script imports the module, and undone when the run ends."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Patch = Callable[[ModuleType, Callable[[Any, str, Any], None]], None]
 
 @contextlib.contextmanager
 def patched_imports(patches: Mapping[str, Patch]) -> Iterator[None]:
-    """Under it, these modules are patched, on all threads: those that are imported already, and others as soon as the
-    script imports them. At the end they are as before."""
+    """Patch these modules inside the context, on all threads: at once if they are imported already, and otherwise when
+    the script imports them. At the end, the patches are undone."""
     undone = contextlib.ExitStack()
 
     def replace(owner: Any, name: str, value: Any) -> None:
@@ -35,7 +35,7 @@ def patched_imports(patches: Mapping[str, Patch]) -> Iterator[None]:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds modules as Python does, and hands those of some names on once they are imported."""
+    """An import finder that calls `imported` with each module of some names, once it is imported as Python does it."""
 
     def __init__(self, names: Any, imported: Callable[[ModuleType], None]):
         self.names, self.imported = names, imported

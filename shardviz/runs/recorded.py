@@ -1,6 +1,6 @@
-"""A program that a script dispatched, as a `Program` with the plan that its shardings make.
+"""A program that a script dispatched, as a `Program` with a plan made of the shardings that it had.
 
-The jaxpr is the one that JAX traced for the script, so its lines are the model's. It is not traced again.
+The jaxpr is the one that JAX traced for the script, so its source lines are the model's. Nothing is traced again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_NUMBERS = 2**26
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A jaxpr that JAX has traced, in the place of the function that a `Call` traces."""
+    """A jaxpr that JAX has already traced, where a `Call` otherwise has a function to trace."""
 
     dispatched: Dispatched
 
@@ -45,8 +45,7 @@ class Recording:
         return names_of(self.dispatched.traced())
 
     def trace(self, *_: Any, **__: Any) -> Any:
-        """Return the trace that the script made, with other numbers than zeros in the arrays that it closes over: a
-        compiler reads these, and would compute equal ones."""
+        """Return the script's own trace. Constants of zeros get other numbers: a compiler would simplify equal ones."""
         closed = self.dispatched.closed
         params = dict(self.dispatched.params) | {"jaxpr": closed.replace(consts=list(map(_of_numbers, closed.consts)))}
         return replace(self.dispatched, params=params).traced()
@@ -86,7 +85,7 @@ def call_of(dispatched: Dispatched, notes: Notes) -> Call:
 
 
 def _of_numbers(held: Any) -> Any:
-    """Return an array of zeros, as all large ones of a dry run are, as one of zeros and ones; others as they are."""
+    """Return zeros and ones for an array of zeros, as all large arrays of a dry run are; other arrays unchanged."""
     if not isinstance(held, jax.Array) or held.size < 2 or held.nbytes > _MOST_NUMBERS:
         return held
     if jax.numpy.issubdtype(held.dtype, jax.dtypes.extended) or not held.is_fully_addressable or np.asarray(held).any():
@@ -95,22 +94,23 @@ def _of_numbers(held: Any) -> Any:
 
 
 def argument_shardings(dispatched: Dispatched) -> Iterator[Any]:
-    """Yield the sharding of each flat argument, or None: its own where it is committed, else what `jit` was given."""
+    """Yield the sharding of each flat argument: its own if it is committed, else the one given to `jit`; None if
+    neither exists."""
     for kind, asked in zip(dispatched.kinds, dispatched.params["in_shardings"], strict=True):
         own = kind.sharding if kind.sharding is not None and kind.committed else None
         yield own if own is not None else None if _jax.is_unspecified(asked) else asked
 
 
 def deciding_shardings(dispatched: Dispatched) -> list[Any]:
-    """Return the shardings that say on which devices a program is: those of its results, and of the arguments that
-    they need."""
+    """Return the shardings that decide which devices a program runs on: those of its results, and of the arguments that
+    the results need."""
     needed = [s for s, used in zip(argument_shardings(dispatched), dispatched.used, strict=True) if used]
     return [s for s in (*needed, *dispatched.params["out_shardings"]) if hasattr(s, "device_set")]
 
 
 def mesh_of(dispatched: Dispatched) -> Any:
-    """Return the mesh of several devices that a program is on, or None: that of what `jit` was given, of its
-    arguments, of the context, or of a constraint or `shard_map` inside."""
+    """Return the mesh of several devices that a program runs on, or None. It comes from the shardings given to `jit`,
+    the arguments, the context, or a constraint or `shard_map` inside the program."""
     asked = [s for s, used in zip(dispatched.params["in_shardings"], dispatched.used, strict=True) if used]
     meshes = [s.mesh for s in (*asked, *deciding_shardings(dispatched)) if isinstance(s, NamedSharding)]
     meshes.append(dispatched.params["ctx_mesh"])
@@ -139,7 +139,7 @@ def typed_sharding(mesh: Any, aval: Any) -> NamedSharding | None:
 
 
 def shardy_sharding(mesh: Any, spec: Spec | None, aval: Any) -> NamedSharding | None:
-    """Return the sharding of a result that Shardy shards so; dimensions that do not divide are replicated."""
+    """Return Shardy's spec of a result as a `NamedSharding`; dimensions that do not divide are replicated."""
     if spec is None or mesh is None:
         return None
     typed = aval.sharding.mesh  # `auto_axes` and `explicit_axes` change the types of the axes in between
@@ -163,8 +163,8 @@ def bytes_of(dispatched: Dispatched) -> int:
 
 
 def taken(dispatched: Dispatched, shardings: Sequence[Any]) -> dict[int, Any]:
-    """Return the arguments whose memory a result takes, so that they are deleted, as JAX decides it on one device: by
-    the places of the results, whose shardings are given."""
+    """Return result → the donated argument whose memory the result takes, by the places of the results, as JAX decides
+    it on one device. JAX deletes these arguments."""
     donated = {
         number: Shard(tuple(arg.sharding.shard_shape(arg.shape)), str(arg.dtype))
         for number, (arg, wanted) in enumerate(zip(dispatched.args, dispatched.params["donated_invars"], strict=True))
@@ -177,7 +177,7 @@ def taken(dispatched: Dispatched, shardings: Sequence[Any]) -> dict[int, Any]:
 
 
 def operations(dispatched: Dispatched, platforms: Sequence[str] | None) -> tuple[RunOperation, ...]:
-    """Return a program as JAX lowers it to StableHLO, shardings included: a text and a source line for each line."""
+    """Return a program's StableHLO with its shardings: for each line its text and its source line."""
     rows, line = list[RunOperation](), None
     for text in _jax.lowered_text(dispatched, platforms).splitlines():
         plain, at, location = _NAMED.sub("", text).partition(" loc(")
@@ -195,7 +195,7 @@ _NAMED = re.compile(r' loc\((?:"[^"]*"|unknown)\)')
 
 
 def _spec(sharding: Any, rank: int, mesh: DeviceMesh | None) -> Spec | None:
-    """Return a sharding as a spec on the program's mesh, whatever mesh of the same devices its own is."""
+    """Return a sharding as a spec on the program's mesh, also if it has another mesh of the same devices."""
     if _jax.is_unspecified(sharding):
         return None
     if isinstance(sharding, NamedSharding) and (mesh is None or dict(sharding.mesh.shape) == mesh.shape):

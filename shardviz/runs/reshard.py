@@ -1,4 +1,4 @@
-"""A tree of arrays from one mesh to another: who sends what to whom, for how long, and the ways of doing it.
+"""Resharding a tree of arrays from one mesh to another: the bytes between each pair of devices, the seconds, the ways.
 
 >>> import jax, jax.numpy as jnp
 >>> params = {"w": jax.ShapeDtypeStruct((8, 8), jnp.float32)}
@@ -60,12 +60,11 @@ def reshard(
     rename: Mapping[Any, str | tuple[str, str]] | Callable[[str], str] | None = None,
     limit: float | None = None,
 ) -> Resharding:
-    """Say how a tree of arrays gets from one plan, mesh and machine to another: the bytes that each device sends and
-    receives, over which links, in how many seconds, the memory of each side, and Python that does it.
+    """Return how to move a tree of arrays from one plan, mesh and machine to another: the bytes that each device sends
+    and receives, the links, the seconds, the memory of each side, and Python code for it.
 
-    A device takes each element of its new shard from itself if it has the element; else from a device on the same host
-    that has it; else from one in the same slice (or NVLink domain); else from any. Devices that are equally near take
-    turns.
+    A device takes each element of its new shard from the nearest device that has it: itself, then a device on the same
+    host, then one in the same slice (or NVLink domain), then any. Devices that are equally near take turns.
 
     Args:
         tree: arrays, `jax.ShapeDtypeStruct`s or other objects with a shape and a dtype, in any pytree.
@@ -216,7 +215,7 @@ def _layer_by_layer(
 
 
 def _by_specs(text: str, paths: ArrayPaths, given: SideArray) -> SideArray:
-    """Return an array after, for which `given` has the sharding under the path before."""
+    """Return an array after the move; `given` has its sharding under the path before the move."""
     if not paths.layers:
         return given._replace(paths=paths, dim=None)
     if given.layout.tile_counts[0] > 1:

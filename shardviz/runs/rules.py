@@ -1,7 +1,7 @@
-"""Logical axis names of flax during a dry run: the mesh axes that each name became, or why it became none.
+"""Logical axis names of flax in a dry run: the mesh axes that each name was resolved to, or why there are none.
 
 Linen resolves names in `flax.linen.spmd`, nnx in `flax.core.spmd`; MaxText and others call these two. Both modules are
-watched where a script has imported them, and as soon as it imports them. Seen in flax 0.12.8 to 0.12.12.
+patched when a script imports them. Tried on flax 0.12.8 to 0.12.12.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _LEFT_OUT = NO_MESH, NO_RULES
 
 @dataclass(eq=False)
 class RulesSeen:
-    """The names that were resolved: each with its mesh axes, why it has none, and the line, and how often. `line` gives
-    the line that is at work, in no file of a folder."""
+    """The names that were resolved. Each has its mesh axes, or the reason why it has none, the line, and the number of
+    times. `line` gives the script's current line, outside the files of a folder."""
 
     line: Callable[[str], Frame | None]
     seen: Counter[tuple[str, tuple[str, ...], str, Frame | None]] = field(default_factory=Counter)
 
     @property
     def patches(self) -> dict[str, Patch]:
-        """Return the patches of flax's modules that note every name which they resolve."""
+        """Return the patches of flax's modules, which note every name that flax resolves."""
 
         def linen(module: ModuleType, replace: Callable[[Any, str, Any], None]) -> None:
             for name, watcher in (
@@ -53,14 +53,14 @@ class RulesSeen:
         return {_LINEN: linen, _CORE: core}
 
     def copy(self) -> RulesSeen:
-        """Return what was seen until now."""
+        """Return a copy of the names until now."""
         return RulesSeen(self.line, self.seen.copy())
 
     def rules(self, meshes: Sequence[Mapping[str, int]]) -> tuple[RunRule, ...]:
-        """Return what became of each name on these meshes (axis → size); names without an effect come first.
+        """Return the outcome of each name on these meshes (axis → size); names without an effect come first.
 
-        A constraint counts as left out if its line never has another outcome, and the run has a mesh: flax leaves it
-        out on purpose where shapes alone are asked for."""
+        A constraint counts as skipped only if the run has a mesh, and the line never had another outcome: flax skips
+        constraints on purpose while only shapes are computed."""
         effective = {(name, source) for name, _, why, source in self.seen if why not in _LEFT_OUT} if meshes else None
         rules = [
             RunRule(name=name, axes=axes, why=why or _why(axes, meshes), source=source, count=count)
@@ -121,7 +121,7 @@ class RulesSeen:
 
 
 def _axes(axes: Any) -> tuple[tuple[str, ...], str]:
-    """Return the mesh axes of a rule's right side, and why there are none."""
+    """Return the mesh axes on a rule's right side, and why there are none; empty if there are some."""
     named = (axes,) if isinstance(axes, str) else tuple(a for a in axes or () if isinstance(a, str))
     return named, "" if named else RULED_OUT
 
@@ -134,7 +134,8 @@ def _why(axes: tuple[str, ...], meshes: Sequence[Mapping[str, int]]) -> str:
 
 
 def _has_no_mesh(caller: FrameType) -> bool:
-    """Return whether flax's constraint that resolves its names has no mesh, neither of its own nor around it."""
+    """Return whether the flax constraint that is resolving its names has no mesh, neither its own nor from its
+    context."""
     if caller.f_code.co_name != "_with_sharding_constraint_one_fallback":
         return False
     return caller.f_locals.get("mesh") is None and not sys.modules["flax.core.meta"].global_mesh_defined()

@@ -1,4 +1,4 @@
-"""What a dry run recorded: the programs in their order, each with its `Program` and `Plan`; transfers; live memory."""
+"""The record of a dry run: its programs in their order, each with its `Program` and `Plan`; transfers; live memory."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from shardviz.tracing.trace import Argument
 
 @dataclass(eq=False)
 class RunStep:
-    """A program of a run. It is read, and what it costs is estimated, when somebody asks.
+    """A program of a run. It is read, and its cost is estimated, on first use.
 
     Attributes:
-        recorded: its arguments, results and calls, as plain data, without what is estimated.
+        recorded: its arguments, results and calls, as plain data, without estimates.
         call: the program as JAX traced it; None if shardviz cannot read it.
         mesh: its mesh; `device=1` on one device.
         machine: the run's machine, where the mesh has all of it.
@@ -98,12 +98,12 @@ class RunStep:
 
     @property
     def record(self) -> RunProgram:
-        """Its arguments, results and calls, and what a call takes on the run's machine."""
+        """Its arguments, results and calls, and the seconds and bytes of a call on the run's machine."""
         return self._with(self._cost[0])
 
     def record_on(self, machine: Machine | None) -> RunProgram:
-        """Return its arguments, results and calls, and what a call takes on another machine; without the seconds if the
-        mesh does not have all of it."""
+        """Return its arguments, results and calls, and the seconds and bytes of a call on another machine. The seconds
+        are left out unless the mesh covers the whole machine."""
         known = machine is not None and machine.size == self.mesh.size
         return self._with(self._cost_on(machine)[0] if known else None)
 
@@ -114,7 +114,7 @@ class RunStep:
 
     @property
     def program(self) -> Program | None:
-        """What shardviz explores; None if shardviz cannot read it."""
+        """The program as shardviz explores it; None if shardviz cannot read it."""
         return self._made[0]
 
     @property
@@ -136,7 +136,8 @@ class RunStep:
         return self._made[2] or self.refused or self._cost[1]
 
     def own_bytes(self, kinds: Mapping[str, str]) -> dict[str, float]:
-        """Return the bytes that it needs on a device, by what holds them: its arguments by their kinds, and `OWN`."""
+        """Return the bytes per device that it needs, by kind: its arguments by their kinds, and `OWN` for its
+        temporaries."""
         cost, record = self._cost[0], self.recorded
         sizes: Counter[str] = Counter()
         unused = {} if cost is None else cost.needs.unused
@@ -182,15 +183,15 @@ class RunStep:
 
 @dataclass(eq=False, repr=False)
 class Run(Displayed, Memo):
-    """A script or a notebook cell that ran with nothing computed. Made by `sv.dry_run`.
+    """A dry run of a script or a notebook cell. Made by `sv.dry_run`.
 
     Attributes:
-        recorded: all that is plain data, see `RunRecord`, without what is estimated.
+        recorded: the plain data, see `RunRecord`, without estimates.
         steps: the programs in the order of their first calls.
         same: for each shared array, its places: (program, `argument` or `output`, place among the flat arguments or
             outputs).
-        beside: for each program, the arrays that it does not take and that were alive at the call at which these were
-            most; empty until the run has ended.
+        beside: for each program, the arrays that were alive during a call and that it does not take, at the call where
+            these had most bytes; empty until the run has ended.
 
     Examples:
         >>> import jax, jax.numpy as jnp, shardviz as sv
@@ -207,15 +208,15 @@ class Run(Displayed, Memo):
 
     @property
     def record(self) -> RunRecord:
-        """All that is plain data. What each program takes is estimated when this is first read."""
+        """The plain data. The cost of each program is estimated when this is first read."""
         record = replace(self.recorded, programs=tuple(step.record for step in self.steps))
         if (peak := record.peak) is None or not self.beside:  # it has not ended
             return record
         return replace(record, held=self.once("held", lambda: self._held(peak)))
 
     def _held(self, peak: RunCall) -> tuple[RunHeld, ...]:
-        """Return what holds the memory at a call: the arrays that its program takes, what it needs besides, and what
-        else is alive."""
+        """Return what holds the memory at a call: the arguments of its program, its temporaries, and other live
+        arrays."""
         step, kinds = self.steps[peak.program], self._kinds(peak.program)
         sizes = Counter(step.own_bytes(kinds))
         taken = (a for a in step.recorded.arguments if kinds.get(a.name) == BATCHES)
@@ -277,7 +278,7 @@ class Run(Displayed, Memo):
         return self.recorded.ended
 
     def __getitem__(self, name: str | int) -> RunStep:
-        """Return a program by its name (see `named`) or its place in the run; of several of one name the largest.
+        """Return a program by its name (see `named`) or its place in the run; the largest if several have the name.
 
         Raises:
             ShardvizError: if there is no program of the name.
@@ -291,7 +292,8 @@ class Run(Displayed, Memo):
 
     @property
     def named(self) -> dict[str, RunStep]:
-        """The programs by name, in the order of their first calls; of one name the largest is `step`, then `step 2`."""
+        """The programs by name, in the order of their first calls. If several are called `step`, the largest is `step`,
+        the next `step 2`."""
         largest = sorted(self.steps, key=lambda step: -step.recorded.bytes_per_device)
         groups = grouped((step.name, step) for step in largest)
         names = {s: name if n == 1 else f"{name} {n}" for name, each in groups.items() for n, s in enumerate(each, 1)}
@@ -299,8 +301,8 @@ class Run(Displayed, Memo):
 
     @property
     def longest(self) -> RunStep:
-        """The program whose calls take longest, as far as that is known, else the largest; one of a single device only
-        where no other is there.
+        """The program whose calls take longest; the largest, if their seconds are not known. Programs on one device
+        only count if there are no others.
 
         Raises:
             ShardvizError: if there is none that shardviz can read.

@@ -33,7 +33,7 @@ class SharedPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedGroup:
-    """An array that several programs have: its name, global shape, element type, and where each has it."""
+    """An array that several programs share: its name, global shape, element type, and its place in each program."""
 
     name: str
     shape: tuple[int, ...]
@@ -227,7 +227,7 @@ Seen = tuple[int, str, int]
 
 
 class Beside(NamedTuple):
-    """An array that was alive during a call of a program that does not take it: where the run first had it, its global
+    """An array that was alive during a call of a program that does not take it: its first place in the run, its global
     shape and type, and its bytes on a device."""
 
     first: Seen | None
@@ -237,7 +237,7 @@ class Beside(NamedTuple):
 
 
 class Identities:
-    """The groups of places in which a run had the same arrays.
+    """Groups of places (arguments and outputs of programs) that had the same array in a run.
 
     Two arguments of one program are never in one group, nor are two outputs: an array that is passed twice, such as
     zeros for two caches, becomes two arrays.
@@ -281,7 +281,7 @@ class Identities:
             self._group[program, role, place] = group
 
     def place_of(self, array: Any) -> Seen | None:
-        """Return where the run first had an array; None if no program took or gave it yet."""
+        """Return the first place of an array in the run; None if no program has taken or returned it yet."""
         reference, first = self._arrays.get(id(array), (None, None))
         return first if reference is not None and reference() is array else None
 
@@ -291,7 +291,7 @@ class Identities:
             self._copies[id(copy)] = weakref.ref(copy)
 
     def is_new(self, array: Any) -> bool:
-        """Whether no program has taken or given an array, nor one that it is a copy of."""
+        """Whether no program has taken or returned an array, nor the array that it is a copy of."""
         copy = self._copies.get(id(array))
         return self.place_of(array) is None and (copy is None or copy() is not array)
 

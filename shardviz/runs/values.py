@@ -1,8 +1,8 @@
-"""The arrays of a dry run whose values are known though most are not computed.
+"""The arrays of a dry run whose values are known, although programs are not computed.
 
-A recorded program gives arrays of zeros. A result that follows from small known arrays alone, such as a step's counter
-or a cache's position, has an origin: the program and the origins of the arguments that it needs. It is computed when
-somebody reads it. An array that JAX really made is known, unless a value that is not known went into it.
+A recorded program gives arrays of zeros. A result that depends only on small known arrays, such as a step counter or a
+cache position, has an origin: the program, and the origins of the arguments that it needs. Its value is computed when
+the script reads it. The value of an array that JAX really computed is known, unless an unknown value went into it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ EAGER = 1 << 10
 
 @dataclass(eq=False)
 class Origin:
-    """The value of an array, or what it is computed from: a program, the place of the result, and the origins of the
-    arguments that it needs. `value` is None if it cannot be computed."""
+    """The value of an array, or how to compute it: a program, the place of the result, and the origins of the arguments
+    that it needs. `value` is None if it cannot be computed."""
 
     value: np.ndarray | None = None
     call: tuple[_jax.Known, int, tuple[Origin, ...]] | None = None
@@ -57,14 +57,15 @@ class Values:
         return self._entry(array)[1]
 
     def numbers(self, array: Any) -> np.ndarray | None:
-        """Return the value of an array that holds zeros in its place; None for others, and where it is not known."""
+        """Return the value of an array that holds zeros in place of it; None if it holds its own value, or is not
+        known."""
         origin = self.deferred(array)
         if origin is None or not (array.is_fully_addressable or array.is_fully_replicated):
             return None
         return origin.computed()
 
     def _entry(self, array: Any) -> tuple[bool, Origin | None]:
-        """Return whether something was kept of an array, and its origin."""
+        """Return whether an array was kept, and its origin."""
         array = _jax.numbers_of(array)
         reference, origin = self._origins.get(id(array), (None, None))
         return (False, None) if reference is None or reference() is not array else (True, origin)
@@ -84,14 +85,14 @@ class Values:
         return Origin(_jax.read(array))
 
     def is_known(self, array: Any) -> bool:
-        """Return whether what an array or a number holds is its value."""
+        """Return whether an array or a number holds its own value."""
         if self._entry(array)[0]:
             return False
         array = _jax.numbers_of(array)
         return not isinstance(array, jax.Array) or array.is_deleted() or not _jax.is_zero_array(array)
 
     def keep(self, array: Any, origin: Origin | None) -> None:
-        """Keep the origin of an array; None for a value that is not known."""
+        """Keep the origin of an array; None if its value is not known."""
         array, at = _jax.numbers_of(array), self._origins
 
         def forget(reference: Any, key: int = id(array)) -> None:
@@ -101,7 +102,7 @@ class Values:
         at[id(array)] = weakref.ref(array, forget), origin
 
     def placed(self, value: Any, array: Any) -> None:
-        """Take note of an array that was put somewhere else."""
+        """Keep the origin of a copy: `value` was put somewhere else as `array`."""
         if array is value:
             return
         is_kept, origin = self._entry(value)
@@ -131,8 +132,8 @@ class Values:
                     results[place] = _jax.array_of(value, result)
 
     def ran(self, arguments: Iterable[Any], results: Iterable[Any]) -> None:
-        """Take note of a program that really ran, or of arrays that were put together: its results are not known if
-        an argument is not."""
+        """Receive a program that really ran, or arrays that were joined. The results are not known if an argument is
+        not."""
         if not all(map(self.is_known, arguments)):
             for result in results:
                 self.keep(result, None)

@@ -90,11 +90,11 @@ class MovedArray:
 
 @dataclass(frozen=True)
 class BothSides:
-    """The devices of both sides, numbered through.
+    """The devices of both sides, with one numbering.
 
     Attributes:
         devices: the machines; None if no machine is known.
-        size: how many numbers there are.
+        size: the number of devices.
         ids: for each kind of array, the numbers of its devices before and after, in the order of its layouts.
     """
 
@@ -109,10 +109,10 @@ class Load:
 
     Attributes:
         old, new: before and after.
-        out: of the copies, only the first: what goes to the host.
+        out: elements that go to the host: of several copies, only the first.
         sent, received: to and from other devices.
         reused: shards that are the same before and after.
-        rows: who sends what to whom.
+        rows: senders, receivers and elements.
         taken: how `jax.device_put` moves it, as in `ReshardedLeaf`.
     """
 
@@ -194,8 +194,8 @@ class Ways:
     Attributes:
         arrays: one of each kind.
         order: the kinds of all arrays, in the order in which they move.
-        loads, spread: the elements that an array of each kind has on each device; and if one copy moves.
-        firsts: the layouts of that copy.
+        loads, spread: the elements that an array of each kind has on each device; `spread` if only one copy moves.
+        firsts: the layouts of that one copy.
         sizes: bytes of an element before and after, kind x 2.
         places: the devices.
         limit: bytes per device.
@@ -415,7 +415,8 @@ def _chunks(old: np.ndarray, new: np.ndarray, extra: np.ndarray, limit: float) -
     """Return the fewest chunks, of arrays in this order, that keep the peak within the limit if that is possible, and
     the most bytes on each device: arrays that have not moved yet, those that have, and `extra` of the chunk under way.
 
-    Each chunk takes as many arrays as it can. That is fewest: a later start never needs more for the same end.
+    Each chunk takes as many arrays as it can. This gives the fewest chunks: a chunk that starts later never ends
+    earlier.
     """
     chunks, at, left, peak = [], 0, old.sum(axis=0), np.zeros(old.shape[1])
     sums = np.cumsum(extra, axis=0)

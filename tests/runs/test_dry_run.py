@@ -91,7 +91,7 @@ def test_what_follows_from_small_known_values_has_its_value_and_nothing_else():
         if loss > 0:
             raise AssertionError
     (note,) = run.record.notes
-    assert note.text == "bool[] is read as 0 for a decision: its value is not known in a dry run"
+    assert note.text == "bool[] is read as 0 for a decision: a dry run does not compute its value"
     assert note.source is not None and note.source.file == __file__
 
 
