@@ -14,11 +14,11 @@ import signal
 import sys
 import threading
 import weakref
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -52,7 +52,7 @@ from shardviz.runs.recorded import (
 )
 from shardviz.runs.rules import RulesSeen
 from shardviz.runs.run import Run, RunStep
-from shardviz.runs.shared import Beside, Identities
+from shardviz.runs.shared import Beside, Identities, Seen
 from shardviz.runs.values import Values
 from shardviz.tracing.trees import names_of
 
@@ -152,7 +152,10 @@ def dry_run(
     finally:
         run.recorded, run.steps = recorder.record(), tuple(step.finished() for step in recorder.steps)
         run.same = recorder.identities.groups()
-        run.beside = tuple(step.beside for step in recorder.steps)
+        run.beside = tuple(
+            tuple(Beside(first, size.shape, str(size.dtype), size.nbytes) for first, size in step.beside)
+            for step in recorder.steps
+        )
 
 
 @contextlib.contextmanager
@@ -251,7 +254,7 @@ class _Step:
     gave: list[Any] = field(default_factory=list)
     new: set[int] = field(default_factory=set)  # the arguments that no program had before, not counting the first call
     onward: int = 0  # its last calls, one after the other, that were further steps
-    beside: tuple[Beside, ...] = ()  # what else was alive at the call at which that was most
+    beside: Sequence[tuple[Seen | None, _Size]] = ()  # what else was alive at the call at which that was most
     most_beside: int = 0
 
     def finished(self) -> RunStep:
@@ -280,6 +283,7 @@ class _Recorder:
         self._notes: dict[RunNote, None] = {}
         self.rules = RulesSeen(_line)
         self.identities = Identities()
+        self.alive = Alive()
         self.values = Values()
         self._newest = 0
         self._lock = threading.RLock()
@@ -489,17 +493,13 @@ class _Recorder:
             for a, r in zip(program.args, step.step.recorded.arguments, strict=False)
             if isinstance(a, jax.Array)
         }
-        live, alive = _live()
+        live, alive = self.alive.now()
         line = _line() if self.process else None
         call = RunCall(program=step.number, live_bytes=live, argument_bytes=sum(given.values()), source=line)
         self._calls.append(call)
         if call.beside_bytes > step.most_beside:
             step.most_beside = call.beside_bytes
-            step.beside = tuple(
-                Beside(self.identities.place_of(a), tuple(a.shape), str(a.dtype), nbytes)
-                for a, nbytes in alive
-                if id(a) not in given
-            )
+            step.beside = [(self.identities.place_of(a), size) for a, size in alive if id(a) not in given]
         donors = taken(program, step.shardings)
         results = _jax.zero_arrays(program.closed.out_avals, step.shardings, step.committed, donors)
         self.values.called(step.known, program.args, results)
@@ -611,21 +611,46 @@ def _references(arrays: Sequence[Any]) -> list[Any]:
     return [weakref.ref(array) for array in arrays if isinstance(array, jax.Array)]
 
 
-def _live() -> tuple[int, list[tuple[Any, int]]]:
-    """Return the bytes of live arrays on the device that has most, and these arrays with the bytes of each there."""
-    by_devices: defaultdict[frozenset[int], list[tuple[Any, int]]] = defaultdict(list)
-    ids: dict[Any, frozenset[int]] = {}
-    for array in jax.live_arrays():
-        sharding = array.sharding
-        if sharding not in ids:
-            ids[sharding] = frozenset(d.id for d in sharding.device_set)
-        by_devices[ids[sharding]].append((array, _nbytes(sharding.shard_shape(array.shape), array.dtype)))
-    each: Counter[int] = Counter()
-    for devices, arrays in by_devices.items():
-        nbytes = sum(size for _, size in arrays)
-        each.update(dict.fromkeys(devices, nbytes))
-    most, total = max(each.items(), key=lambda item: item[1], default=(0, 0))
-    return total, [each for devices, arrays in by_devices.items() if most in devices for each in arrays]
+class _Size(NamedTuple):
+    """An array's shape and type, the devices that it is on, by id, and its bytes on each of them."""
+
+    array: weakref.ref[Any]
+    shape: tuple[int, ...]
+    dtype: Any
+    devices: frozenset[int]
+    nbytes: int
+
+
+class Alive:
+    """The sizes of live arrays. Each array is measured once: a script that works outside of `jit` keeps thousands of
+    arrays alive over thousands of calls."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, _Size] = {}  # by the arrays' ids
+        self._devices: dict[Any, frozenset[int]] = {}  # by sharding
+
+    def now(self) -> tuple[int, list[tuple[Any, _Size]]]:
+        """Return the bytes of live arrays on the device that has most, and the arrays there with their sizes."""
+        alive = [(array, self._size(array)) for array in jax.live_arrays()]
+        self._sizes = {id(array): size for array, size in alive}
+        by_devices: Counter[frozenset[int]] = Counter()
+        for _, size in alive:
+            by_devices[size.devices] += size.nbytes
+        each: Counter[int] = Counter()
+        for devices, nbytes in by_devices.items():
+            each.update(dict.fromkeys(devices, nbytes))
+        most, total = max(each.items(), key=lambda item: item[1], default=(0, 0))
+        return total, [(array, size) for array, size in alive if most in size.devices]
+
+    def _size(self, array: Any) -> _Size:
+        size = self._sizes.get(id(array))
+        if size is not None and size.array() is array:
+            return size
+        sharding, shape = array.sharding, tuple(array.shape)
+        if sharding not in self._devices:
+            self._devices[sharding] = frozenset(device.id for device in sharding.device_set)
+        nbytes = _nbytes(sharding.shard_shape(shape), array.dtype)
+        return _Size(weakref.ref(array), shape, array.dtype, self._devices[sharding], nbytes)
 
 
 def _line(outside: str = "") -> Frame | None:
