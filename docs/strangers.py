@@ -339,7 +339,7 @@ class _Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: Any) -> types.ModuleType:
         module = types.ModuleType(spec.name)
-        module.__getattr__ = _anything  # type: ignore
+        vars(module).update(__getattr__=_anything, __version__="0")
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:

@@ -45,6 +45,7 @@ parameter: where SHARDVIZ_AGAIN is set, each test runs with one. So does what co
 PACKAGES = {
     "dask": ("distributed", "'shardviz[dask]'"),
     "docs": ("mkdocs", "'shardviz[docs]'"),
+    "maxtext": ("maxtext", "--no-deps maxtext aqtp qwix omegaconf antlr4-python3-runtime ml_collections"),
     "mcp": ("mcp", "'shardviz[mcp]'"),
     "tunix": ("tunix", "--no-deps google-tunix"),  # the weight sync alone needs none of its many packages
 }

@@ -528,7 +528,7 @@ class ScheduleBuilder:
     def _for_itself(self, node: ListedArray) -> ListedArray:
         """An array in memory for what is part of nothing; others interleave it again, if that takes no more bytes."""
         again = node
-        if not node.in_memory and is_interleaved(node) and bytes_read_again(node) <= 2 * node.size:
+        if not node.in_memory and is_interleaved(node) and bytes_read_again(node, 2 * node.size) <= 2 * node.size:
             again = self._array(node.value, node.slot, node.begun, node.operands, node.operation)
         self._to_memory(again)
         return again
@@ -591,7 +591,7 @@ class ScheduleBuilder:
         """Whether another fusion computes a node too, and to compute it twice takes more bytes than to write it."""
         if not any(each not in (None, fusion) and self._is_open(each) for each in (node.fusion, node.product)):
             return False
-        again = bytes_read_again(node)
+        again = bytes_read_again(node, 3 * node.size)
         if not 2 * node.size <= again <= 3 * node.size:  # as most are; what follows tells them apart in between
             return again > 2 * node.size
         if is_interleaved(node):

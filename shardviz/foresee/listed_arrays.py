@@ -150,9 +150,10 @@ def is_interleaved(node: ListedArray) -> bool:
     return all(each.fusion is not None and each.fusion.kind == "pad" for each in in_memory_of(node))
 
 
-def bytes_read_again(node: ListedArray) -> float:
-    """Return the bytes that are read where a node is computed again: whole arrays, or the largest slice of each."""
-    read: dict[ListedArray, float] = {}  # 0 for what is computed
+def bytes_read_again(node: ListedArray, most: float = math.inf) -> float:
+    """Return the bytes that are read where a node is computed again: whole arrays, or the largest slice of each. Once
+    they are more than `most`, the rest is not counted: a chain of thousands of operations is asked at each of them."""
+    read, total = set[ListedArray](), 0.0
     waiting = {math.inf: [node]}  # bytes of a slice → what it is of; the largest first, so that a node is visited once
     while waiting:
         limit = max(waiting)
@@ -160,11 +161,15 @@ def bytes_read_again(node: ListedArray) -> float:
         for each in nodes:
             if each in read:
                 continue
-            read[each] = min(limit, each.size) if each.in_memory else 0.0
-            if not each.in_memory:
-                part = min(limit, each.size) if each.is_slice else limit
-                (nodes if part == limit else waiting.setdefault(part, [])).extend(each.operands)
-    return sum(read.values())
+            read.add(each)
+            if each.in_memory:
+                total += min(limit, each.size)
+                if total > most:
+                    return total
+                continue
+            part = min(limit, each.size) if each.is_slice else limit
+            (nodes if part == limit else waiting.setdefault(part, [])).extend(each.operands)
+    return total
 
 
 def any_gathered(nodes: Iterable[ListedArray]) -> bool:

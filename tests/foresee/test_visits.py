@@ -235,3 +235,4 @@ def test_of_a_slice_that_is_read_in_two_ways_the_larger_counts():
     assert listed_arrays.bytes_read_again(array(40.0, small, large)) == 40.0
     assert listed_arrays.bytes_read_again(array(40.0, large, small)) == 40.0
     assert listed_arrays.bytes_read_again(array(40.0, small, whole)) == 100.0
+    assert listed_arrays.bytes_read_again(array(40.0, whole, array(7.0)), most=50.0) > 50.0

@@ -1,7 +1,9 @@
-"""A small step of MaxText: compiled for four TPUs by its own `train_compile`, and by shardviz from a dry run of that.
+"""A step of MaxText: compiled for TPUs by its own `train_compile`, and by shardviz from a dry run of that.
 
-python maxtext_truth.py theirs FOLDER   MaxText's own compile; its HLO and its memory go to the folder
+python maxtext_truth.py theirs FOLDER   MaxText's own compile of a small step for four TPUs; its HLO and its memory go
+                                        to the folder
 python maxtext_truth.py ours FOLDER     the report of `shardviz report --run "python -m maxtext..." --level compiled`
+python maxtext_truth.py llama FOLDER    the same report of Llama 3.1 8B on 64 chips
 """
 
 import importlib.util
@@ -23,13 +25,18 @@ base_num_decoder_layers=3 vocab_size=4096 max_target_length=1024
 """
 
 
+STRANGER = strangers.STRANGERS["maxtext train_compile"]
+
+
 def words(folder):
-    """The command of `docs/strangers.toml`, for a model and a machine that are small."""
+    """The command of `docs/strangers.toml`: Llama 3.1 8B on 64 chips."""
     there = Path(importlib.util.find_spec("maxtext").origin).parent
-    of = strangers.STRANGERS["maxtext train_compile"].words.format(here=there, tmp=folder)
-    given = [
-        word for word in shlex.split(of) if not word.startswith(("model_name=", "compile_topology=", "max_target"))
-    ]
+    return shlex.split(STRANGER.words.format(here=there, tmp=folder))
+
+
+def small_words(folder):
+    """The same command, for a model and a machine that are small."""
+    given = [word for word in words(folder) if not word.startswith(("model_name=", "compile_topology=", "max_target"))]
     return [*given, *SMALL.split()]
 
 
@@ -47,18 +54,21 @@ def theirs(folder):
 
     jax.stages.Compiled.memory_analysis = memory_analysis
     options = f"--xla_dump_to={folder} --xla_dump_hlo_module_re=train_step"
-    train_compile.main([*words(folder)[2:], f"compile_xla_flags={options}"])
+    train_compile.main([*small_words(folder)[2:], f"compile_xla_flags={options}"])
 
 
-def ours(folder):
+def ours(folder, command=small_words, target=TARGET):
     from shardviz.cli import main
 
-    command = shlex.join(words(folder))
-    asked = ["--target", TARGET, "--level", "compiled", "--json", "--full", "--out", str(folder / "report.json")]
-    raise SystemExit(main(["report", "--run", command, "--program", "train_step", *asked]))
+    asked = ["--target", target, "--level", "compiled", "--json", "--full", "--out", str(folder / "report.json")]
+    raise SystemExit(main(["report", "--run", shlex.join(command(folder)), "--program", "train_step", *asked]))
+
+
+def llama(folder):
+    ours(folder, words, STRANGER.target)
 
 
 if __name__ == "__main__":
     os.environ |= strangers.ENVIRONMENT | {"JAX_PLATFORMS": "cpu"}
-    sys.meta_path.insert(0, strangers._Stubs(strangers.STRANGERS["maxtext train_compile"].stubs))
-    {"theirs": theirs, "ours": ours}[sys.argv[1]](Path(sys.argv[2]))
+    sys.meta_path.insert(0, strangers._Stubs(STRANGER.stubs))
+    {"theirs": theirs, "ours": ours, "llama": llama}[sys.argv[1]](Path(sys.argv[2]))

@@ -12,7 +12,9 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLONES = Path(os.environ["SHARDVIZ_CLONES"]) if "SHARDVIZ_CLONES" in os.environ else None
-"""A folder of clones, `owner/name`. CI has none: of installed packages alone programs run there."""
+"""A folder of clones, `owner/name`, with which all programs run."""
+SAMPLE = ("maxtext llama3.1-8b", "maxtext mixtral-8x7b", "maxtext gemma2-9b", "maxtext train_compile", "tunix-lora")
+"""The programs that run without clones, as in CI: their packages can be installed there, and they end soon."""
 
 
 def loaded():
@@ -30,6 +32,8 @@ STORED = json.loads((DOCS / "strangers.json").read_text())
 @pytest.mark.long
 @pytest.mark.parametrize("name", strangers.STRANGERS)
 def test_a_program_gives_the_report_that_the_page_says(name):
+    if CLONES is None and name not in SAMPLE:
+        pytest.skip(f"{name} is not in the sample: SHARDVIZ_CLONES=FOLDER runs all")
     try:
         outcome = strangers.tried(name, CLONES, False)
     except LookupError as error:
