@@ -210,7 +210,7 @@ def trace(
     traced = staged(call, mesh, types, places)
     closed, written = _rewritten(call, traced.jaxpr)
     jaxpr = closed.jaxpr
-    inside = list(dict.fromkeys(map(DeviceMesh.of, _jax.meshes(jaxpr))))
+    inside = list(dict.fromkeys(map(DeviceMesh.of, dict.fromkeys(_jax.meshes(jaxpr)))))
     _check_devices(call, [m for m in inside if mesh is None or m.shape != mesh.shape])
     sized = any(name == "shard_map" for name, _ in _jax.equations(jaxpr))
     if call.kind == "recorded" and (sized or types):

@@ -224,36 +224,36 @@ def names_of(traced: Any) -> tuple[list[str | None], list[str | None]]:
     """Return the tree paths of a trace's arguments and results, as `jax.jit` names them; None if unnamed. Arrays of an
     object that `nnx.jit` has split have attribute paths: `model.layers[0].kernel`. Values that the function changed
     begin with `updated.`, and its own result is `result`, without what `nnx.jit` returns beside it."""
-    trees = traced.args_info, traced.out_info
+    taken, returned = traced.args_info, traced.out_info  # which JAX makes anew each time
     names, out_names = map(list, _jax.names_of(traced))
-    for each, tree in zip((names, out_names), trees, strict=True):
+    for each, tree in ((names, taken), (out_names, returned)):
         if len(each) != (count := len(jax.tree.leaves(tree))):  # of a derivative's
             each[:] = [None] * count
     if "flax.nnx" not in sys.modules:
         return names, out_names
     roots: dict[Any, str] = {}
-    for where, arrays in _split_objects(traced.args_info):
+    for where, arrays in _split_objects(taken):
         for number, end, path in arrays:
             roots[where] = (names[number] or "").removesuffix(end)
             names[number] = roots[where] + path
-    for where, arrays in _split_objects(traced.out_info):
+    for where, arrays in _split_objects(returned):
         for number, end, path in arrays:
             root = (out_names[number] or "result").removesuffix(end)
             out_names[number] = (UPDATED + roots[where] if where in roots else root) + path
-    for number, name in _updates(traced, names):
+    for number, name in _updates(taken, returned, names):
         out_names[number] = name
-    if own := _own_result(traced):
+    if own := _own_result(taken, returned):
         at = (f"result{name.removeprefix(own)}" if name and name.startswith(own) else name for name in out_names)
         out_names = list(at)
     return names, out_names
 
 
-def _own_result(traced: Any) -> str:
+def _own_result(taken: Any, returned: Any) -> str:
     """The path of the function's own result in what `nnx.jit` returns to JAX; empty for other functions. In graph mode
     the arguments' objects come before it, in tree mode the changed variables after it."""
-    match traced.out_info:
+    match returned:
         case (tuple() as args, dict() as kwargs, _):
-            arguments, named = traced.args_info
+            arguments, named = taken
             among = jax.tree.leaves((args, kwargs), is_leaf=_is_split)
             if len(args) >= len(arguments) and kwargs.keys() >= named.keys() and all(map(_is_split, among)):
                 return "result[2]"
@@ -262,11 +262,11 @@ def _own_result(traced: Any) -> str:
     return ""
 
 
-def _updates(traced: Any, names: Sequence[str | None]) -> Iterator[tuple[int, str]]:
+def _updates(taken: Any, returned: Any, names: Sequence[str | None]) -> Iterator[tuple[int, str]]:
     """Yield the number and the path of each variable that `nnx.jit` gives back in tree mode."""
-    structure = jax.tree.structure(traced.out_info)
+    structure = jax.tree.structure(returned)
     nodes = jax.tree.leaves(structure.unflatten(range(structure.num_leaves)), is_leaf=_is_updates)
-    arguments = jax.tree_util.tree_flatten_with_path(traced.args_info)[0]
+    arguments = jax.tree_util.tree_flatten_with_path(taken)[0]
     at = {plain_path(path): name for (path, _), name in zip(arguments, names, strict=True)}
     for updates in filter(_is_updates, nodes):
         for (where, *path), held in updates:
