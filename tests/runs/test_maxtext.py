@@ -42,7 +42,7 @@ def test_the_compiled_report_is_of_the_program_that_maxtext_compiles(tmp_path):
 
 
 def test_llama_on_64_chips_needs_the_bytes_that_maxtext_compiles(tmp_path):
-    """MaxText's own `train_compile` takes minutes for it; its numbers are of libtpu 0.0.50.1 (docs/how_to/maxtext.md)."""
+    """MaxText's own `train_compile` takes minutes for it. Its numbers: libtpu 0.0.50.1, docs/how_to/maxtext.md."""
     answers_of(SCRIPT, "llama", tmp_path)
     memory = sv.Report.from_json((tmp_path / "report.json").read_text()).memory
     assert memory is not None
