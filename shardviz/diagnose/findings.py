@@ -9,9 +9,8 @@ from typing import Any
 from shardviz.diagnose.axes import idle_axes, slow_order
 from shardviz.diagnose.case import Case
 from shardviz.diagnose.compiled import with_seconds
-from shardviz.diagnose.feeding import comes_back_otherwise, donated, gathered_results, gradients_unlike, laid_otherwise
-from shardviz.diagnose.holdings import kept_whole, padded, whole_activation
-from shardviz.diagnose.memory import kept_dominates, too_much
+from shardviz.diagnose.feeding import comes_back_otherwise, donated, gathered_results, laid_otherwise
+from shardviz.diagnose.memory import kept_dominates, kept_whole, padded, too_much, whole_activation
 from shardviz.diagnose.moves import moves
 from shardviz.diagnose.products import repeated_work, unfitting
 from shardviz.diagnose.siblings import less_sharded, read_in_slices, stepped_along, unlike_parameter
@@ -23,7 +22,7 @@ from shardviz.records.report import ReportRecord, values_of
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     *(idle_axes, slow_order, moves, repeated_work, unfitting),
     *(less_sharded, unlike_parameter, read_in_slices, stepped_along, kept_whole, whole_activation, padded),
-    *(comes_back_otherwise, gathered_results, gradients_unlike, donated, laid_otherwise),
+    *(comes_back_otherwise, gathered_results, donated, laid_otherwise),
     *(too_much, kept_dominates),
 )
 """Every rule that needs a finished report."""

@@ -8,10 +8,20 @@ TINY = 1e-3
 """Below this share, communication is no finding."""
 SLIGHT = 0.01
 """Below this share, memory is no finding."""
+NOTABLE = 0.02
+"""From this share of the step on, a copy is a warning."""
 GRAVE = 0.05
 """From this share on, a finding is a warning."""
 LARGE = 0.1
 """From this share on, kept activations, padding and repeated products are findings."""
+HELPS = 0.02
+"""A change that frees a smaller share of the bytes that are too much is not listed where the program does not fit."""
+REPEATED = 0.5
+"""From this share of all FLOPs on, repeated products are a finding at level `propagated`."""
+SUMMED = 2
+"""A product is gathered rather than summed if that moves less; an all-reduce moves its result this many times."""
+CUT = 3
+"""How many of the largest arguments are suggested to be sharded along an axis whose devices repeat each other."""
 LARGEST = 0.5
 """An argument that takes more than this share of a program's memory is named where the program does not fit."""
 SMALL_BYTES = 2**20

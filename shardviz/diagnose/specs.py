@@ -48,12 +48,6 @@ def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
     return spec.with_dims(tuple((*dim, axis) if d == best else dim for d, dim in enumerate(spec.dims)))
 
 
-def cut_further(value: Value, axis: str, mesh: DeviceMesh) -> Suggestion | None:
-    """Suggest one more axis for an argument; None if no dimension divides."""
-    spec = further(value, axis, mesh)
-    return None if spec is None else Suggestion(kind="argument", target=value.name, spec=spec)
-
-
 def over_all(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
     """Return the value's spec with as many of the axes as divide; None if none does."""
     spec_over = None

@@ -53,7 +53,7 @@ MOVES = [
     "gathered-each-run",
     "along-shards",
     "along-shards/concatenate",
-    "update-gathers",
+    "along-shards/update",
     "table-gathered",
     "conflict",
 ]
@@ -64,7 +64,7 @@ HOLDS += [
     "partial-sums",
     "halo",
     "whole-activation",
-    "gradient-unlike",
+    "result-gathered/gradient",
     "kept-whole",
 ]
 
