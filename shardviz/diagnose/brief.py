@@ -20,7 +20,6 @@ BRIEFS = {
     "donation-copied": "A loop computes the new {value} elsewhere, then copies it",
     "laid-otherwise": "A TPU copies {value} at each call, to read its rows",
     "kept-whole": "Activations kept for the backward pass are replicated along {axes}",
-    "whole-activation": "An intermediate is replicated along {axes}, which shards the batch",
     "padded": "A dimension does not divide by its axes, so devices hold padding",
     "kept-dominates": "Activations kept for the backward pass take most of the memory",
     "gathered-each-run": "Each run of a loop gathers {value}, which stays the same",

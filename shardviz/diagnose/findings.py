@@ -10,7 +10,7 @@ from shardviz.diagnose.axes import idle_axes, slow_order
 from shardviz.diagnose.case import Case
 from shardviz.diagnose.compiled import with_seconds
 from shardviz.diagnose.feeding import comes_back_otherwise, donated, gathered_results, laid_otherwise
-from shardviz.diagnose.memory import kept_dominates, kept_whole, padded, too_much, whole_activation
+from shardviz.diagnose.memory import kept_dominates, kept_whole, padded, too_much
 from shardviz.diagnose.moves import moves
 from shardviz.diagnose.products import repeated_work, unfitting
 from shardviz.diagnose.siblings import less_sharded, read_in_slices, stepped_along, unlike_parameter
@@ -21,7 +21,7 @@ from shardviz.records.report import ReportRecord, values_of
 
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     *(idle_axes, slow_order, moves, repeated_work, unfitting),
-    *(less_sharded, unlike_parameter, read_in_slices, stepped_along, kept_whole, whole_activation, padded),
+    *(less_sharded, unlike_parameter, read_in_slices, stepped_along, kept_whole, padded),
     *(comes_back_otherwise, gathered_results, donated, laid_otherwise),
     *(too_much, kept_dominates),
 )

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shardviz.costs.batch import inputs_of
 from shardviz.costs.step_cost import KEPT
 from shardviz.diagnose.case import Case, and_others, at_line, by_hand, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.feeding import pairs
 from shardviz.diagnose.policy import GRAVE, HELPS, LARGE, LARGEST, SLIGHT, SMALL_BYTES
 from shardviz.diagnose.specs import free, further, over_all
-from shardviz.notation import Axis, Spec
-from shardviz.notation.spec import axes_size, axis_name
+from shardviz.notation import Spec
+from shardviz.notation.spec import axes_size
 from shardviz.records import Finding, Suggestion, Value
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.collectives import axes_words
@@ -26,67 +25,6 @@ from shardviz.records.phases import phase
 _POLICIES = "dots_saveable", "nothing_saveable"
 _OF_A_CHECKPOINT = "reduce_precision"
 """The operation that `jax.checkpoint` applies to an array that it keeps."""
-
-
-def whole_activation(case: Case) -> Iterator[Finding]:
-    """Find the forward pass's intermediates that hold the whole batch on every device although the batch is sharded.
-
-    One finding per batch, about the largest such array, if it takes a twentieth of the arguments and kept activations.
-    """
-    report = case.report
-    inputs = {
-        v.shape[0]: v.spec.dims[0] for v in inputs_of(report) if v.shape and v.spec is not None and v.spec.dims[0]
-    }
-    if not inputs:
-        return
-    forward = any(phase(v.name_stack) == "forward" for v in report.intermediates)
-    wanted = "forward" if forward else "update"  # without a backward pass every operation is in phase "update"
-    values = [
-        v for v in report.intermediates if v.shape and v.spec is not None and v.source is not None and not v.manual
-    ]
-    values = [v for v in values if phase(v.name_stack) == wanted]
-    for size, axes in inputs.items():
-        names = {axis_name(a) for a in axes}
-        of_batch = [v for v in values if v.shape[0] == size and not names & _first(v)]
-        whole = [v for v in of_batch if all(free(v, name) for name in names)]
-        v = max(whole, key=lambda v: (nbytes(v), bool(v.label)), default=None)
-        if v is None or nbytes(v) < max(GRAVE * case.held_bytes, SMALL_BYTES):
-            continue
-        many = axes_size(axes, report.mesh)
-        taken = nbytes(v)
-        saved = taken * (1 - 1 / many)
-        first = next(each for each in of_batch if "float" in each.dtype or each is v)
-        lines = {each.source for each in whole if nbytes(each) >= SMALL_BYTES} - {v.source}
-        others = f", and so are arrays of {plural(len(lines), 'other line')}" if lines else ""
-        where = at_line(v.source)
-        yield Finding(
-            f"whole-activation:{v.source.short if v.source else v.name}",
-            "warning",
-            f"{v.label or 'An activation'}{where} is replicated along {quoted_axes(axes)}, "
-            f"along which the batch is sharded{others}: {format_bytes(taken)} on each of the "
-            f"{plural(many, 'device')}; sharded too, it would take {format_bytes(saved)} less on each.",
-            why="a constraint asks for it, an operation cannot run along a sharded batch, or the other operand uses "
-            "the same axes for another dimension; each device works on the whole batch there",
-            source=v.source,
-            value=v.name,
-            axes=axes,
-            numbers={"bytes": taken, "saved_bytes": saved, "size": float(many)},
-            suggestions=tuple(
-                dict.fromkeys(case.constraint(each, _by_batch(each.spec, axes), each.source) for each in (first, v))
-            ),
-        )
-
-
-def _first(v: Value) -> set[str]:
-    return {axis_name(a) for a in v.spec.dims[0]} if v.spec is not None and v.spec.dims else set()
-
-
-def _by_batch(spec: Spec | None, axes: tuple[Axis, ...]) -> Spec:
-    """Return the spec with these axes on the first dimension and on no other."""
-    names = {axis_name(a) for a in axes}
-    dims = () if spec is None else spec.dims
-    kept = [tuple(a for a in dim if axis_name(a) not in names) for dim in dims]
-    return Spec(((*kept[0], *axes), *kept[1:]) if kept else (axes,))
 
 
 def padded(case: Case) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from shardviz.diagnose.case import Case, also_moved, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
-from shardviz.diagnose.policy import GRAVE, SLIGHT
+from shardviz.diagnose.policy import GRAVE, MOSTLY, SLIGHT
 from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along, suggest_specs
 from shardviz.layouts import itemsize
 from shardviz.notation import Spec
@@ -73,7 +73,9 @@ def _less_than_tree(case: Case) -> Iterator[tuple[Value, list[str]]]:
         for v in values:
             beside = total - sizes[v.name]
             left = [
-                a for a, n in mesh.shape.items() if n > 1 and sharded[a] and sharded[a] >= 0.5 * beside and free(v, a)
+                a
+                for a, n in mesh.shape.items()
+                if n > 1 and sharded[a] and sharded[a] >= MOSTLY * beside and free(v, a)
             ]
             if left and v.name not in otherwise:
                 yield v, left

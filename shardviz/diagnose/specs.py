@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from shardviz.diagnose.policy import BETWEEN
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Suggestion, Value
-
-_MOST_BETWEEN = 3
 
 
 def free(value: Value, axis: str) -> bool:
@@ -114,4 +113,4 @@ def between(before: Spec, after: Spec, shape: tuple[int, ...], mesh: DeviceMesh)
         specs += [(not straight, Spec(tuple(dims))), (2, Spec(tuple(gone)))]
     ordered = [spec for _, spec in sorted(specs, key=lambda each: each[0])]
     even = [s for s in ordered if all(n % axes_size(dim, mesh) == 0 for n, dim in zip(shape, s.dims, strict=True))]
-    return [spec for spec in dict.fromkeys(even) if spec not in (start, end)][:_MOST_BETWEEN]
+    return [spec for spec in dict.fromkeys(even) if spec not in (start, end)][:BETWEEN]

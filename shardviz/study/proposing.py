@@ -309,12 +309,12 @@ class Proposals:
 
     def _by_more_axes(self) -> Iterator[Change]:
         """Propose the batch sharded along the unused axes too, along all axes, and along all with nothing else
-        sharded. The function's own constraints of the batch follow it."""
+        sharded, then all batches so. The function's own constraints of the batch follow it."""
         used = {axis_name(a) for spec in self._bound.in_specs.values() for a in spec.axes}
-        sizes = self.plan.mesh.shape
-        whole = {name: Spec() for name, spec in self._bound.in_specs.items() if spec.axes}
+        several = [a for a, size in self.plan.mesh.shape.items() if size > 1]
+        alone: list[tuple[Dimension, tuple[Axis, ...]]] = []
         for dimension, axes in self._batches:
-            others = [a for a, size in sizes.items() if size > 1 and a not in map(axis_name, axes)]
+            others = [a for a in several if a not in map(axis_name, axes)]
             idle = [a for a in others if a not in used]
             single = [(a,) for a in others] if len(others) > 1 else []
             more = [(*axes, *e) for e in (idle, others, *single) if e and self._divides(dimension, (*axes, *e))]
@@ -324,9 +324,13 @@ class Proposals:
                 if follow := {place: after for place, after in own.items() if after}:
                     yield self._with_constraints(follow, change.plan, f"{change.action}, and ")
             if (*axes, *others) in more or (axes and not others):
-                plan = self.plan.with_spec(whole).with_dimension(dimension, (*axes, *others))
-                along = _anded((*axes, *others))
-                yield Change(plan=plan, action=f"shard dimension {dimension.name} along {along}, and nothing else")
+                alone.append((dimension, (*axes, *others)))
+        for batches in (*([each] for each in alone), *([alone] if len(alone) > 1 else [])):
+            plan = self.plan.with_spec({name: Spec() for name, spec in self._bound.in_specs.items() if spec.axes})
+            for dimension, axes in batches:
+                plan = plan.with_dimension(dimension, axes)
+            each = (f"dimension {dimension.name} along {_anded(axes)}" for dimension, axes in batches)
+            yield Change(plan=plan, action=f"shard {' and '.join(each)}, and nothing else")
 
     @cached_property
     def _batches(self) -> list[tuple[Dimension, tuple[Axis, ...]]]:

@@ -353,9 +353,6 @@ FIRES: dict[str, tuple[Case, Case]] = {
         args=(s(64, 512), s(512, 1024)),
         specs=(P("data"), P(None, "model")),
     ),
-    "whole-activation": versus(
-        Case(forward, (model(512), s(64, 256, dtype=jnp.int32)), (CUT, P("data"))), specs=(TENSOR, P("data"))
-    ),
     "padded": versus(Case(odd_rows, (s(64, 64),), (P("model"),)), fn=even_rows),
     "result-gathered/gradient": versus(
         Case(

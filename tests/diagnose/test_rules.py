@@ -78,7 +78,7 @@ def test_its_numbers_are_the_reports(rule):
             assert report.cost is not None
             share = numbers["flops"] / report.cost.dot_flops
             assert numbers["share_of_flops"] == pytest.approx(share) and 0 < share <= 1
-        elif finding.rule in ("less-sharded", "not-divided", "unlike-parameter", "whole-activation"):
+        elif finding.rule in ("less-sharded", "not-divided", "unlike-parameter"):
             assert numbers["bytes"] == value.bytes_per_device and format_bytes(numbers["bytes"]) in finding.text
         elif finding.rule == "too-much":
             assert numbers["bytes"] == cost.needs.total and numbers["usable_bytes"] == cost.needs.usable

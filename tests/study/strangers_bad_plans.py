@@ -88,6 +88,30 @@ def resnet() -> Bad:
     )
 
 
+@of_package("haiku", "dm-haiku jmp tabulate", "output projection of Haiku's attention by its columns")
+def attention() -> Bad:
+    import haiku as hk
+
+    def attend(x):
+        layer = hk.MultiHeadAttention(16, 128, w_init=hk.initializers.VarianceScaling(), with_bias=False)
+        return x + layer(x, x, x)
+
+    net, x = hk.without_apply_rng(hk.transform(attend)), array(2, 4096, 2048, dtype=BF16)
+    params = jax.eval_shape(net.init, KEY, x)
+
+    def specs(out):
+        return {layer: {"w": out if layer.endswith("linear") else P(None, "model")} for layer in params}
+
+    return Bad(
+        net.apply,
+        (params, x),
+        DM,
+        (specs(P(None, "model")), BATCH),
+        r"params\[.*linear",
+        good=(specs(P("model")), BATCH),
+    )
+
+
 @of_package("mamba2_jax", "mamba2-jax", "fused projection of Mamba-2 sharded along what is split")
 def mamba() -> Bad:
     import mamba2_jax
