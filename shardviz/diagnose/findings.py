@@ -14,9 +14,8 @@ from shardviz.diagnose.memory import kept_dominates, kept_whole, padded, too_muc
 from shardviz.diagnose.moves import moves
 from shardviz.diagnose.products import repeated_work, unfitting
 from shardviz.diagnose.siblings import less_sharded, read_in_slices, stepped_along, unlike_parameter
-from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
-from shardviz.records import Finding, Findings, Product
+from shardviz.records import Finding, Findings
 from shardviz.records.report import ReportRecord, values_of
 
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
@@ -64,13 +63,10 @@ def _agrees(report: ReportRecord) -> bool:
     axes = {axis_name(a) for spec, _, _ in sharded if spec is not None for a in spec.axes}
     axes |= {axis_name(a) for c in report.collectives for a in c.axes or ()}
     axes |= {axis_name(a) for v in values_of(report) for a in v.manual}
-    axes |= {axis_name(a) for p in report.products for some in _axes_of(p) for a in some}
+    factors = ((p, (axes for f in p.factors for axes in (f.batch, f.crossed))) for p in report.products)
+    of_products = (some for p, rest in factors for some in (p.repeated, p.left_axes, p.right_axes, *rest))
+    axes |= {axis_name(a) for some in of_products for a in some}
     return axes <= names and all(
         (shard is None or len(shard) == len(shape)) and (spec is None or len(spec.dims) <= len(shape))
         for spec, shape, shard in sharded
     )
-
-
-def _axes_of(p: Product) -> Iterator[tuple[Axis, ...]]:
-    yield from (p.repeated, p.left_axes, p.right_axes)
-    yield from (axes for factor in p.factors for axes in (factor.batch, factor.crossed))

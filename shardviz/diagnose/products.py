@@ -12,7 +12,7 @@ from shardviz.diagnose.specs import divides, moved_off, suggest_specs
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Frame, Product, Suggestion, Value
-from shardviz.records.amounts import format_flops, format_seconds, plural
+from shardviz.records.amounts import first_names, format_flops, format_seconds, plural
 from shardviz.records.groups import grouped, summed
 from shardviz.records.paths import segments
 
@@ -314,6 +314,5 @@ def _lines(products: Iterable[Product]) -> list[Frame]:
     return sorted(flops, key=lambda frame: -flops[frame])
 
 
-def _said(lines: list[Frame]) -> str:
-    shown = ", ".join(line.short for line in lines[:_LINES])
-    return (shown + (f" and {len(lines) - _LINES} more lines" if len(lines) > _LINES else "")) or "lines not known"
+def _said(lines: Sequence[Frame]) -> str:
+    return first_names((line.short for line in lines), _LINES) or "lines not known"

@@ -88,27 +88,22 @@ def resnet() -> Bad:
     )
 
 
-@of_package("haiku", "dm-haiku jmp tabulate", "output projection of Haiku's attention by its columns")
-def attention() -> Bad:
+@of_package("haiku", "dm-haiku jmp tabulate", "vectors of Haiku's quantiser sharded along their features")
+def quantiser() -> Bad:
     import haiku as hk
 
-    def attend(x):
-        layer = hk.MultiHeadAttention(16, 128, w_init=hk.initializers.VarianceScaling(), with_bias=False)
-        return x + layer(x, x, x)
+    def quantise(vectors):
+        found = hk.nets.VectorQuantizer(512, 8192, 0.25, dtype=BF16)(vectors, is_training=True)
+        return found["quantize"], found["loss"]
 
-    net, x = hk.without_apply_rng(hk.transform(attend)), array(2, 4096, 2048, dtype=BF16)
-    params = jax.eval_shape(net.init, KEY, x)
-
-    def specs(out):
-        return {layer: {"w": out if layer.endswith("linear") else P(None, "model")} for layer in params}
-
+    net, vectors = hk.without_apply_rng(hk.transform(quantise)), array(65536, 512, dtype=BF16)
     return Bad(
         net.apply,
-        (params, x),
-        DM,
-        (specs(P(None, "model")), BATCH),
-        r"params\[.*linear",
-        good=(specs(P("model")), BATCH),
+        (jax.eval_shape(net.init, KEY, vectors), vectors),
+        {"data": 8},
+        (P(), P(None, "data")),
+        r"batch along data in vectors|vectors",
+        good=(P(), BATCH),
     )
 
 
