@@ -324,6 +324,8 @@ def versus(case: Case, **other: Any) -> tuple[Case, Case]:
     return case, replace(case, **other)
 
 
+GATHERED = Case(forward, (model(512), s(64, 256, dtype=jnp.int32)), (CUT, P("data")))
+"""A program whose lookup gathers the batch."""
 FIRES: dict[str, tuple[Case, Case]] = {
     "gathered-each-run": versus(
         Case(loop_over_same, (BATCH, s(16, 16)), (P("data"), P("data"))),

@@ -18,7 +18,7 @@ from shardviz.judge.report import Report
 from shardviz.records import Finding
 from shardviz.study.proposing import Proposals
 from tests.diagnose import programs
-from tests.diagnose.programs import FIRES, Case
+from tests.diagnose.programs import FIRES, GATHERED, Case
 from tests.plan.edited import as_told, edited, module_of, said
 from tests.plan.test_code import reported, run  # noqa: F401 - a fixture
 
@@ -135,10 +135,10 @@ def test_what_only_a_person_can_write_helps_too(rule, tmp_path):
         assert bytes_moved[0] - bytes_moved[1] >= 0.5 * finding.numbers["bytes"]
 
 
-@pytest.mark.parametrize("rule", ["kept-whole"])
-def test_a_constraint_is_that_of_the_function_edited_as_the_code_says(rule, tmp_path):
-    case, report, finding = partitioned(rule)
-    plan = fixed(case, report, finding, ("constrain",))
+def test_a_constraint_is_that_of_the_function_edited_as_the_code_says(tmp_path):
+    case = GATHERED
+    (value,) = (v for v in case.report.intermediates if v.label == "x")
+    plan = case.plan.constrain(value, P("data"))
     text = as_told(case.program.code(plan), inspect.getsource(programs))
     assert text.count("with_sharding_constraint") == inspect.getsource(programs).count("with_sharding_constraint") + 1
     made = module_of(text, tmp_path / f"{case.fn.__name__}_edited.py")
