@@ -13,11 +13,12 @@ from shardviz.diagnose.siblings import better_specs
 from shardviz.diagnose.specs import divides, suggest_specs
 from shardviz.foresee.tiles import laid_for_rows
 from shardviz.layouts import itemsize
+from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Finding, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.groups import grouped
-from shardviz.records.paths import common_path
+from shardviz.records.paths import common_path, segments
 from shardviz.records.values import BESIDE, IN_PLACE
 
 
@@ -87,11 +88,13 @@ def gathered_results(case: Case) -> Iterator[Finding]:
     def names(spec):
         return set(map(axis_name, spec.axes))
 
+    of_parameters = _of_parameters(case)
     gathered = [
-        (v, v.computed, part)
+        (v, better, part)
         for v in case.report.outputs
-        if (asked := out_specs.get(v.name)) is not None and v.computed is not None and v.name not in state
-        if (part := case.shard_bytes(v.shape, v.dtype, v.computed)) < nbytes(v) and names(v.computed) - names(asked)
+        if (better := of_parameters.get(v.name, v.computed)) is not None and v.name not in state
+        if (asked := out_specs.get(v.name)) is not None
+        if (part := case.shard_bytes(v.shape, v.dtype, better)) < nbytes(v) and names(better) - names(asked)
     ]
     if not gathered:
         return
@@ -102,11 +105,12 @@ def gathered_results(case: Case) -> Iterator[Finding]:
     axes = tuple(a for a in spec.axes if v.spec is None or axis_name(a) not in names(v.spec))
     even = [(r.name, s) for r, s, _ in gathered if divides(r, s, case.report.mesh)]
     moved = f" This communicates {moved_words(moves)}." if moves["runs"] else ""
+    computes = "its parameter is sharded as" if v.name in of_parameters else "the program computes it as"
     yield Finding(
         f"result-gathered:{v.name}",
         severity(case.heavy(total - parts) or (moves["runs"] and case.grave(moves))),
-        f"The plan asks for {v.name}{and_others(gathered, 'other result')} as {v.spec}, and the program computes it as "
-        f"{spec}: it is gathered over {quoted_axes(axes)}, {format_bytes(total)} on each device where "
+        f"The plan asks for {v.name}{and_others(gathered, 'other result')} as {v.spec}, and {computes} {spec}: "
+        f"it is gathered over {quoted_axes(axes)}, {format_bytes(total)} on each device where "
         f"{format_bytes(parts)} would do.{moved}",
         why="out_specs ask for the whole result on each device; returned as it is computed, it moves nothing",
         value=v.name,
@@ -114,6 +118,17 @@ def gathered_results(case: Case) -> Iterator[Finding]:
         numbers={"bytes": total, "saved_bytes": total - parts, "results": float(len(gathered)), **also_moved(moves)},
         suggestions=suggest_specs("output", even, f"ask for {len(even)} results as the program computes them"),
     )
+
+
+def _of_parameters(case: Case) -> dict[str, Spec]:
+    """Return gradient → the spec of its parameter, which an optimizer combines with it element by element."""
+    gradients = {v.name for v in case.report.outputs if v.gradient}
+    specs: dict[str, Spec] = {}
+    for (path, _), at in case.family.at.items() if gradients else ():
+        own = (n for what, n in at if what == "argument" and "".join(segments(n)[1:]) == path)
+        if (name := next(own, None)) is not None and (spec := case.report.value(name).spec) is not None:
+            specs |= {n: spec for what, n in at if what == "output" and n in gradients}
+    return specs
 
 
 def donated(case: Case) -> Iterator[Finding]:
