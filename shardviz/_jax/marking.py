@@ -74,7 +74,7 @@ class Watch:
         self.misses: set[int] = set()
         self._marks, self._variables = marks or {}, variables or {}
         self._is_own = is_own
-        self._own: dict[CodeType, tuple[tuple[int | None, ...], ...] | None] = {}
+        self._own: dict[int, tuple[CodeType, tuple[tuple[int | None, ...], ...] | None]] = {}
         self._frames: dict[int, _CallFrame] = {}
         self._waiting: list[tuple[int, FrameType, int, str, Any]] = []
         self._inside = False
@@ -143,9 +143,10 @@ class Watch:
     def _places(self, code: CodeType) -> tuple[tuple[int | None, ...], ...] | None:
         """Return for each instruction its first and last line, and its first and last column; None for code outside the
         traced function."""
-        if code not in self._own:
-            self._own[code] = tuple(code.co_positions()) if self._is_own(code.co_filename) else None
-        return self._own[code]
+        key = id(code)  # a code object hashes all of its contents at each lookup; kept here, its id stays its own
+        if key not in self._own:
+            self._own[key] = code, tuple(code.co_positions()) if self._is_own(code.co_filename) else None
+        return self._own[key][1]
 
     def _line(self, frame: FrameType, below: FrameType | None, places: tuple[tuple[int | None, ...], ...]) -> Line:
         call_frame = self._frames.get(id(frame))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from shardviz import diagnose
 from shardviz.ask import rows
+from shardviz.diagnose import levels
 from shardviz.judge.report import Report
 from shardviz.propagate.lower import CPU, Lowered, LowerFor
 from shardviz.propagate.propagate import Propagated
@@ -14,6 +14,7 @@ from shardviz.propagate.propagated import PropagatedReading
 from shardviz.propagate.residuals import residuals
 from shardviz.propagate.roles import roles
 from shardviz.records import Collectives, Cost, PlanRecord, Use
+from shardviz.records.amounts import plural
 from shardviz.tracing.call import Call
 
 
@@ -42,9 +43,9 @@ def report_of(
         outputs=tuple(outputs),
         intermediates=intermediates,
         diagnostics=rows.notes(lowered, arguments, bound.mesh, cost, target.platform)
-        + diagnose.reshards_left(reading.reshards_left)
-        + diagnose.unforeseen(reading.unforeseen)
-        + diagnose.without_options(bound.options),
+        + levels.note("reshards-left", plural(reading.reshards_left, "resharding") if reading.reshards_left else "")
+        + levels.unforeseen(reading.unforeseen)
+        + levels.note("options-left-out", ", ".join(bound.options)),
         source=rows.source(intermediates, (*reading.collectives, *cost.work)),
         versions=rows.versions(),
         residuals=residuals(propagated, lowered, bound),

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from shardviz import compiler, diagnose, processes
+from shardviz import compiler, processes
 from shardviz.ask import rows
 from shardviz.ask.limited import LONGEST, limited
 from shardviz.ask.targeting import CompileTarget
 from shardviz.caching import collection_paused
 from shardviz.costs.step_cost import timed
+from shardviz.diagnose import compiled, levels
 from shardviz.judge.report import Report
 from shardviz.propagate.lower import Lowered
 from shardviz.records import Collectives, Memory, PlanRecord, Value
@@ -75,10 +76,10 @@ class CompileReading:
             collectives=Collectives(collectives),
             target=self.resolved.text,
             cost=cost,
-            diagnostics=diagnose.compiler_warnings(job.stderr, before, mesh, self._names)
+            diagnostics=compiled.compiler_warnings(job.stderr, before, mesh, self._names)
             + rows.notes(self.lowered, arguments, mesh, cost, self.resolved.lowered_for.platform)
-            + diagnose.simulated(self.resolved.missing)
-            + diagnose.without_options([o for o in self.bound.options if o not in self.options]),
+            + levels.note("simulated-devices", self.resolved.missing)
+            + levels.note("options-left-out", ", ".join(o for o in self.bound.options if o not in self.options)),
             source=rows.source(values, (*collectives, *cost.work)),
             stages={"before": texts["before"], "partitioned": texts["partitioned"]},
             timings={"partition": waited, "read": time.perf_counter() - start},
@@ -91,7 +92,7 @@ class CompileReading:
         report = replace(
             report,
             collectives=Collectives(named_collectives),
-            level_differences=diagnose.level_differences(predicted, report),
+            level_differences=levels.level_differences(predicted, report),
         )
         return rows.annotated(report, self.call, self.resolved.lowered_for.platform)
 
@@ -121,7 +122,7 @@ class CompileReading:
             memory=memory,
             target_collectives=collectives,
             cost=cost,
-            diagnostics=diagnose.does_not_fit(memory, target) + first.diagnostics,
+            diagnostics=compiled.does_not_fit(memory, target) + first.diagnostics,
             source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
             stages={**first.stages, "optimized": texts["optimized"]},
             schedule=compiler.schedule_of(optimized, self.kernels, buffers, phases=phases),

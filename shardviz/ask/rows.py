@@ -10,7 +10,8 @@ from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
-from shardviz import diagnose
+from shardviz.diagnose import levels
+from shardviz.diagnose.case import at_line
 from shardviz.judge.report import Report
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
@@ -19,6 +20,7 @@ from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.propagate.lower import Lowered
 from shardviz.propagate.roles import roles
 from shardviz.records import Alive, Collective, Cost, Finding, Frame, PlanRecord, Use, Value, Work
+from shardviz.records.amounts import format_flops, plural
 from shardviz.records.phases import phase
 from shardviz.records.source import assigned, module_of
 from shardviz.stablehlo.module import sdy_spec
@@ -122,10 +124,15 @@ def annotated(report: Report, call: Call, platform: str) -> Report:
 def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost, platform: str) -> tuple[Finding, ...]:
     """Return the findings about the program itself when it is lowered for a platform."""
     traced = lowered.traced
-    findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks)
-    findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
-    findings += diagnose.large_constants(traced.constants, rows, mesh.size)
-    findings += diagnose.own_partitioning(traced.self_partitioned if mesh.size > 1 else ())
-    findings += diagnose.unknown_loops(cost.unknown_loops) + diagnose.unknown_flops(cost.work)
-    findings += diagnose.flops_at_most(traced.estimates)
-    return findings + diagnose.lowered_elsewhere(platform, lowered.platform)
+    loops, custom = cost.unknown_loops, traced.self_partitioned if mesh.size > 1 else ()
+    known = ((e.source, format_flops(e.flops)) for e in traced.estimates if e.at_most)
+    return (
+        *levels.notes("callbacks-left-out", ((c.source,) for c in traced.callbacks)),
+        *levels.notes("ragged-as-plain", ((line, lowered.platform) for line in lowered.ragged_as_plain)),
+        *levels.large_constants(traced.constants, rows, mesh.size),
+        *levels.notes("own-partitioning", ((line, name, at_line(line)) for name, line in custom)),
+        *levels.note("unknown-loops", plural(loops, "loop") if loops else ""),
+        *levels.notes("unknown-flops", ((row.source, name) for row in cost.work for name in row.opaque)),
+        *levels.notes("flops-at-most", known),
+        *levels.note("lowered-elsewhere", platform if platform != lowered.platform else "", lowered.platform),
+    )

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from shardviz.costs.batch import inputs_of, samples_of
 from shardviz.costs.orders import Order, orders
-from shardviz.diagnose.case import Case, nbytes, quoted_axes, severity
+from shardviz.diagnose.case import Case, quoted_axes, severity
 from shardviz.diagnose.policy import GRAVE
-from shardviz.diagnose.specs import cut_further, divides, suggest_specs
+from shardviz.diagnose.specs import divides, suggest_specs
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Suggestion
@@ -25,8 +25,8 @@ def idle_axes(case: Case) -> Iterator[Finding]:
     for axis, size in report.mesh.shape.items():
         if size == 1 or axis in case.used_axes:
             continue
-        heaviest = sorted(case.arguments, key=lambda v: -nbytes(v))[:3]
-        weights = (s for v in heaviest if (s := cut_further(v, axis, report.mesh)) is not None)
+        lost = (case.flop_seconds(report.products) or 0.0) * (1 - 1 / size)
+        seconds = {"seconds": lost, "share": lost / case.step} if lost and case.step and not case.spared_flops else {}
         yield Finding(
             f"idle-axis:{axis}",
             "warning",
@@ -34,15 +34,9 @@ def idle_axes(case: Case) -> Iterator[Finding]:
             "and repeat the same work.",
             why="no argument, output or constraint names it, so propagation has nothing to start from",
             axes=(axis,),
-            numbers={"size": float(size), "bytes": case.argument_bytes, **_repeated(case, size)},
-            suggestions=(*_batch_along(case, axis), *weights),
+            numbers={"size": float(size), "bytes": case.argument_bytes, **seconds},
+            suggestions=(*_batch_along(case, axis), *case.largest_over([axis])),
         )
-
-
-def _repeated(case: Case, size: int) -> dict[str, float]:
-    """Return the seconds that each device would save if the repeated products were sharded over `size` devices."""
-    lost = (case.flop_seconds(case.report.products) or 0.0) * (1 - 1 / size)
-    return {"seconds": lost, "share": lost / case.step} if lost and case.step and not case.spared_flops else {}
 
 
 def _batch_along(case: Case, axis: str) -> Iterator[Suggestion]:
@@ -51,18 +45,11 @@ def _batch_along(case: Case, axis: str) -> Iterator[Suggestion]:
     batch = [v for v in inputs_of(report) or samples_of(report) if v.spec is not None and v.shape and not v.manual]
     own = {v.name for v in batch}
     others = {axis_name(a) for v in case.arguments if v.name not in own and v.spec is not None for a in v.spec.axes}
-    for instead in (False, True):
-        rows: list[tuple[str, Spec]] = []
-        for v in batch:
-            dims = Spec.of(v.spec, len(v.shape)).dims
-            first = (axis,) if instead else (*dims[0], axis)
-            spec = Spec((first, *dims[1:]))
-            if (
-                divides(v, spec, report.mesh)
-                and not v.scanned
-                and not (instead and not others & set(map(axis_name, dims[0])))
-            ):
-                rows.append((v.name, spec))
+    all_dims = [(v, Spec.of(v.spec, len(v.shape)).dims) for v in batch if not v.scanned]
+    also = [(v, Spec(((*dims[0], axis), *dims[1:]))) for v, dims in all_dims]
+    instead = [(v, Spec(((axis,), *dims[1:]))) for v, dims in all_dims if others & set(map(axis_name, dims[0]))]
+    for specs in (also, instead):
+        rows = [(v.name, spec) for v, spec in specs if divides(v, spec, report.mesh)]
         along = quoted_axes(rows[0][1].dims[0]) if rows else ""
         yield from suggest_specs("argument", rows, f"shard the batch of {plural(len(rows), 'argument')} along {along}")
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
 from shardviz.caching import Memo, cached_property
 from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.costs.step_cost import StepCost, cost_of
-from shardviz.diagnose.policy import GRAVE, SLIGHT
-from shardviz.diagnose.specs import moved_off
+from shardviz.diagnose.policy import CUT, GRAVE, SLIGHT, SPARED
+from shardviz.diagnose.specs import moved_off, over_all
 from shardviz.errors import MeshError, TargetError
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation import Spec
 from shardviz.notation.spec import axes_size, axis_name
-from shardviz.records import Collective, Finding, Frame, Product, Suggestion, TargetCollective, Value
+from shardviz.records import Collective, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.collectives import axes_words, runs_as
 from shardviz.records.groups import grouped
@@ -85,10 +85,6 @@ class Case(Memo):
         return sum(c.assumed_bytes for c in self.report.collectives)
 
     @cached_property
-    def _argument_names(self) -> frozenset[str]:
-        return frozenset(v.name for v in self.report.arguments)
-
-    @cached_property
     def _made_at(self) -> dict[tuple[Frame | None, str, str], list[Value]]:
         short = [(v.name.partition(".")[0], v) for v in self.report.intermediates]
         return grouped(((v.source, v.dtype, _JAXS.get(name, name)), v) for name, v in short)
@@ -100,13 +96,14 @@ class Case(Memo):
         return size >= max(GRAVE * self.argument_bytes, SLIGHT * (usable or 0.0))
 
     def is_argument(self, name: str) -> bool:
-        return name in self._argument_names
+        return name in self.once("arguments", lambda: {v.name for v in self.report.arguments})
 
     def whole(self, c: Collective) -> tuple[int, ...] | None:
         """Return the full shape of the array that a collective moves; None if unknown."""
-        if c.array is not None:
+        if c.array is not None or c.after is None:
             return c.array
-        return None if c.after is None else _whole(c.shape, c.after, self.report.mesh)
+        dims = Spec.of(c.after, len(c.shape)).dims
+        return tuple(n * axes_size(dim, self.report.mesh) for n, dim in zip(c.shape, dims, strict=True))
 
     def left(self, c: Collective) -> float:
         """Return the array's bytes per device after a collective, or after the resharding that it belongs to."""
@@ -128,15 +125,10 @@ class Case(Memo):
 
     def name_of(self, name: str) -> str:
         """Return the name if the report has such a value, else an empty string."""
-        return name if name in self._names else ""
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(v.name for v in values_of(self.report))
+        return name if name in self.once("names", lambda: {v.name for v in values_of(self.report)}) else ""
 
     def value_name(self, c: Collective) -> str:
-        value = self.value_of(c)
-        return value.name if value is not None else ""
+        return "" if (value := self.value_of(c)) is None else value.name
 
     def constrained(self, c: Collective, spec: Spec | None, *, argument: bool = False) -> tuple[Suggestion, ...]:
         """Suggest a spec for the array that a collective moves: by a constraint, or with `argument` as an argument's
@@ -155,12 +147,8 @@ class Case(Memo):
             return ()
         if self.is_argument(value.name):
             return (Suggestion(kind="argument", target=value.name, spec=spec),) if argument else ()
-        return (self.constraint(value, spec, value.source or c.source),)
-
-    def constraint(self, value: Value, spec: Spec, source: Frame | None) -> Suggestion:
-        """Suggest to constrain a value to a spec at a line."""
-        called = value.name if self.is_argument(value.name) else value.label or "what is made"
-        return Suggestion(kind="constrain", target=value.name, spec=spec, source=source, called=called)
+        called, source = value.label or "what is made", value.source or c.source
+        return (Suggestion(kind="constrain", target=value.name, spec=spec, source=source, called=called),)
 
     def elsewhere(self, c: Collective) -> tuple[Suggestion, ...]:
         """Suggest to shard the argument that a collective moves along another dimension."""
@@ -171,6 +159,12 @@ class Case(Memo):
         spec = moved_off(value, names, self.report.mesh)
         return () if spec is None else (Suggestion(kind="argument", target=value.name, spec=spec),)
 
+    def largest_over(self, axes: Sequence[str]) -> Iterator[Suggestion]:
+        """Suggest to shard one of the largest arguments along axes too."""
+        for v in sorted(self.arguments, key=lambda v: -nbytes(v))[:CUT]:
+            if (spec := over_all(v, axes, self.report.mesh)) is not None:
+                yield Suggestion(kind="argument", target=v.name, spec=spec)
+
     def place(self, c: Collective) -> str:
         """Return a collective's part of a finding's id: its value or line, and its axes."""
         where = self.value_name(c) or (c.source.short if c.source else c.name)
@@ -179,8 +173,7 @@ class Case(Memo):
     def what(self, c: Collective) -> str:
         """Return the moved array in words, for the beginning of a sentence."""
         text = self.what_inside(c)
-        described = text.startswith((*_MADE.values(), "an array"))
-        return text[0].upper() + text[1:] if described else text
+        return text[0].upper() + text[1:] if text.startswith((*_MADE.values(), "an array")) else text
 
     def what_inside(self, c: Collective) -> str:
         """Return the moved array in words, for the middle of a sentence."""
@@ -190,12 +183,9 @@ class Case(Memo):
         what = _MADE.get(c.made_by, "an array")
         return f"{what} at {c.source.short}" if c.source else what
 
-    def runs_as(self, c: Collective) -> tuple[TargetCollective, ...]:
-        return runs_as(c.name, self.report.target_collectives)
-
     def runs_as_once(self, c: Collective) -> bool:
         """Whether the target's compiler moved a collective out of its loop."""
-        runs = self.runs_as(c)
+        runs = runs_as(c.name, self.report.target_collectives)
         return bool(runs) and all((r.collective.count or 2) < (c.count or 2) for r in runs)
 
     def flop_seconds(self, products: Iterable[Product]) -> float | None:
@@ -210,7 +200,7 @@ class Case(Memo):
     def spared_flops(self) -> float:
         """FLOPs of Shardy's products per device that the partitioner shared out by itself; infinite if unknown."""
         cost, flops = self.report.cost, sum(p.step_flops for p in self.report.products)
-        return math.inf if cost is None else flops - cost.dot_flops if flops > 1.01 * cost.dot_flops else 0.0
+        return math.inf if cost is None else flops - cost.dot_flops if flops > SPARED * cost.dot_flops else 0.0
 
     def share_left(self, products: Iterable[Product]) -> float:
         """Return the least share of these products' FLOPs that the partitioner did not share out by itself."""
@@ -237,6 +227,11 @@ class Case(Memo):
     def argument_bytes(self) -> float:
         """Bytes of `arguments` per device."""
         return total_bytes(self.arguments)
+
+    @cached_property
+    def held_bytes(self) -> float:
+        """Bytes of arguments and of activations kept for the backward pass, per device."""
+        return self.argument_bytes + self.report.residual_bytes
 
 
 def nbytes(value: Value) -> float:
@@ -268,9 +263,9 @@ def by_hand(source: Frame | None, text: str) -> Suggestion:
     return Suggestion(kind="code", source=source, text=text)
 
 
-def noted(rule: str, text: str, severity: str = "note", **more: Any) -> tuple[Finding, ...]:
-    """Return one finding; none for an empty text."""
-    return (Finding(rule, severity, text, **more),) if text else ()
+def also_moved(moved: Mapping[str, float]) -> dict[str, float]:
+    """Return the numbers of `Case.moved` for a finding about arrays, whose own `bytes` are those of the arrays."""
+    return {"moved_bytes": moved["bytes"]} | {name: moved[name] for name in ("seconds", "share") if name in moved}
 
 
 def moved_words(numbers: Mapping[str, float], of: str = "") -> str:
@@ -304,11 +299,6 @@ _JAXS = {
     "exp": "exponential",
 }
 """HLO's name of an operation → Shardy's."""
-
-
-def _whole(shard: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[int, ...]:
-    counts = [axes_size(dim, mesh) for dim in Spec.of(spec, len(shard)).dims]
-    return tuple(n * count for n, count in zip(shard, counts, strict=True))
 
 
 def quoted_axes(axes: Iterable[Any]) -> str:

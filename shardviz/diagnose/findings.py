@@ -9,21 +9,19 @@ from typing import Any
 from shardviz.diagnose.axes import idle_axes, slow_order
 from shardviz.diagnose.case import Case
 from shardviz.diagnose.compiled import with_seconds
-from shardviz.diagnose.feeding import comes_back_otherwise, donated, gathered_results, gradients_unlike, laid_otherwise
-from shardviz.diagnose.holdings import kept_whole, padded, whole_activation
-from shardviz.diagnose.memory import kept_dominates, too_much
+from shardviz.diagnose.feeding import comes_back_otherwise, donated, gathered_results, laid_otherwise
+from shardviz.diagnose.memory import kept_dominates, kept_whole, padded, too_much
 from shardviz.diagnose.moves import moves
 from shardviz.diagnose.products import repeated_work, unfitting
 from shardviz.diagnose.siblings import less_sharded, read_in_slices, stepped_along, unlike_parameter
-from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
-from shardviz.records import Finding, Findings, Product
+from shardviz.records import Finding, Findings
 from shardviz.records.report import ReportRecord, values_of
 
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     *(idle_axes, slow_order, moves, repeated_work, unfitting),
-    *(less_sharded, unlike_parameter, read_in_slices, stepped_along, kept_whole, whole_activation, padded),
-    *(comes_back_otherwise, gathered_results, gradients_unlike, donated, laid_otherwise),
+    *(less_sharded, unlike_parameter, read_in_slices, stepped_along, kept_whole, padded),
+    *(comes_back_otherwise, gathered_results, donated, laid_otherwise),
     *(too_much, kept_dominates),
 )
 """Every rule that needs a finished report."""
@@ -65,13 +63,10 @@ def _agrees(report: ReportRecord) -> bool:
     axes = {axis_name(a) for spec, _, _ in sharded if spec is not None for a in spec.axes}
     axes |= {axis_name(a) for c in report.collectives for a in c.axes or ()}
     axes |= {axis_name(a) for v in values_of(report) for a in v.manual}
-    axes |= {axis_name(a) for p in report.products for some in _axes_of(p) for a in some}
+    factors = ((p, (axes for f in p.factors for axes in (f.batch, f.crossed))) for p in report.products)
+    of_products = (some for p, rest in factors for some in (p.repeated, p.left_axes, p.right_axes, *rest))
+    axes |= {axis_name(a) for some in of_products for a in some}
     return axes <= names and all(
         (shard is None or len(shard) == len(shape)) and (spec is None or len(spec.dims) <= len(shape))
         for spec, shape, shard in sharded
     )
-
-
-def _axes_of(p: Product) -> Iterator[tuple[Axis, ...]]:
-    yield from (p.repeated, p.left_axes, p.right_axes)
-    yield from (axes for factor in p.factors for axes in (factor.batch, factor.crossed))

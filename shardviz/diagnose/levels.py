@@ -1,17 +1,4 @@
-"""Rules about a level of the ladder of truth: its omissions, and its differences from the next level.
-
-| rule | meaning |
-|---|---|
-| `reshards-left` | Shardy left some reshardings without collectives |
-| `unforeseen` | operations read other devices' shards, and Shardy leaves the collectives to XLA |
-| `unknown-loops` | totals count one run of a loop whose trip count is unknown |
-| `unknown-flops` | totals omit a kernel or library call whose FLOPs are unknown |
-| `flops-at-most` | a kernel skips blocks depending on its data, and is counted as if it skipped none |
-| `lowered-elsewhere` | JAX lowers the program for another platform than the requested one |
-| `ragged-as-plain` | a ragged product is lowered, and counted, as a product of every group with all rows |
-| `callbacks-left-out` | `jax.debug` callbacks are omitted |
-| `options-left-out` | the plan's compiler options had no effect, because no compiler that takes them ran |
-| `simulated-devices` | the target's compiler is missing, so simulated CPU devices replaced it |
+"""Rules about a report's level and about the program under any plan: what is omitted, counted otherwise, or differs.
 
 Levels may differ, and neither is wrong. Shardy decides the shardings, XLA how to reshard between them. XLA may choose
 another collective, combine several, or shard a product in another way.
@@ -19,15 +6,18 @@ another collective, combine several, or shard a product in another way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
-from shardviz.diagnose.case import noted, quoted_axes
+from shardviz.diagnose.case import and_others, at_line, by_hand, quoted_axes, severity, total_bytes
+from shardviz.diagnose.policy import GRAVE, SMALL_BYTES
 from shardviz.foresee.unforeseen import Unforeseen
+from shardviz.layouts import itemsize
+from shardviz.notation import Axis
 from shardviz.notation.spec import axis_text
-from shardviz.records import Collective, Finding, Frame, LevelDifference, Work, total_of
-from shardviz.records.amounts import format_flops, plural
+from shardviz.records import Collective, Finding, Frame, LevelDifference, Value, total_of
+from shardviz.records.amounts import first_names, format_bytes, format_flops, plural
 from shardviz.records.groups import grouped
-from shardviz.records.kernels import Estimate
 from shardviz.records.report import ReportRecord
 
 _MOST_PLACES = 3
@@ -49,8 +39,7 @@ def level_differences(propagated: ReportRecord, partitioned: ReportRecord) -> tu
         texts = [f"{plural(total.runs, 'run')}, {total.bytes_text}" for total in both]
         if texts[0] != texts[1]:
             differences.append(LevelDifference(key, *texts))
-    flops = [report.cost.dot_flops for report in (propagated, partitioned) if report.cost is not None]
-    words = [format_flops(count) for count in flops]
+    words = [format_flops(report.cost.dot_flops) for report in (propagated, partitioned) if report.cost is not None]
     if len(set(words)) == 2:
         differences.append(LevelDifference("matrix products", *words))
     return tuple(differences)
@@ -61,95 +50,74 @@ def _kind(c: Collective) -> str:
     return f"{c.kind} over {axes}"
 
 
-def reshards_left(count: int) -> tuple[Finding, ...]:
-    """Return a note if the propagated level's collectives are incomplete."""
-    what = "a resharding" if count == 1 else f"{count} reshardings"
-    text = (
-        f"Shardy did not turn {what} into collectives, so the collectives listed at this level are not all; level "
-        "'partitioned' has them"
-    )
-    return noted("reshards-left", text if count else "")
+_NOTES = {
+    "reshards-left": "Shardy did not turn {} into collectives, so the collectives listed at this level are not all; "
+    "level 'partitioned' has them",
+    "unforeseen": "{} other devices' shards along {}, and this level has no collective for it; level 'partitioned' "
+    "has what XLA makes of it",
+    "unknown-loops": "a loop's trip count cannot be told from the program ({}: a while_loop that ends on data, or "
+    "counts otherwise than by equal steps of whole numbers): what runs inside has no count, and totals take one run "
+    "of it",
+    "lowered-elsewhere": "JAX does not lower this program for {}: what is shown is its lowering for {}",
+    "simulated-devices": "partitioned on simulated devices, not by the target's own compiler: {}",
+    "options-left-out": "the plan's compiler options ({}) change nothing here; the target's compiler takes them",
+    "callbacks-left-out": "a jax.debug callback is left out here; when it runs, what it reports is gathered and copied "
+    "to a host",
+    "ragged-as-plain": "jax.lax.ragged_dot is lowered for {} as a product of every group with all rows, and its FLOPs "
+    "are counted so: as many times more as there are groups. A TPU's compiler multiplies each row with its own group "
+    "alone; name the machine, as in program.propagate(plan, target='tpu v5e:2x4'), and that is counted",
+    "unknown-flops": "{0}: its FLOPs are not known, so totals and times are at least what they say; tell them by "
+    "flops={{{0!r}: FLOPs of one run on one device}}, or a Pallas kernel by its cost_estimate",
+    "flops-at-most": "a Pallas kernel skips blocks as its data say: its FLOPs, {} in each run on one device, are "
+    "counted as if it skipped none. Tell fewer by its cost_estimate, or by flops= and its name",
+    "own-partitioning": "{}{} says in Python how it is partitioned; its partition function is not called here, so it "
+    "is explored as what it computes, partitioned as any other code: collectives, FLOPs and shardings there may "
+    "differ from the run's",
+}
+"""Rule → what a report says that leaves something out, or counts it otherwise."""
+_WARNINGS = frozenset(("unknown-loops", "unknown-flops", "own-partitioning"))
+
+
+def note(rule: str, *words: str, source: Frame | None = None, axes: tuple[Axis, ...] = ()) -> tuple[Finding, ...]:
+    """Return a rule's note, or warning, with these words; none if the first word is empty."""
+    text, severity = _NOTES[rule].format(*words), "warning" if rule in _WARNINGS else "note"
+    return (Finding(rule, severity, text, source=source, axes=axes),) if all(words[:1]) else ()
+
+
+def notes(rule: str, lines: Iterable[tuple[Frame | None, *tuple[str, ...]]]) -> tuple[Finding, ...]:
+    """Return a rule's note for each distinct line and words."""
+    rows = {(line and line.bare, *words): line for line, *words in lines}
+    return tuple(finding for (_, *words), line in rows.items() for finding in note(rule, *words, source=line))
 
 
 def unforeseen(operations: Iterable[Unforeseen]) -> tuple[Finding, ...]:
-    """Return a note about operations whose collectives are missing at level `propagated`, if there are any."""
+    """Return a note about operations that read other devices' shards, whose collectives Shardy leaves to XLA."""
     rows = list(dict.fromkeys(operations))
     axes = tuple(dict.fromkeys(axis for row in rows for axis in row.axes))
     places = list(dict.fromkeys(f"{row.op} at {row.source.short}" if row.source else row.op for row in rows))
-    if len(places) > _MOST_PLACES:
-        places[_MOST_PLACES:] = [plural(len(places) - _MOST_PLACES, "other")]
-    read = "reads" if len(places) == 1 else "read"
-    text = (
-        f"{', '.join(places)} {read} other devices' shards along {quoted_axes(axes)}, and this level has no collective "
-        "for it; level 'partitioned' has what XLA makes of it"
-    )
+    several = f"{first_names(places, _MOST_PLACES)} read{'s' * (len(places) == 1)}" if places else ""
     source = next((row.source for row in rows if row.source), None)
-    return noted("unforeseen", text if rows else "", axes=axes, source=source)
+    return note("unforeseen", several, quoted_axes(axes), axes=axes, source=source)
 
 
-def unknown_loops(count: int) -> tuple[Finding, ...]:
-    """Return a warning if the trip counts of some loops are unknown."""
-    loops = "a loop's trip count" if count == 1 else f"the trip counts of {count} loops"
-    text = (
-        f"{loops} cannot be told from the program (a while_loop that ends on data, or counts otherwise than by equal "
-        "steps of whole numbers): what runs inside has no count, and totals take one run of it"
+def large_constants(
+    constants: Iterable[tuple[tuple[int, ...], str, Frame | None]], arguments: Sequence[Value], devices: int
+) -> tuple[Finding, ...]:
+    """Find closed-over arrays of a MiB or more in total; a warning from a twentieth of all arguments' bytes on."""
+    rows = [(math.prod(shape) * itemsize(dtype), shape, dtype, source) for shape, dtype, source in constants]
+    total = float(sum(size for size, *_ in rows))
+    if total < SMALL_BYTES or devices < 2:
+        return ()
+    _, shape, dtype, source = max(rows, key=lambda row: row[0])
+    constant = Finding(
+        "large-constant",
+        severity(total >= GRAVE * total_bytes(arguments)),
+        f"The function closes over an array{at_line(source)}, {dtype}{list(shape)}{and_others(rows)}: all "
+        f"{format_bytes(total)} are replicated on each of the {plural(devices, 'device')}.",
+        why="an array that a function closes over becomes a constant of the program, which no spec can shard; it "
+        "also slows compilation",
+        source=source,
+        numbers={"bytes": total, "arrays": float(len(rows)), "saved_bytes": total * (1 - 1 / devices)},
+        suggestions=(by_hand(source, "pass it as an argument, with a spec of its own"),),
     )
-    return noted("unknown-loops", text if count else "", "warning")
-
-
-def lowered_elsewhere(wanted: str, platform: str) -> tuple[Finding, ...]:
-    """Return a note if JAX lowers the program for another platform, as with a Pallas kernel."""
-    text = f"JAX does not lower this program for {wanted}: what is shown is its lowering for {platform}"
-    return noted("lowered-elsewhere", text if platform != wanted else "")
-
-
-def ragged_as_plain(lines: Iterable[Frame | None], platform: str) -> tuple[Finding, ...]:
-    """Return a note per line of `jax.lax.ragged_dot` that is lowered as plain products."""
-    text = (
-        f"jax.lax.ragged_dot is lowered for {platform} as a product of every group with all rows, and its FLOPs are "
-        "counted so: as many times more as there are groups. A TPU's compiler multiplies each row with its own group "
-        "alone; name the machine, as in program.propagate(plan, target='tpu v5e:2x4'), and that is counted"
-    )
-    return tuple(Finding("ragged-as-plain", "note", text, source=line) for line in dict.fromkeys(lines))
-
-
-def unknown_flops(work: Iterable[Work]) -> tuple[Finding, ...]:
-    """Return a warning per line of a kernel or library call whose FLOPs are unknown."""
-    lines = {(name, row.source and row.source.bare): row.source for row in work for name in row.opaque}
-    text = (
-        "{0}: its FLOPs are not known, so totals and times are at least what they say; tell them by flops={{{0!r}: "
-        "FLOPs of one run on one device}}, or a Pallas kernel by its cost_estimate"
-    )
-    calls = (Finding("unknown-flops", "warning", text.format(name), source=line) for (name, _), line in lines.items())
-    return tuple(calls)
-
-
-def flops_at_most(estimates: Iterable[Estimate]) -> tuple[Finding, ...]:
-    """Return a note per line of a kernel whose FLOPs are an upper bound."""
-    most = {e.source and e.source.bare: (e.source, e.flops) for e in estimates if e.at_most}
-    text = (
-        "a Pallas kernel skips blocks as its data say: its FLOPs, {} in each run on one device, are counted as if it "
-        "skipped none. Tell fewer by its cost_estimate, or by flops= and its name"
-    )
-    return tuple(
-        Finding("flops-at-most", "note", text.format(format_flops(flops)), source=line) for line, flops in most.values()
-    )
-
-
-def callbacks_left_out(lines: Iterable[Frame | None]) -> tuple[Finding, ...]:
-    """Return a note per `jax.debug` callback of the program, at its source line."""
-    text = "a jax.debug callback is left out here; when it runs, what it reports is gathered and copied to a host"
-    return tuple(Finding("callbacks-left-out", "note", text, source=line) for line in lines)
-
-
-def simulated(missing: str) -> tuple[Finding, ...]:
-    """Return a note if no compiler for the target is installed; `missing` says why and how to fix that."""
-    text = f"partitioned on simulated devices, not by the target's own compiler: {missing}"
-    return noted("simulated-devices", text if missing else "")
-
-
-def without_options(names: Iterable[str]) -> tuple[Finding, ...]:
-    """Return a note if the report ignores the plan's compiler options."""
-    listed = ", ".join(names)
-    text = f"the plan's compiler options ({listed}) change nothing here; the target's compiler takes them"
-    return noted("options-left-out", text if listed else "")
+    return (constant,)

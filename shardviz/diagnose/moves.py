@@ -21,6 +21,7 @@ _ALONG = {
     "slice": "slice",
     "reverse": "flip",
     "dynamic_slice": "slice",
+    "dynamic_update_slice": "update in place",
 }
 """Operations that cannot run along a sharded dimension → the JAX user's name for them."""
 
@@ -217,38 +218,21 @@ def _back(case: Case, alike: Sequence[Collective]) -> Iterator[Collective]:
 
 
 def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if c.kind not in ("all-to-all", "collective-permute", "all-gather") or "asked" in c.facts or "undone" in c.facts:
+    if c.kind not in ("all-to-all", "collective-permute", "all-gather") or len(c.read_by) > 1:
         return None
-    culprit = next((op for op in c.read_by if op in _ALONG), "")
-    if not culprit and c.kind == "collective-permute" and not _is_put_into_a_stack(case, c):
-        culprit = c.made_by if c.made_by in _ALONG else ""
-    if not culprit or "convolution" in c.read_by or len(c.read_by) > 1 or {"stack", "sliced"} & set(c.facts):
+    if {"asked", "undone", "stack", "sliced"} & set(c.facts) or "convolution" in c.read_by:
         return None
-    if any(v.name == c.operand and steps_along(v) for v in case.arguments):  # the rule `steps-along` reports it
-        return None
+    if c.made_by == "reshape" and c.read_by == ("dynamic_update_slice",) and (case.whole(c) or (0,))[0] == 1:
+        return None  # the slice that a loop writes into a stack, as the stack's sharding requires
+    made_by = (c.made_by,) if c.kind == "collective-permute" else ()
+    culprit = next((op for op in (*c.read_by, *made_by) if op in _ALONG), "")
+    if not culprit or any(v.name == c.operand and steps_along(v) for v in case.arguments):
+        return None  # in the second case the rule `steps-along` reports it
     return _Diagnosis(
         f"A {_ALONG[culprit]} runs along a dimension of {case.what_inside(c)} that is sharded along "
         f"{quoted_axes(c.axes or ())}, so the array is resharded for it",
         "the shards of the result begin elsewhere in that dimension than those of the operand; with another dimension "
         "sharded, the array could stay where it is",
-        case.constrained(c, c.after, argument=True) or case.elsewhere(c),
-    )
-
-
-def _is_put_into_a_stack(case: Case, c: Collective) -> bool:
-    """Whether a collective moves the slice that a loop writes into a stack, as the stack's sharding requires."""
-    return c.made_by == "reshape" and c.read_by == ("dynamic_update_slice",) and (case.whole(c) or (0,))[0] == 1
-
-
-def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if c.kind not in ("all-gather", "all-to-all") or "dynamic_update_slice" not in c.read_by or "asked" in c.facts:
-        return None
-    if _is_put_into_a_stack(case, c):
-        return None
-    return _Diagnosis(
-        f"An update in place of {case.what_inside(c)} first gathers it over {quoted_axes(c.axes or ())}",
-        "the update runs along a sharded dimension, so it may fall on any device; with another dimension sharded, each "
-        "device writes its own part",
         case.elsewhere(c) or case.constrained(c, c.after, argument=True),
     )
 
@@ -338,7 +322,6 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis 
     "stack-gathered": _stack,
     "there-and-back": _there_and_back,
     "along-shards": _along,
-    "update-gathers": _update,
     "table-gathered": _table,
     "summed-each-run": _summed_each_run,
     "operands-unlike": _operands_unlike,

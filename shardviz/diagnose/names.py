@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from shardviz.diagnose.case import at_line, by_hand
 from shardviz.records import Finding, Findings
-from shardviz.records.amounts import plural
+from shardviz.records.amounts import first_names, plural
 from shardviz.records.groups import grouped
 from shardviz.records.runs import NO_AXIS, NO_MESH, NO_RULE, NO_RULES, SIZE_ONE, TAKEN, RunRule
 
@@ -45,8 +45,7 @@ def _finding(why: str, name: str, rules: Sequence[RunRule]) -> Finding:
     lines = list(dict.fromkeys(r.source for r in rules))
     axes = list(dict.fromkeys(axis for r in rules for axis in r.axes))
     several = f" and {plural(len(lines) - 1, 'other line')}" if len(lines) > 1 else ""
-    left, one = len(names) - _MOST, len(names) == 1
-    some = ", ".join(map(repr, names[:_MOST])) + (f" and {plural(left, 'other')}" if left > 0 else "")
+    one, some = len(names) == 1, first_names(map(repr, names), _MOST)
     reason = f"{why} ({', '.join(axes)})" if axes else why
     return Finding(
         f"{rule}{name}",

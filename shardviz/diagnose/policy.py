@@ -1,54 +1,67 @@
-"""The decision table: what is worth a finding, which changes are tried, and which of them are offered.
+"""The decision table: what is worth a finding, which changes are tried and compiled, and what is offered and shown.
 
-Shares are of the arguments' bytes, the bytes moved or the step, as the rule says.
+Shares are of the arguments' bytes, the bytes moved or the step, as the rule says. The error of a step's prediction at a
+level is measured, and stands in `costs.accuracy`.
 """
 
 # Findings.
-TINY = 1e-3
-"""Below this share, communication is no finding."""
-SLIGHT = 0.01
-"""Below this share, memory is no finding."""
-GRAVE = 0.05
-"""From this share on, a finding is a warning."""
-LARGE = 0.1
-"""From this share on, kept activations, padding and repeated products are findings."""
-LARGEST = 0.5
-"""An argument that takes more than this share of a program's memory is named where the program does not fit."""
-SMALL_BYTES = 2**20
-"""Arrays of fewer bytes per device are no finding."""
+TINY = 1e-3  # communication below this share is no finding: the texts show no smaller one
+SLIGHT = (
+    0.01  # memory below this share is no finding, and such a part of all communication no warning: as whole percents
+)
+NOTABLE = 0.02  # from this share of the step on, a copy is a warning: what a fix must save to be in the first rows
+GRAVE = 0.05  # from this share on, a finding is a warning: more than the error of a level (STEP_ERROR)
+LARGE = (
+    0.1  # kept activations, padding, repeated products: a finding from twice a warning's share on, as most have some
+)
+REPEATED = 0.5  # the same for products at level `propagated`: the partitioner shards many that Shardy leaves repeated
+MOSTLY = 0.5  # an argument is unlike its tree if this share of the other bytes is sharded: more than half is a rule
+LARGEST = 0.5  # an argument is named as what takes the memory above this share: at most one can
+HELPS = 0.02  # changes that free less of what does not fit are not listed: fifty of them would be needed
+SUMMED = 2  # a sum moves this many times its result, so that a gather of less is no finding: as an all-reduce does
+SPARED = 1.01  # the partitioner shared products out if Shardy's FLOPs exceed its own by this factor: else rounding
+SMALL_BYTES = 2**20  # smaller arrays are no finding: a device reads a MiB in about a microsecond
+CUT = 3  # arguments suggested to be sharded along an axis whose devices repeat their work: the largest hold most bytes
+BETWEEN = 3  # specs suggested between two that XLA cannot go between: the nearest come first
 
 # Changes to try.
-FINDINGS = 5
-"""Number of findings whose suggestions are tried."""
-COSTLY_AXES = 3
-"""How many mesh axes are considered: those with the most bytes moved."""
-HELD = 2
-"""Maximum number of values inside the function to constrain."""
-OWN_CONSTRAINTS = 4
-"""Maximum number of the function's own constraints to change, most bytes moved first; if it has no more, all."""
-PAIRS = 12
-"""How many changes are tried with the function's own constraints dropped, where no single change helps."""
-FIGHTS = 0.05
-"""Of more constraints, one is considered if its line moves at least this share of all bytes."""
+FINDINGS = 5  # findings whose suggestions are tried: those that the report shows without unfolding
+COSTLY_AXES = (
+    3  # mesh axes that are tried more or less on every dimension, most bytes moved first: few meshes have more
+)
+HELD = 2  # values in the function that are constrained: each traces the function again
+OWN_CONSTRAINTS = 4  # the function's own constraints that are changed, most bytes moved first: each traces it again
+FIGHTS = 0.05  # of more constraints, those whose line moves this share of all bytes: as GRAVE
+PAIRS = 12  # changes tried with the own constraints dropped, where no single one helps: each traces the function
 
 # Changes to confirm.
-CONFIRMED, CONFIRMED_ELSE = 2, 3
-"""How many changes go through the partitioner: per finding, and per other kind of change."""
-EARLY = 2
-"""How many changes against the gravest findings are tried before others are proposed; and how many changes that save
-more than `LARGE` of the step the partitioner is asked about before all are tried."""
-UNFORESEEN = 0.1
-"""The partitioner is asked about what propagation cannot foresee if the predicted step grows by less than this share.
-"""
-COMPILED = 3
-"""How many of the first fixes the target's compiler confirms, where it is installed."""
+CONFIRMED = 2  # changes per finding that the partitioner is asked about: the predicted best, and one if it errs
+CONFIRMED_ELSE = 3  # the same for each other kind of change: these have no finding that vouches for them
+EARLY = 2  # changes tried, and asked about, before all are proposed: more would keep the rest waiting
+UNFORESEEN = 0.1  # what propagation cannot foresee is asked about unless the step grows by this share: twice its error
+COMPILED = 3  # first fixes that the target's compiler confirms, where it is installed: the rows in sight
 
-# Changes to offer.
-WORTH = 0.005
-"""A change that saves a smaller share of the cost is not offered."""
-LESS = 0.02
-"""A finding counts as improved if its cost falls by at least this share."""
-FREED = 0.5
-"""A fix that saves only memory must free at least this share of the bytes that the finding reports."""
-EQUAL = 1e-6
-"""Relative differences up to this one are rounding errors."""
+# Changes to offer and to show.
+WORTH = 0.005  # a change that saves a smaller share is not offered: the texts would say 0 %
+LESS = 0.02  # a finding counts as improved if its cost falls by this share: less is another finding's doing
+FREED = 0.5  # a fix of memory alone must free this share of what its finding reports: else another fault holds them
+EQUAL = 1e-6  # relative differences up to this one are rounding errors: of sums of float64
+SHOWN = 1e-3  # costs of a smaller share of the step have no row: as TINY
+DIFFERS = 0.02  # a row's difference to another plan is shown from this share on: as LESS
+MENTIONED = 0.5e6  # bytes of memory that a fix mentions: less is 0 MB
+
+# Plans that a search tries, compiles and offers.
+SCORING = 0.6  # share of the time for scoring plans; the rest is for the compiler, whose answers decide
+CLIMBS = (
+    4  # starts that a search climbs from before it changes plans at random: most presets lead to the same few plans
+)
+KICKS = 3  # decisions changed at random at most: of more nothing of the start is left
+STALE = 40  # random starts in a row, all scored before, that end a search: then few plans are left
+LEAST = 24  # plans tried beyond the time as long as none may fit: about one round of changes of a start
+PATIENCE = 120.0  # seconds beyond the time for the first finalist's compile: an unrolled model of 32 layers takes 50
+FINALISTS = 3  # plans that the compiler is to accept: as COMPILED
+REFUSED = 16  # refusals that end a search's compiles: then the estimate of memory is of no use
+MOST_TIMES = 3  # accepted plans at most, in multiples of those wanted: predictions that err more decide nothing
+WORTH_COMPILING = 0.02  # share of the step that another compile must promise: half of a level's error
+HIDDEN = 0.02  # share of hidden communication that counts, so that of equal steps the one with less of it wins
+TOO_MUCH = 10.0  # relative increase of the step per relative excess of memory: 10 % too much double it

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, nbytes, quoted_axes, severity
-from shardviz.diagnose.policy import GRAVE, LARGE
-from shardviz.diagnose.specs import divides, moved_off, over_all, suggest_specs
+from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, quoted_axes, severity
+from shardviz.diagnose.policy import GRAVE, LARGE, REPEATED, SUMMED
+from shardviz.diagnose.specs import divides, moved_off, suggest_specs
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Frame, Product, Suggestion, Value
-from shardviz.records.amounts import format_flops, format_seconds, plural
+from shardviz.records.amounts import first_names, format_flops, format_seconds, plural
 from shardviz.records.groups import grouped, summed
 from shardviz.records.paths import segments
 
@@ -24,28 +24,25 @@ def repeated_work(case: Case) -> Iterator[Finding]:
     report = case.report
     if case.spared_flops == math.inf:
         return
-    least = 0.5 if report.level == "propagated" else LARGE  # the partitioner shares out more than Shardy does
+    every = report.cost.dot_flops if report.cost is not None else 0.0
+    least = REPEATED if report.level == "propagated" else LARGE
     along = grouped((tuple(p for p in report.products if axis in p.repeated), axis) for axis in sorted(case.used_axes))
     for same, axes in along.items():
-        flops, share = _flops(case, same)
-        left = case.share_left(same)
-        flops, share = flops * left, share * left
+        flops = sum(p.step_flops for p in same) * case.share_left(same)
+        lost, share = _lost(case, same, axes), flops / every if every else 0.0
         numbers = {"flops": flops, "share_of_flops": share}
-        if lost := _lost(case, same, axes):
-            numbers |= {"seconds": lost, "share": lost / case.step if case.step else 0.0}
+        numbers |= {"seconds": lost, "share": lost / case.step if case.step else 0.0} if lost else {}
         if share < least or numbers.get("share", 1.0) < GRAVE:
             continue
         lines, words = _lines(same), quoted_axes(axes)
         made = [report.value(p.value) for p in same if case.name_of(p.value)]
         inside = any(set(axes) & set(map(axis_name, v.manual)) for v in made)
-        largest = sorted(case.arguments, key=lambda v: -nbytes(v))[:3]
-        share_of = f": {format_seconds(lost)} of the step is repeated" if lost else ""
-        specs = [(v.name, spec) for v in largest if (spec := over_all(v, axes, report.mesh)) is not None]
+        by_hand_text = f"{words} in the in_specs of the shard_map's batch and in the out_specs of its result"
         yield Finding(
             f"repeated-work:{', '.join(axes)}",
             "warning",
             f"The devices along {words} repeat the same matrix products at {_said(lines)}, {format_flops(flops)} on "
-            f"each in a step{share_of}.",
+            f"each in a step{f': {format_seconds(lost)} of the step is repeated' if lost else ''}.",
             why=f"nothing that the shard_map there takes has {words} in its in_specs"
             if inside
             else f"neither operand nor the result is sharded along {words} there",
@@ -53,13 +50,10 @@ def repeated_work(case: Case) -> Iterator[Finding]:
             value=case.name_of(same[0].value),
             axes=tuple(axes),
             numbers=numbers,
-            suggestions=(by_hand(lines[0] if lines else None, f"{words} {_IN_SHARD_MAP}"),)
+            suggestions=(by_hand(lines[0] if lines else None, by_hand_text),)
             if inside
-            else tuple(Suggestion(kind="argument", target=name, spec=spec) for name, spec in specs),
+            else tuple(case.largest_over(axes)),
         )
-
-
-_IN_SHARD_MAP = "in the in_specs of the shard_map's batch and in the out_specs of its result"
 
 
 def unfitting(case: Case) -> Iterator[Finding]:
@@ -67,7 +61,7 @@ def unfitting(case: Case) -> Iterator[Finding]:
     for kind in _KINDS:
         faults = [(p, fault) for p in case.report.products if (fault := kind.of(p, case)) is not None]
         for axes, rows in grouped((fault.axes, (p, fault.argument)) for p, fault in faults).items():
-            yield from _unfitting(case, kind, axes, rows)
+            yield from _unfitting(case, kind, axes, [p for p, _ in rows], {argument for _, argument in rows})
 
 
 class _Fault(NamedTuple):
@@ -78,14 +72,15 @@ class _Fault(NamedTuple):
 
 
 def _unfitting(
-    case: Case, kind: _Kind, axes: tuple[tuple[Axis, ...], ...], rows: Sequence[tuple[Product, str]]
+    case: Case, kind: _Kind, axes: tuple[tuple[Axis, ...], ...], products: Sequence[Product], arguments: set[str]
 ) -> Iterator[Finding]:
-    names = {axis_name(a) for some in axes for a in some}
-    at = {(p.source, p.phase) for p, _ in rows}
-    sizes = {(p.phase, math.prod(p.whole[:3])) for p, _ in rows} | {(p.phase, _right_size(p)) for p, _ in rows}
+    report, names = case.report, {axis_name(a) for some in axes for a in some}
+    at, lines, p = {(p.source, p.phase) for p in products}, _lines(products), products[0]
+    sizes = {(p.phase, math.prod(p.whole[:3])) for p in products}
+    sizes |= {(p.phase, p.whole[0] * p.whole[2] * p.whole[3]) for p in products}
     moved = [
         c
-        for c in case.report.collectives
+        for c in report.collectives
         if ((c.source, c.phase) in at or ("asked" in c.facts and (c.phase, math.prod(c.array or ())) in sizes))
         and c.origin == "partitioner"
         and "windowed" not in c.facts
@@ -94,25 +89,22 @@ def _unfitting(
     ]
     if not moved:
         return
-    numbers, lines = case.moved(moved), _lines(p for p, _ in rows)
-    again = [q for q in case.report.products if q.source in lines and names & set(q.repeated)] if kind.sums else []
+    numbers = case.moved(moved)
+    again = [q for q in report.products if q.source in lines and names & set(q.repeated)] if kind.sums else []
     if again and case.step and (lost := _lost(case, again, names)):
         numbers |= {"seconds": numbers["seconds"] + lost, "share": numbers["share"] + lost / case.step}
-    p = rows[0][0]
-    named = [v for v in case.arguments if v.name in {name for _, name in rows}]
-    weights = {v.name: v for v in (kind.alike(named, axes, case) if kind.alike is not None else named)}
-    recut = [(v.name, spec) for v in weights.values() if (spec := kind.recut(v, axes, case)) is not None]
+    weights = [v for v in case.arguments if v.name in arguments]
+    weights = kind.alike(weights, axes, case) if kind.alike is not None else weights
+    recut = [(v.name, spec) for v in weights if (spec := kind.recut(v, axes, case)) is not None]
     first, spec = recut[0] if recut else ("", None)
     text = f"give {first} and {plural(len(recut) - 1, 'other argument')} specs such as {spec}"
-    suggestions = [*suggest_specs("argument", recut, text)]
-    others = ((v, kind.instead(v, axes, case)) for v in weights.values() if kind.instead is not None)
-    suggestions += [Suggestion(kind="argument", target=v.name, spec=spec) for v, spec in others if spec is not None]
-    suggestions += (
-        [suggestion for c in moved for suggestion in case.constrained(c, c.after, argument=True)]
-        if kind.constrains
-        else []
-    )
-    what = f"{next(iter(weights))}{and_others(weights)}" if weights else "the other operand"
+    others = ((v, kind.instead(v, axes, case)) for v in weights if kind.instead is not None)
+    suggestions = [
+        *suggest_specs("argument", recut, text),
+        *(Suggestion(kind="argument", target=v.name, spec=spec) for v, spec in others if spec is not None),
+        *(s for c in moved if kind.constrains for s in case.constrained(c, c.after, argument=True)),
+    ]
+    what = f"{weights[0].name}{and_others(weights)}" if weights else "the other operand"
     yield Finding(
         f"{kind.rule}:{lines[0].short if lines else p.value}",
         severity(case.grave(numbers)),
@@ -165,26 +157,24 @@ def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
     It is also none if another product needs the operand gathered anyway, like queries beside fewer keys and values.
     """
     crossed = _crossed(p)
-    if crossed is None or crossed.summed <= 2 * crossed.free:
+    if crossed is None or crossed.operand[1] <= SUMMED * crossed.free:
         return None
     every = (c for other in case.report.products if (c := _crossed(other)) is not None)
-    if any(c.operand == crossed.operand and c.summed <= 2 * c.free for c in every):
+    if any(c.operand == crossed.operand and c.operand[1] <= SUMMED * c.free for c in every):
         return None
     return _Fault((crossed.axes,), crossed.weight)
 
 
 class _Crossed(NamedTuple):
-    """A forward product with one operand sharded in the contracted dimension and the weight in its other dimension."""
+    """A forward product with one operand sharded in the contracted dimension and the weight in its other dimension.
+
+    `operand` has the operand's sizes, the contracted one last; `free` is the size of the weight's other dimension.
+    """
 
     axes: tuple[Axis, ...]
     weight: str
     operand: tuple[int, int]
     free: int
-    """The size of the weight's other dimension; `operand` has the operand's sizes, the contracted one last."""
-
-    @property
-    def summed(self) -> int:
-        return self.operand[1]
 
 
 def _crossed(p: Product) -> _Crossed | None:
@@ -195,11 +185,6 @@ def _crossed(p: Product) -> _Crossed | None:
         if factor.crossed and not factor.argument and weight.argument:
             return _Crossed(factor.crossed, weight.argument, (own, summed), free)
     return None
-
-
-def _right_size(p: Product) -> int:
-    batch, _, summed, columns = p.whole
-    return batch * summed * columns
 
 
 def _of_one_batch(weights: Sequence[Value], axes: Sequence[tuple[Axis, ...]], case: Case) -> list[Value]:
@@ -324,18 +309,10 @@ _KINDS = (
 )
 
 
-def _flops(case: Case, products: Iterable[Product]) -> tuple[float, float]:
-    """Return the FLOPs of products per device and step, and their share of the report's FLOPs."""
-    flops = sum(p.step_flops for p in products)
-    every = case.report.cost.dot_flops if case.report.cost is not None else 0.0
-    return flops, flops / every if every else 0.0
-
-
 def _lines(products: Iterable[Product]) -> list[Frame]:
     flops = summed((p.source, p.step_flops) for p in products if p.source is not None)
     return sorted(flops, key=lambda frame: -flops[frame])
 
 
-def _said(lines: list[Frame]) -> str:
-    shown = ", ".join(line.short for line in lines[:_LINES])
-    return (shown + (f" and {len(lines) - _LINES} more lines" if len(lines) > _LINES else "")) or "lines not known"
+def _said(lines: Sequence[Frame]) -> str:
+    return first_names((line.short for line in lines), _LINES) or "lines not known"

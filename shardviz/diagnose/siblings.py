@@ -9,12 +9,10 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from shardviz.caching import Memo, cached_property
-from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
-from shardviz.diagnose.policy import GRAVE, SLIGHT
+from shardviz.diagnose.case import Case, also_moved, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
+from shardviz.diagnose.policy import GRAVE, MOSTLY, SLIGHT
 from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along, suggest_specs
 from shardviz.layouts import itemsize
 from shardviz.notation import Spec
@@ -33,13 +31,25 @@ def less_sharded(case: Case) -> Iterator[Finding]:
     A warning if sharding them saves a twentieth of all arguments' bytes and a hundredth of the device's memory. Nothing
     below a hundredth of the arguments' bytes.
     """
-    yield from (_less(case, rows) for rows in _unlike_siblings(case))
     least, mesh = SLIGHT * case.argument_bytes, case.report.mesh
+    for rows in _unlike_siblings(case):
+        axes = dict.fromkeys(axis for row in rows for axis in row.more_axes)
+        many = math.prod(mesh.shape[axis] for axis in axes)
+        where = f"on the {plural(many, 'device')} along {{axes}}"
+        if len({row.more_axes for row in rows}) > 1:
+            where = "along {axes}, or along one of them"
+        yield _recut(
+            case,
+            "less-sharded",
+            rows,
+            f"{{what}} replicated {where}, {{size}} on each; sharded along {{axes}}, {{less}}.",
+            "most arrays beside {them} are sharded along {axes}, and {leave} that out",
+            size=float(many),
+        )
     for v, left in _less_than_tree(case):
         most = nbytes(v) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
-        if most < least or v.spec is None or over_all(v, left, mesh) is not None:
-            continue
-        if (finding := _not_divided(case, v, left[0], most)) is not None:
+        divided = most < least or v.spec is None or over_all(v, left, mesh) is not None
+        if not divided and (finding := _not_divided(case, v, left[0], most)) is not None:
             yield finding
 
 
@@ -63,7 +73,9 @@ def _less_than_tree(case: Case) -> Iterator[tuple[Value, list[str]]]:
         for v in values:
             beside = total - sizes[v.name]
             left = [
-                a for a, n in mesh.shape.items() if n > 1 and sharded[a] and sharded[a] >= 0.5 * beside and free(v, a)
+                a
+                for a, n in mesh.shape.items()
+                if n > 1 and sharded[a] and sharded[a] >= MOSTLY * beside and free(v, a)
             ]
             if left and v.name not in otherwise:
                 yield v, left
@@ -81,7 +93,7 @@ def _unlike_siblings(case: Case) -> Iterator[list[_Recut]]:
     for rows in trees.values():
         largest = max(nbytes(row.value) for row in rows)
         rows = [row for row in rows if nbytes(row.value) >= GRAVE * largest]
-        if sum(_saved(case, row) for row in rows) >= max(SLIGHT * case.argument_bytes, 1.0):
+        if _saved(case, *rows) >= max(SLIGHT * case.argument_bytes, 1.0):
             yield rows
 
 
@@ -97,104 +109,60 @@ class _Recut(NamedTuple):
     spec: Spec
     parameter: Value | None = None
 
-
-def _saved(case: Case, row: _Recut) -> float:
-    """Return the bytes per device that the better spec saves; negative if it takes more."""
-    return nbytes(row.value) - case.shard_bytes(row.value.shape, row.value.dtype, row.spec)
-
-
-def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
-    group = _RecutGroup(case, rows)
-    axes = quoted_axes(group.more_axes)
-    many = math.prod(case.report.mesh.shape[axis] for axis in group.more_axes)
-    where = f"on the {plural(many, 'device')} along {axes}"
-    if len({_RecutGroup(case, [row]).more_axes for row in rows}) > 1:
-        where = f"along {axes}, or along one of them"
-    return group.finding(
-        "less-sharded",
-        f"{group.what} replicated {where}, {group.size} on each; sharded along {axes}, {group.less}.",
-        why=f"most arrays beside {group.them} are sharded along {axes}, and "
-        f"{'their specs leave' if len(rows) > 1 else 'its spec leaves'} that out",
-        size=float(many),
-    )
-
-
-@dataclass(frozen=True)
-class _RecutGroup(Memo):
-    """Arguments that need other specs, reported as one finding and fixed by one change."""
-
-    case: Case
-    rows: Sequence[_Recut]
-
-    @cached_property
-    def first(self) -> _Recut:
-        return max(self.rows, key=lambda row: nbytes(row.value))
-
-    @cached_property
-    def saved(self) -> float:
-        """Bytes per device that the better specs save."""
-        return sum(_saved(self.case, row) for row in self.rows)
-
-    @property
-    def what(self) -> str:
-        """The arguments and a verb, for the beginning of a sentence."""
-        one = self.first.value.name
-        return f"{one} is" if len(self.rows) == 1 else f"{self.many} ({one}, ...) are"
-
-    @property
-    def many(self) -> str:
-        """`12 arrays of params`."""
-        return f"{len(self.rows)} arrays of {common_path([row.value.name for row in self.rows])}"
-
-    @property
-    def size(self) -> str:
-        return format_bytes(total_bytes(row.value for row in self.rows))
-
-    @property
-    def less(self) -> str:
-        """What the better specs do, for the end of a sentence."""
-        return f"{'they' if len(self.rows) > 1 else 'it'} would take {format_bytes(self.saved)} less on each"
-
-    @property
-    def them(self) -> str:
-        return "them" if len(self.rows) > 1 else "it"
-
     @property
     def more_axes(self) -> tuple[str, ...]:
-        """The axes that the better specs add."""
-        more = (axis_name(a) for v, spec, _ in self.rows for a in spec.axes if v.spec is None or a not in v.spec.axes)
-        return tuple(dict.fromkeys(more))
+        own = self.value.spec
+        return tuple(axis_name(a) for a in self.spec.axes if own is None or a not in own.axes)
 
-    def finding(self, rule: str, text: str, *, why: str, grave: bool = False, **numbers: float) -> Finding:
-        """Return one finding for all arguments; `grave` makes it a warning regardless of the bytes saved."""
-        first, out_specs = self.first, self.case.report.plan.out_specs
-        rest = [row for row in self.rows if row is not first]
-        specs = list(dict.fromkeys(str(row.spec) for row in self.rows))
-        theirs = f"the spec {specs[0]}" if len(specs) == 1 else f"their specs, such as {specs[0]}"
-        theirs = "the specs of their parameters" if first.parameter is not None else theirs
-        suggestion = Suggestion(
-            kind="argument",
-            target=first.value.name,
-            spec=first.spec,
-            specs=tuple((row.value.name, row.spec) for row in rest),
-            out_specs=tuple((v.becomes, spec) for v, spec, _ in self.rows if out_specs.get(v.becomes) is not None),
-            text=f"give {self.many} {theirs}" if rest else "",
-        )
-        return Finding(
-            f"{rule}:{first.value.name}",
-            severity(grave or self.case.heavy(self.saved)),
-            text,
-            why=why,
-            value=first.value.name,
-            axes=self.more_axes or first.value.spec.axes if first.value.spec is not None else self.more_axes,
-            numbers={
-                "bytes": total_bytes(row.value for row in self.rows),
-                "saved_bytes": max(0.0, self.saved),
-                "arrays": float(len(self.rows)),
-                **numbers,
-            },
-            suggestions=(suggestion,) if grave or self.saved > 0 else (),
-        )
+
+def _saved(case: Case, *rows: _Recut) -> float:
+    """Return the bytes per device that the better specs save; negative if they take more."""
+    return sum(nbytes(v) - case.shard_bytes(v.shape, v.dtype, spec) for v, spec, _ in rows)
+
+
+def _recut(
+    case: Case, rule: str, rows: Sequence[_Recut], text: str, why: str, grave: bool = False, **numbers: float
+) -> Finding:
+    """Return one finding and one change for all arguments; the texts are formatted with words about them. `grave` makes
+    it a warning regardless of the bytes saved."""
+    first, out_specs = max(rows, key=lambda row: nbytes(row.value)), case.report.plan.out_specs
+    one, rest, saved = first.value, [row for row in rows if row is not first], _saved(case, *rows)
+    many = f"{len(rows)} arrays of {common_path([row.value.name for row in rows])}"
+    specs = list(dict.fromkeys(str(row.spec) for row in rows))
+    theirs = f"the spec {specs[0]}" if len(specs) == 1 else f"their specs, such as {specs[0]}"
+    theirs = "the specs of their parameters" if first.parameter is not None else theirs
+    size, axes = total_bytes(row.value for row in rows), tuple(dict.fromkeys(a for row in rows for a in row.more_axes))
+    words = {
+        "what": f"{many} ({one.name}, ...) are" if rest else f"{one.name} is",
+        "them": "them" if rest else "it",
+        "leave": "their specs leave" if rest else "its spec leaves",
+        "size": format_bytes(size),
+        "better": format_bytes(size - saved),
+        "less": f"{'they' if rest else 'it'} would take {format_bytes(saved)} less on each",
+        "axes": quoted_axes(axes),
+        "one": one.name,
+        "now": one.spec,
+        "spec": first.spec,
+        "parameter": first.parameter and first.parameter.name,
+    }
+    suggestion = Suggestion(
+        kind="argument",
+        target=one.name,
+        spec=first.spec,
+        specs=tuple((row.value.name, row.spec) for row in rest),
+        out_specs=tuple((v.becomes, spec) for v, spec, _ in rows if out_specs.get(v.becomes) is not None),
+        text=f"give {many} {theirs}" if rest else "",
+    )
+    return Finding(
+        f"{rule}:{one.name}",
+        severity(grave or case.heavy(saved)),
+        text.format(**words),
+        why=why.format(**words),
+        value=one.name,
+        axes=axes or (() if one.spec is None else one.spec.axes),
+        numbers={"bytes": size, "saved_bytes": max(0.0, saved), "arrays": float(len(rows)), **numbers},
+        suggestions=(suggestion,) if grave or saved > 0 else (),
+    )
 
 
 def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | None:
@@ -227,25 +195,19 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
     rows = [row for row in _unlike(case) if _saved(case, row) >= 0]  # ZeRO shards the state further
     if not rows:
         return
-    group = _RecutGroup(case, rows)
-    own, _, parameter = group.first
-    assert parameter is not None
-    as_now = f"as {own.spec}, but its parameter {parameter.name} as {parameter.spec}"
-    theirs = format_bytes(total_bytes(row.value for row in rows) - group.saved)
-    text = f"{group.what} sharded {as_now}: {group.size} on each device against {theirs}."
-    if len(rows) > 1:
-        text = (
-            f"{group.what} sharded unlike their parameters, {group.size} on each device against {theirs}: "
-            f"{own.name} {as_now}."
-        )
+    as_now = "as {now}, but its parameter {parameter} as {spec}"
+    held = "{size} on each device against {better}"
+    text = f"{{what}} sharded unlike their parameters, {held}: {{one}} {as_now}."
     moves = _resharded(case, rows)
-    more = {n: moves[n] for n in ("seconds", "share") if n in moves} | {"moved_bytes": moves["bytes"]}
-    yield group.finding(
+    yield _recut(
+        case,
         "unlike-parameter",
-        text + (f" This communicates {moved_words(moves)}." if moves["bytes"] else ""),
-        grave=not group.saved,
-        **more,
-        why="an optimizer combines the two element by element, so each step reshards one of them",
+        rows,
+        (text if len(rows) > 1 else f"{{what}} sharded {as_now}: {held}.")
+        + (f" This communicates {moved_words(moves)}." if moves["bytes"] else ""),
+        "an optimizer combines the two element by element, so each step reshards one of them",
+        grave=not _saved(case, *rows),
+        **also_moved(moves),
     )
 
 
@@ -312,14 +274,14 @@ def read_in_slices(case: Case) -> Iterator[Finding]:
         root, *inside = segments(row.value.name)
         trees[root if inside else str(row.spec)].append(row)  # single arrays are grouped by their better spec
     for rows in trees.values():
-        group = _RecutGroup(case, rows)
-        axes = quoted_axes(group.more_axes)
-        yield group.finding(
+        yield _recut(
+            case,
             "read-in-slices",
-            f"{group.what} replicated along {axes}, {group.size} on each device, and each device reads only its own "
-            f"slice; sharded as the program reads {group.them}, {group.first.spec}, {group.less}.",
-            why=f"what the program computes there is sharded along {axes}, so each device takes a slice and keeps the "
-            "rest for nothing",
+            rows,
+            "{what} replicated along {axes}, {size} on each device, and each device reads only its own slice; sharded "
+            "as the program reads {them}, {spec}, {less}.",
+            "what the program computes there is sharded along {axes}, so each device takes a slice and keeps the rest "
+            "for nothing",
         )
 
 

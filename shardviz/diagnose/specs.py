@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from shardviz.diagnose.policy import BETWEEN
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Suggestion, Value
-
-_MOST_BETWEEN = 3
 
 
 def free(value: Value, axis: str) -> bool:
@@ -38,20 +37,15 @@ def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
     """
     if value.spec is None or not free(value, axis):
         return None
-    spec, size = Spec.of(value.spec, len(value.shape)), mesh.shape[axis]
-    shard = value.shard_shape or value.shape
-    divides = [d for d, n in enumerate(shard) if n % size == 0 and n >= size and value.shape[d] % n == 0]
-    divides = [d for d in divides if d or not value.scanned]
-    if not divides:
-        return None
-    best = max(divides, key=lambda d: (shard[d], not spec.dims[d], -d))
-    return spec.with_dims(tuple((*dim, axis) if d == best else dim for d, dim in enumerate(spec.dims)))
+    spec, shard, size = Spec.of(value.spec, len(value.shape)), value.shard_shape or value.shape, mesh.shape[axis]
+    even = [d for d, n in enumerate(shard) if n % size == 0 and n >= size and value.shape[d] % n == 0]
+    even = [d for d in even if d or not value.scanned]
+    return _onto(spec, (axis,), max(even, key=lambda d: (shard[d], not spec.dims[d], -d), default=None))
 
 
-def cut_further(value: Value, axis: str, mesh: DeviceMesh) -> Suggestion | None:
-    """Suggest one more axis for an argument; None if no dimension divides."""
-    spec = further(value, axis, mesh)
-    return None if spec is None else Suggestion(kind="argument", target=value.name, spec=spec)
+def _onto(spec: Spec, axes: Sequence[str], to: int | None) -> Spec | None:
+    dims = ((*dim, *axes) if d == to else dim for d, dim in enumerate(spec.dims))
+    return None if to is None else spec.with_dims(tuple(dims))
 
 
 def over_all(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
@@ -77,13 +71,9 @@ def moved_off(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
     was = {d for d, dim in enumerate(spec.dims) if any(axis_name(a) in moved for a in dim)}
     was |= {0} if v.scanned else set()
     spec = spec.with_dims(tuple(tuple(a for a in dim if axis_name(a) not in moved) for dim in spec.dims))
-    size = math.prod(mesh.shape[name] for name in moved)
-    shard = shard_shape(v.shape, spec, mesh)
-    others = [d for d in range(len(v.shape)) if d not in was and shard[d] % size == 0 and shard[d] >= size]
-    if not others:
-        return None
-    best = max(others, key=lambda d: (not spec.dims[d], shard[d], -d))
-    return spec.with_dims(tuple((*dim, *moved) if d == best else dim for d, dim in enumerate(spec.dims)))
+    size, shard = math.prod(mesh.shape[name] for name in moved), shard_shape(v.shape, spec, mesh)
+    others = [d for d, n in enumerate(shard) if d not in was and n % size == 0 and n >= size]
+    return _onto(spec, moved, max(others, key=lambda d: (not spec.dims[d], shard[d], -d), default=None))
 
 
 def suggest_specs(kind: str, specs: Sequence[tuple[str, Spec]], text: str = "") -> tuple[Suggestion, ...]:
@@ -120,4 +110,4 @@ def between(before: Spec, after: Spec, shape: tuple[int, ...], mesh: DeviceMesh)
         specs += [(not straight, Spec(tuple(dims))), (2, Spec(tuple(gone)))]
     ordered = [spec for _, spec in sorted(specs, key=lambda each: each[0])]
     even = [s for s in ordered if all(n % axes_size(dim, mesh) == 0 for n, dim in zip(shape, s.dims, strict=True))]
-    return [spec for spec in dict.fromkeys(even) if spec not in (start, end)][:_MOST_BETWEEN]
+    return [spec for spec in dict.fromkeys(even) if spec not in (start, end)][:BETWEEN]

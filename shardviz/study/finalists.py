@@ -19,17 +19,12 @@ from dataclasses import dataclass, field
 from shardviz.costs.footprint import span_words
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.diagnose import policy
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes
 from shardviz.study.answer import Fallen, Finalist, Tried
 from shardviz.study.scoring import short
-
-_MOST_REFUSED = 16
-"""After this many refusals no more candidates are compiled."""
-_MOST_TIMES, _WORTH = 3, 0.02
-"""The maximum number of accepted candidates, as a multiple of `wanted`; and the share of the time that is worth a
-compile."""
 
 
 @dataclass(eq=False)
@@ -53,7 +48,7 @@ class Finalists:
     @property
     def full(self) -> bool:
         """Whether no more candidates are to be compiled."""
-        return self.level is None or len(self.ranked) >= self.wanted or len(self.fallen) >= _MOST_REFUSED
+        return self.level is None or len(self.ranked) >= self.wanted or len(self.fallen) >= policy.REFUSED
 
     def may_fit(self, each: Tried) -> bool:
         """Whether a candidate may fit, given its estimate, the estimate's error and the corrections so far."""
@@ -72,11 +67,12 @@ class Finalists:
 
     def may_win(self, each: Tried) -> bool:
         """Whether a candidate may beat the accepted ones, if its prediction errs as theirs did."""
-        if self.level is None or len(self.fallen) >= _MOST_REFUSED or not len(self.ranked) < _MOST_TIMES * self.wanted:
+        enough = len(self.ranked) >= policy.MOST_TIMES * self.wanted or len(self.fallen) >= policy.REFUSED
+        if self.level is None or enough:
             return False
         least = min(finalist.seconds / finalist.score.seconds for finalist in self.ranked)
         best = min(finalist.seconds for finalist in self.ranked)
-        return each.score.seconds * min(1.0, least) < (1 - _WORTH) * best
+        return each.score.seconds * min(1.0, least) < (1 - policy.WORTH_COMPILING) * best
 
     def next(self, tried: Iterable[Tried]) -> Tried | None:
         """Return the best candidate that was not compiled and may fit; None if there is none."""

@@ -16,6 +16,7 @@ import msgspec
 
 from shardviz.ask.program import Program
 from shardviz.costs.accuracy import STEP_ERROR
+from shardviz.diagnose import policy
 from shardviz.display import Displayed
 from shardviz.judge.changes import CollectiveChange
 from shardviz.judge.comparison import Comparison
@@ -117,7 +118,7 @@ class Fix:
             yield f"{format_flops(abs(more))} {'more' if more > 0 else 'less'} of matrix products"
 
     def _memory(self) -> Iterator[str]:
-        if abs(self.memory) >= 0.5e6:
+        if abs(self.memory) >= policy.MENTIONED:
             word = "more" if self.memory > 0 else "less"
             about, predicted = ("", "") if self.level == "compiled" else ("about ", ", predicted")
             yield f"{about}{format_bytes(abs(self.memory))} {word} memory{predicted if self.for_memory else ''}"

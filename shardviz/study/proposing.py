@@ -31,7 +31,7 @@ from shardviz.propagate.dimensions import Dimension
 from shardviz.records import Finding, Findings, Frame, Value
 from shardviz.records.amounts import plural
 from shardviz.records.findings import Suggestion
-from shardviz.records.groups import grouped
+from shardviz.records.groups import grouped, summed
 from shardviz.records.paths import segments
 from shardviz.records.phases import phase
 from shardviz.records.report import Constrained, PlanRecord
@@ -119,6 +119,10 @@ class Proposals:
     @cached_property
     def _bound(self) -> Any:
         return self.program.bind(self.plan)
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {v.name: v.shape for v in self.report.arguments}
 
     def _steps_along(self, bound: Any) -> bool:
         """Whether a plan shards a loop's stepped dimension along axes that the original plan does not use."""
@@ -249,7 +253,7 @@ class Proposals:
         """Propose a longer dimension in all arrays that have it, also sharded by the axes that did not divide it."""
         member = f"{what.target}:{what.dimension}"
         having = [d for d in self.program.dimensions if member in map(str, d.members)]
-        sizes = {v.name: v.shape for v in self.report.arguments}
+        sizes = self._shapes
         if not having or what.dimension is None or what.size is None or what.target not in sizes:
             self.rejected.append(Rejected(action=what.words, why="the program has no such dimension to change"))
             return
@@ -259,11 +263,9 @@ class Proposals:
         wide = self.plan.with_variant(lengths={member: (was, better)})
         action = f"make dimension {dimension.name} {better:,} long, in place of {was:,}"
         yield Change(plan=wide, finding=finding, action=action, write=write)
-        decisions = self._axes_of[dimension.name]
-        axes = decisions.most_common(1)[0][0] if decisions else ()
+        axes = self._axes(dimension)
         if more := tuple(a for a in finding.axes if a not in axes):
-            plan = wide.with_dimension(dimension, (*axes, *more))
-            along = " and ".join(map(axis_text, (*axes, *more)))
+            plan, along = wide.with_dimension(dimension, (*axes, *more)), _anded((*axes, *more))
             yield Change(plan=plan, finding=finding, action=f"{action}, and shard it along {along}", write=write)
 
     def _laid_out(self, what: Suggestion) -> Plan | None:
@@ -284,15 +286,18 @@ class Proposals:
     @cached_property
     def _axes_of(self) -> dict[str, Counter[tuple[Axis, ...]]]:
         """Logical dimension → the axes that shard it, weighted by the number of elements of the arrays."""
-        sizes = {v.name: math.prod(v.shape) for v in self.report.arguments}
         decisions = {}
         for dimension in self.program.dimensions:
             weights = decisions[dimension.name] = Counter[tuple[Axis, ...]]()
             for member in dimension.arguments:
                 spec = self._bound.in_specs.get(member.path)
                 if spec is not None and member.dimension < len(spec.dims):
-                    weights[spec.dims[member.dimension]] += sizes.get(member.path, 1)
+                    weights[spec.dims[member.dimension]] += math.prod(self._shapes.get(member.path, ()))
         return decisions
+
+    def _axes(self, dimension: Dimension) -> tuple[Axis, ...]:
+        """Return the axes that shard a dimension in most of its arrays."""
+        return next((axes for axes, _ in self._axes_of[dimension.name].most_common(1)), ())
 
     def _as_most_are(self) -> Iterator[Change]:
         """Propose each logical dimension sharded in all its arrays as it is in most of them."""
@@ -304,35 +309,33 @@ class Proposals:
 
     def _by_more_axes(self) -> Iterator[Change]:
         """Propose the batch sharded along the unused axes too, along all axes, and along all with nothing else
-        sharded. The function's own constraints of the batch follow it."""
+        sharded, then all batches so. The function's own constraints of the batch follow it."""
         used = {axis_name(a) for spec in self._bound.in_specs.values() for a in spec.axes}
-        sizes = self.plan.mesh.shape
-        whole = {name: Spec() for name, spec in self._bound.in_specs.items() if spec.axes}
+        several = [a for a, size in self.plan.mesh.shape.items() if size > 1]
+        alone: list[tuple[Dimension, tuple[Axis, ...]]] = []
         for dimension, axes in self._batches:
-            others = [a for a, size in sizes.items() if size > 1 and a not in map(axis_name, axes)]
+            others = [a for a in several if a not in map(axis_name, axes)]
             idle = [a for a in others if a not in used]
             single = [(a,) for a in others] if len(others) > 1 else []
             more = [(*axes, *e) for e in (idle, others, *single) if e and self._divides(dimension, (*axes, *e))]
             for each in dict.fromkeys(more):
-                change = self._with(dimension, each)
-                yield change
-                if follow := {
-                    place: after for place, after in self._own_by_batch([(dimension, each)]).items() if after
-                }:
+                yield (change := self._with(dimension, each))
+                own = self._own_by_batch([(dimension, each)])
+                if follow := {place: after for place, after in own.items() if after}:
                     yield self._with_constraints(follow, change.plan, f"{change.action}, and ")
             if (*axes, *others) in more or (axes and not others):
-                plan = self.plan.with_spec(whole).with_dimension(dimension, (*axes, *others))
-                named = " and ".join(map(axis_text, (*axes, *others)))
-                yield Change(plan=plan, action=f"shard dimension {dimension.name} along {named}, and nothing else")
+                alone.append((dimension, (*axes, *others)))
+        for batches in (*([each] for each in alone), *([alone] if len(alone) > 1 else [])):
+            plan = self.plan.with_spec({name: Spec() for name, spec in self._bound.in_specs.items() if spec.axes})
+            for dimension, axes in batches:
+                plan = plan.with_dimension(dimension, axes)
+            each = (f"dimension {dimension.name} along {_anded(axes)}" for dimension, axes in batches)
+            yield Change(plan=plan, action=f"shard {' and '.join(each)}, and nothing else")
 
     @cached_property
     def _batches(self) -> list[tuple[Dimension, tuple[Axis, ...]]]:
         """The batch dimensions, and the axes that shard each in most arrays."""
-
-        def decisions(d):
-            return self._axes_of[d.name].most_common(1)[0][0] if self._axes_of[d.name] else ()
-
-        return [(d, decisions(d)) for d in self.program.dimensions if d.of == "batch"]
+        return [(d, self._axes(d)) for d in self.program.dimensions if d.of == "batch"]
 
     @cached_property
     def _own(self) -> dict[tuple[Frame, tuple[tuple[str, ...], ...]], list[tuple[int, ...]]]:
@@ -415,17 +418,18 @@ class Proposals:
 
     def _by_costly_axes(self) -> Iterator[Change]:
         """Propose one of the axes with the most bytes moved more or less for each logical dimension."""
-        moved: Counter[str] = Counter()
-        for c in self.report.collectives:
-            for axis in c.axes or ():
-                moved[axis_name(axis)] += round(c.assumed_bytes)
-        for axis, _ in moved.most_common(policy.COSTLY_AXES):
+        moved = summed((axis_name(a), c.assumed_bytes) for c in self.report.collectives for a in c.axes or ())
+        for axis in sorted(moved, key=lambda axis: -moved[axis])[: policy.COSTLY_AXES]:
             yield from self._along(axis)
 
     def _along(self, axis: str) -> Iterator[Change]:
-        for dimension in self.program.dimensions:
-            decisions = self._axes_of[dimension.name]
-            axes = decisions.most_common(1)[0][0] if decisions else ()
+        """Propose an axis more or less for each logical dimension, those of the largest arrays first."""
+
+        def largest(dimension: Dimension) -> int:
+            return max((math.prod(self._shapes.get(m.path, ())) for m in dimension.arguments), default=0)
+
+        for dimension in sorted(self.program.dimensions, key=largest, reverse=True):
+            axes = self._axes(dimension)
             if axis in axes:
                 yield self._with(dimension, tuple(a for a in axes if a != axis))
             elif not dimension.undivided and self._divides(dimension, (*axes, axis)):
@@ -437,27 +441,24 @@ class Proposals:
 
     def _with(self, dimension: Dimension, axes: Sequence[Axis]) -> Change:
         plan = self.plan.with_dimension(dimension, axes)
-        along = " and ".join(map(axis_text, axes))
-        does = f"shard dimension {dimension.name} along {along}" if axes else f"replicate dimension {dimension.name}"
-        return Change(plan=plan, action=f"{does} in {self._where(plan)}")
-
-    def _where(self, plan: Plan) -> str:
-        try:
-            bound = self.program.bind(plan)
-        except ShardvizError:
-            return "all its arrays"
-        names = [name for name, spec in bound.in_specs.items() if spec != self._bound.in_specs[name]]
-        if len(names) <= _NAMED:
-            return " and ".join(names)
-        return f"{names[0]} and {plural(len(names) - 1, 'more array')}"
+        does = (
+            f"shard dimension {dimension.name} along {_anded(axes)}"
+            if axes
+            else f"replicate dimension {dimension.name}"
+        )
+        where = "all its arrays"
+        with contextlib.suppress(ShardvizError):
+            specs = self.program.bind(plan).in_specs
+            names = [name for name, spec in specs.items() if spec != self._bound.in_specs[name]]
+            several = f"{next(iter(names), '')} and {plural(len(names) - 1, 'more array')}"
+            where = " and ".join(names) if len(names) <= _NAMED else several
+        return Change(plan=plan, action=f"{does} in {where}")
 
     def _constrained(self) -> Iterator[Change]:
         """Propose to shard the largest forward variables along the axes with the most bytes summed."""
-        sums: Counter[tuple[str, ...]] = Counter()
-        for c in self.report.collectives:
-            if c.kind == "all-reduce" and c.axes and c.phase == "forward":
-                sums[tuple(map(axis_name, c.axes))] += round(c.assumed_bytes)
-        for axes, _ in sums.most_common(1):
+        sums = (c for c in self.report.collectives if c.kind == "all-reduce" and c.axes and c.phase == "forward")
+        moved = summed((tuple(map(axis_name, c.axes or ())), c.assumed_bytes) for c in sums)
+        if (axes := max(moved, key=lambda axes: moved[axes], default=None)) is not None:
             heavy = sorted(self._propagated.intermediates, key=lambda v: -(v.bytes_per_device or 0.0) * (v.count or 1))
             with_axes = ((value, self._more_sharded(value, axes)) for value in heavy)
             for value, spec in itertools.islice(((v, s) for v, s in with_axes if s is not None), policy.HELD):
@@ -476,6 +477,10 @@ class Proposals:
             if d and not with_axes and size % by == 0 and size > by:
                 return value.spec.with_dims((*value.spec.dims[:d], tuple(axes), *value.spec.dims[d + 1 :]))
         return None
+
+
+def _anded(axes: Sequence[Axis]) -> str:
+    return " and ".join(map(axis_text, axes))
 
 
 def _names(dims: Sequence[Sequence[Axis]]) -> tuple[tuple[str, ...], ...]:

@@ -11,17 +11,13 @@ from dataclasses import dataclass
 from shardviz.ask.program import Program, sketch
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import Needs, StepCost, cost_of, flops_by_dtype
+from shardviz.diagnose import policy
 from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.propagate.lower import LowerFor
 from shardviz.records.collectives import axes_words
 from shardviz.records.values import on_device
-
-_HIDDEN = 0.02
-"""Share of hidden communication that counts, so that of two equally long steps the one with less communication wins."""
-_TOO_MUCH = 10.0
-"""Penalty for exceeding the memory: relative increase of the step time per relative excess."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +59,8 @@ class Score:
 
     def rank_at(self, higher: float) -> float:
         """Return the rank if memory estimates are raised by a factor."""
-        over, seconds = self._over(higher), self.seconds + _HIDDEN * self.communication
-        return seconds * (1 + _TOO_MUCH * over) + (seconds if over else 0.0)
+        over, seconds = self._over(higher), self.seconds + policy.HIDDEN * self.communication
+        return seconds * (1 + policy.TOO_MUCH * over) + (seconds if over else 0.0)
 
     def _over(self, higher: float) -> float:
         return 0.0 if self.needs.usable is None else max(0.0, self.needs.total * higher / self.needs.usable - 1)

@@ -26,6 +26,7 @@ from shardviz.ask.program import Program, arrays, named_axes, own_plan, state_of
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.step_cost import cost_of
+from shardviz.diagnose import policy
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.plan.plan import Plan
@@ -36,20 +37,6 @@ from shardviz.study.finalists import Finalists
 from shardviz.study.scoring import Floor, Score, Scorer, floor_of, score_there
 from shardviz.study.trying import Step, Trying
 from shardviz.study.workers import WORTH, Lost, Shared, Workers, answers, can_travel, cores, free_cores
-
-_SHARE = 0.6
-"""Share of the time for scoring candidates; the rest is for the compiler."""
-_CLIMBS = 4
-"""Number of starts that the search climbs from before it changes candidates at random."""
-_KICKS = 3
-_MOST_STALE = 40
-"""The search ends after this many random starts in a row that were all scored before."""
-_PATIENCE = 120.0
-"""Seconds beyond the time limit that the first finalist's compile may take."""
-_LEAST = 24
-"""Minimum number of candidates to try, beyond the time limit if need be, as long as none may fit."""
-_FINALISTS = 3
-_BETTER = 1e-6
 
 
 class SearchOptions(TypedDict, total=False):
@@ -83,7 +70,7 @@ def search(
     pins: Mapping[str, Any] | None = None,
     executor: Any = None,
     level: str = "compiled",
-    finalists: int = _FINALISTS,
+    finalists: int = policy.FINALISTS,
     most: int | None = None,
     stream: bool = False,
 ) -> Search | Searching:
@@ -260,7 +247,7 @@ class Searching(Trying[Search]):
         self._shared = Shared(self.scorer)
         self._own: Workers | None = None
         self._alone = cores() < 2  # or no workers can be had
-        self._until = seconds if level == "propagated" else seconds * _SHARE
+        self._until = seconds if level == "propagated" else seconds * policy.SCORING
         reached: str | None = None if level == "propagated" else level
         unasked = "" if level == "compiled" else f"level {level!r} asks no compiler for the target, 'compiled' does"
         if resolved.missing:
@@ -339,7 +326,7 @@ class Searching(Trying[Search]):
         """Whether to pause scoring. Until a candidate may fit, scoring gets all of the time, and more for the first
         candidates."""
         fits = self.best is not None and self._finalists.may_fit(self.best)
-        if not fits and (self.best is None or len(self.tried) + len(self._refused) < _LEAST):
+        if not fits and (self.best is None or len(self.tried) + len(self._refused) < policy.LEAST):
             return self._full()
         return self._done() or self.elapsed > (self._until if fits else self._seconds)
 
@@ -366,7 +353,7 @@ class Searching(Trying[Search]):
             yield from tier
             starts += tier
             yield from self._climbs(starts, climbed, 1)
-        yield from self._climbs(starts, climbed, _CLIMBS)
+        yield from self._climbs(starts, climbed, policy.CLIMBS)
         yield from self._by_chance()
 
     def _climbs(self, starts: Sequence[Choice], climbed: list[Tried], most: int) -> Iterator[Choice]:
@@ -391,17 +378,17 @@ class Searching(Trying[Search]):
                     continue
                 yield choice
                 trial = self._score_of(choice)
-                if trial is not None and trial.score.rank < at.score.rank * (1 - _BETTER):
+                if trial is not None and trial.score.rank < at.score.rank * (1 - policy.EQUAL):
                     at, better = trial, True
                     break
 
     def _by_chance(self) -> Iterator[Choice]:
         """Change the best candidate at random in several decisions, and climb from there."""
         chance, stale = random.Random(0), 0
-        while stale < _MOST_STALE:
+        while stale < policy.STALE:
             assert self.best is not None
             choice = self.best.choice
-            for _ in range(chance.randint(2, _KICKS)):
+            for _ in range(chance.randint(2, policy.KICKS)):
                 moves = list(self.space.moves(choice))
                 if moves:
                     choice = chance.choice(moves)[1]
@@ -493,7 +480,7 @@ class Searching(Trying[Search]):
         finalists = self._finalists
         while not self.stopped:
             rival = self._given is not None and finalists.rivals(self._given)
-            late = self.elapsed > self._seconds and (finalists.ranked or self.elapsed > self._seconds + _PATIENCE)
+            late = self.elapsed > self._seconds and (finalists.ranked or self.elapsed > self._seconds + policy.PATIENCE)
             each = self._given if rival else None if late else finalists.next(self.tried.values())
             if each is None or (finalists.full and not rival and not finalists.may_win(each)):
                 return
@@ -506,7 +493,7 @@ class Searching(Trying[Search]):
         assert finalists.level is not None
         finalists.asked.append(each)
         try:
-            self._submit(self.program, each.plan, finalists.level, self.machine.text, _PATIENCE)
+            self._submit(self.program, each.plan, finalists.level, self.machine.text, policy.PATIENCE)
             yield from self._waits([each.plan], until)
             report = self._compiled(each.plan)
         except ShardvizError as error:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from shardviz.caching import cached_property
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import COMBINED, StepCost
+from shardviz.diagnose import policy
 from shardviz.diagnose.brief import brief
 from shardviz.explorer.cards import Deck, Results, equal_level
 from shardviz.explorer.snapshot import TriedFixes
@@ -32,7 +33,6 @@ from shardviz.view.report import TONES
 from shardviz.view.step_cost import SAME, comparable, pair, work_lines
 
 MOST = 14
-_LEAST = 0.001  # of the step
 _LONGEST = 220
 _CAUSES = {
     "all-reduce": "partial sums are added across devices",
@@ -106,7 +106,7 @@ class _ComparedStep:
         return sorted(entries, key=self._order)
 
     def _entries(self, findings: list[Finding]) -> list[_Entry]:
-        rows, least = [], _LEAST * self._seconds
+        rows, least = [], policy.SHOWN * self._seconds
         for each in _by_bytes(self.results) if self.cost is None else spendings(self.cost, self.before):
             if self.cost is None or abs(each.difference) >= least or each.seconds >= least:
                 finding = next((f for f in findings if _about(f, each)), None)
@@ -295,7 +295,7 @@ def _difference(spent: Spending | None, step: _ComparedStep, at: str) -> tuple[d
     own = _own(spent, step, at)
     here, before, form = comparable(cost, other, own.weight, own.weight_before)
     more = here - before
-    return (doc.difference(more, form, tip=f"{form(before)} there"),) * (abs(more) > 0.02 * max(here, before))
+    return (doc.difference(more, form, tip=f"{form(before)} there"),) * (abs(more) > policy.DIFFERS * max(here, before))
 
 
 def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[doc.Piece]:
@@ -375,7 +375,7 @@ def _loss(spent: Spending, cost: StepCost | None) -> Iterator[doc.Piece]:
     elif loss is None or not cost.seconds:
         yield doc.words(f"· {format_seconds(spent.seconds)} {where}")
     else:
-        hidden = f"{format_seconds(loss.hidden)} of it" if loss.hidden > 0.01 * loss.busy else "none"
+        hidden = f"{format_seconds(loss.hidden)} of it" if loss.hidden > policy.SLIGHT * loss.busy else "none"
         share = f"{loss.lost / cost.seconds:.0%} of the step"
         yield doc.words(f"· {format_seconds(loss.busy)} {where}, {hidden} hidden: {share}")
 
@@ -429,7 +429,7 @@ def _saved(fix: Fix, tip: str = "") -> list[doc.Piece]:
         amounts.append(doc.difference(-fix.bytes, lambda n: f"{format_bytes(n)} of communication", **look))
     if amounts and fix.levels:
         amounts.append(doc.words(fix.levels, quiet=True, tip=tip))
-    if abs(fix.memory) >= 0.5e6:
+    if abs(fix.memory) >= policy.MENTIONED:
         look |= {"strong": fix.for_memory}
         look["tip"] = "" if fix.level == "compiled" else "predicted, before a compiler plans it"
         more = doc.difference(fix.memory, lambda n: f"{format_bytes(n)} memory", **look)

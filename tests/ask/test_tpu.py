@@ -163,7 +163,7 @@ def test_a_program_that_does_not_fit_is_an_answer_with_the_compilers_own_numbers
     assert report.level == "compiled" and memory.fits is False and memory.headroom < 0
     assert (round(memory.needed / GIB, 2), round(memory.hbm / GIB, 2)) == (needed, there_is)
     (finding,) = [d for d in report.diagnostics if d.rule == "does-not-fit"]
-    assert finding.severity == "error" and "What would help" in finding.text
+    assert finding.severity == "error" and "The largest at the peak: " in finding.text
     assert memory.alive_at_peak[0].bytes == 131072 * 131072 * 2 // 4
     assert sv.Report.from_json(report.to_json()) == report
     assert "DOES NOT FIT" in repr(report) and "DOES NOT FIT" in report._repr_mimebundle_()["text/html"]

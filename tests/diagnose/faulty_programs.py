@@ -436,7 +436,7 @@ FAULTS = {
         good=({**SHARDED, "layers": PAIRED}, P("data")),
     ),
     "gradients come back whole": Fault(
-        ("gradient-unlike",),
+        ("result-gathered",),
         gradient,
         lambda n: (parameters(n), array(16 * n, 16 * n), array(16 * n, 32 * n)),
         (SHARDED, *DATA),

@@ -190,10 +190,6 @@ def stepped(cut: Any = None, momentum: Any = None, out: Any = None, **more: Any)
 STEPPED = stepped()
 
 
-def grows(state, x):
-    return {"w": jnp.concatenate([state["w"], x], 0)}, jnp.sum(state["w"])
-
-
 def keeps(state, x):
     return {"w": state["w"] + jnp.sum(x)}, jnp.sum(state["w"])
 
@@ -328,6 +324,8 @@ def versus(case: Case, **other: Any) -> tuple[Case, Case]:
     return case, replace(case, **other)
 
 
+GATHERED = Case(forward, (model(512), s(64, 256, dtype=jnp.int32)), (CUT, P("data")))
+"""A program whose lookup gathers the batch."""
 FIRES: dict[str, tuple[Case, Case]] = {
     "gathered-each-run": versus(
         Case(loop_over_same, (BATCH, s(16, 16)), (P("data"), P("data"))),
@@ -357,11 +355,8 @@ FIRES: dict[str, tuple[Case, Case]] = {
         args=(s(64, 512), s(512, 1024)),
         specs=(P("data"), P(None, "model")),
     ),
-    "whole-activation": versus(
-        Case(forward, (model(512), s(64, 256, dtype=jnp.int32)), (CUT, P("data"))), specs=(TENSOR, P("data"))
-    ),
     "padded": versus(Case(odd_rows, (s(64, 64),), (P("model"),)), fn=even_rows),
-    "gradient-unlike": versus(
+    "result-gathered/gradient": versus(
         Case(
             gradients,
             ({"w": s(64, 64), "u": s(64, 64)}, s(32, 64)),
@@ -370,7 +365,7 @@ FIRES: dict[str, tuple[Case, Case]] = {
         ),
         out={"w": P("model"), "u": P("model")},
     ),
-    "update-gathers": versus(
+    "along-shards/update": versus(
         Case(written, (BATCH, s(4, 16), s(dtype=jnp.int32)), (P("data"), P(), P()), level="partitioned"),
         fn=written_elsewhere,
         args=(BATCH, s(64, 4), s(dtype=jnp.int32)),
@@ -468,9 +463,6 @@ FIRES: dict[str, tuple[Case, Case]] = {
     ),
     "comes-back-otherwise": versus(
         Case(cut_again, ({"w": s(64, 64)}, s(8)), ({"w": P("data")}, P())), out=({"w": P("data")}, P())
-    ),
-    "donation-unused": versus(
-        Case(grows, ({"w": s(64, 64)}, s(8, 64)), ({"w": P()}, P()), out=({"w": P()}, P()), options=DONATED), fn=keeps
     ),
     "not-donated": versus(Case(keeps, ({"w": s(1024, 1024)}, s(8, 64)), ({"w": P()}, P())), options=DONATED),
     "laid-otherwise": versus(

@@ -11,7 +11,7 @@ from jax.lax import with_sharding_constraint as constrained
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.diagnose import compiler_warnings
+from shardviz.diagnose.compiled import compiler_warnings
 from shardviz.records.report import values_of
 from shardviz.study.proposing import Proposals
 from tests.diagnose import rematerialised

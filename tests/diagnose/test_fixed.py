@@ -18,7 +18,7 @@ from shardviz.judge.report import Report
 from shardviz.records import Finding
 from shardviz.study.proposing import Proposals
 from tests.diagnose import programs
-from tests.diagnose.programs import FIRES, Case
+from tests.diagnose.programs import FIRES, GATHERED, Case
 from tests.plan.edited import as_told, edited, module_of, said
 from tests.plan.test_code import reported, run  # noqa: F401 - a fixture
 
@@ -53,20 +53,12 @@ MOVES = [
     "gathered-each-run",
     "along-shards",
     "along-shards/concatenate",
-    "update-gathers",
+    "along-shards/update",
     "table-gathered",
     "conflict",
 ]
 HOLDS = ["less-sharded", "unlike-parameter", "comes-back-otherwise", "idle-axis", "repeated-work"]
-HOLDS += [
-    "read-in-slices",
-    "result-gathered",
-    "partial-sums",
-    "halo",
-    "whole-activation",
-    "gradient-unlike",
-    "kept-whole",
-]
+HOLDS += ["read-in-slices", "result-gathered", "partial-sums", "halo", "result-gathered/gradient", "kept-whole"]
 
 
 @pytest.mark.parametrize("rule", [*MOVES, *HOLDS])
@@ -119,13 +111,6 @@ def test_the_code_of_an_argument_s_fix_runs_as_the_report_says(rule, run, tmp_pa
     assert has == reported(chained)
 
 
-def test_an_array_of_a_line_is_cut_by_the_batch_once_the_first_one_is():
-    case, report, finding = partitioned("whole-activation")
-    after = case.program.partition(fixed(case, report, finding))
-    ours = {v.name: v.bytes_per_device for v in after.intermediates if v.source == finding.source}
-    assert ours[finding.value] == finding.numbers["bytes"] - finding.numbers["saved_bytes"]
-
-
 BY_HAND = {
     "there-and-back": ('constrained(constrained(x, P(None, "data")), P("data"))', 'constrained(x, P("data"))'),
     "padded": ("    return jnp.tanh(x[1:])", "    return jnp.tanh(x[0:])"),
@@ -150,10 +135,10 @@ def test_what_only_a_person_can_write_helps_too(rule, tmp_path):
         assert bytes_moved[0] - bytes_moved[1] >= 0.5 * finding.numbers["bytes"]
 
 
-@pytest.mark.parametrize("rule", ["whole-activation"])
-def test_a_constraint_is_that_of_the_function_edited_as_the_code_says(rule, tmp_path):
-    case, report, finding = partitioned(rule)
-    plan = fixed(case, report, finding, ("constrain",))
+def test_a_constraint_is_that_of_the_function_edited_as_the_code_says(tmp_path):
+    case = GATHERED
+    (value,) = (v for v in case.report.intermediates if v.label == "x")
+    plan = case.plan.constrain(value, P("data"))
     text = as_told(case.program.code(plan), inspect.getsource(programs))
     assert text.count("with_sharding_constraint") == inspect.getsource(programs).count("with_sharding_constraint") + 1
     made = module_of(text, tmp_path / f"{case.fn.__name__}_edited.py")

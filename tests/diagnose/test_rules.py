@@ -78,7 +78,7 @@ def test_its_numbers_are_the_reports(rule):
             assert report.cost is not None
             share = numbers["flops"] / report.cost.dot_flops
             assert numbers["share_of_flops"] == pytest.approx(share) and 0 < share <= 1
-        elif finding.rule in ("less-sharded", "not-divided", "unlike-parameter", "whole-activation"):
+        elif finding.rule in ("less-sharded", "not-divided", "unlike-parameter"):
             assert numbers["bytes"] == value.bytes_per_device and format_bytes(numbers["bytes"]) in finding.text
         elif finding.rule == "too-much":
             assert numbers["bytes"] == cost.needs.total and numbers["usable_bytes"] == cost.needs.usable
@@ -86,7 +86,7 @@ def test_its_numbers_are_the_reports(rule):
             shares = [s * n for s, n in zip(value.shard_shape, (4, 1), strict=True)]
             assert numbers["wasted_bytes"] == numbers["bytes"] * (1 - value.shape[0] / shares[0])
             assert numbers["size"] % 4 == 0 and numbers["size"] - 4 < value.shape[0] <= numbers["size"]
-        elif finding.rule == "gradient-unlike":
+        elif rule == "result-gathered/gradient":
             assert numbers["bytes"] == value.bytes_per_device and format_bytes(numbers["bytes"]) in finding.text
         elif finding.rule == "kept-dominates":
             assert numbers["bytes"] == report.residual_bytes

@@ -88,6 +88,25 @@ def resnet() -> Bad:
     )
 
 
+@of_package("haiku", "dm-haiku jmp tabulate", "vectors of Haiku's quantiser sharded along their features")
+def quantiser() -> Bad:
+    import haiku as hk
+
+    def quantise(vectors):
+        found = hk.nets.VectorQuantizer(512, 8192, 0.25, dtype=BF16)(vectors, is_training=True)
+        return found["quantize"], found["loss"]
+
+    net, vectors = hk.without_apply_rng(hk.transform(quantise)), array(65536, 512, dtype=BF16)
+    return Bad(
+        net.apply,
+        (jax.eval_shape(net.init, KEY, vectors), vectors),
+        {"data": 8},
+        (P(), P(None, "data")),
+        r"batch along data in vectors|vectors",
+        good=(P(), BATCH),
+    )
+
+
 @of_package("mamba2_jax", "mamba2-jax", "fused projection of Mamba-2 sharded along what is split")
 def mamba() -> Bad:
     import mamba2_jax

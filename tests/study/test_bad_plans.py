@@ -32,10 +32,9 @@ PLANS = [
     else name
     for name, bad in BAD.items()
 ]
-MISSED = ("nodes of Jraph's network sharded against their edges",)
-"""Plans that no single change leads to the expert's: there nodes and edges are both sharded along both axes."""
+GRAPH = "nodes of Jraph's network sharded against their edges"
 COMPILED = [*list(OWN)[::2], "weights replicated, and held so"]
-COMPILED += [param for param in PLANS[len(OWN) :] if MISSED[0] not in param.values]
+COMPILED += PLANS[len(OWN) :]
 """The plans whose fixes are followed here; the others are followed by this file's own command."""
 FOLLOWED = 6
 """How many fixes are followed at most."""
@@ -140,8 +139,8 @@ def test_the_first_rows_name_the_cause_and_following_the_first_ends_at_the_exper
 MENDED = ("weights gathered in each microbatch",)
 """Plans whose cause JAX 0.12 removes by itself: it gathers before the loop."""
 UNQUIET = {
-    (MISSED[0], "propagated"): "table-gathered",  # all nodes are looked up from everywhere
-    (MISSED[0], "partitioned"): "table-gathered",
+    (GRAPH, "propagated"): "table-gathered",  # all nodes are looked up from everywhere
+    (GRAPH, "partitioned"): "table-gathered",
     ("stages of a pipeline replicated", "propagated"): "along-shards",  # Shardy of JAX 0.12 reshards a reshape
     ("weights gathered in each microbatch", "propagated"): "summed-each-run",
     ("weights gathered in each microbatch", "partitioned"): "summed-each-run",  # but for a TPU's own partitioner

@@ -184,6 +184,15 @@ def test_a_finding_s_suggestions_are_tried(lame):
     assert "something" in found.text() and "tested:here" not in found.text()
 
 
+def test_the_dimensions_of_the_largest_arrays_are_tried_first():
+    arrays = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((64, 128), (64, 8192), (512, 64)))
+    program = sv.trace(lambda a, b, x: (jnp.sum(x @ a), jnp.sum(x @ b)), *arrays)
+    plan = sv.Plan("data=2,model=2", (P(), P(), P("data")))
+    actions = [change.action for change in Proposals(program, program.propagate(plan), None, plan, 5)]
+    places = [actions.index(f"shard dimension {name}:1 along data in {name}") for name in "ba"]
+    assert places == sorted(places)
+
+
 SOURCE = """
 import jax, jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
