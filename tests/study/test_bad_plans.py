@@ -133,7 +133,7 @@ def test_the_first_rows_name_the_cause_and_following_the_first_ends_at_the_exper
     assert is_mended or any(followed.named(bad.cause)), (followed.findings[:2], followed.fixes[:2])
     assert followed.reaches(bad.memory), (followed.steps, followed.did)
     before, _, after = followed.steps
-    assert after <= 1.01 * before
+    assert after <= 1.01 * before or not followed.fits[0]  # a step that does not fit cannot be run at all
 
 
 MENDED = ("weights gathered in each microbatch",)
