@@ -136,7 +136,7 @@ def _sweep(folder: Path) -> None:
 
 
 def process_lives(process: int) -> bool:
-    """Whether a process with this number runs on this machine."""
+    """Return whether a process with this number runs on this machine."""
     if os.name != "posix":  # elsewhere os.kill would end it
         import psutil
 

@@ -138,7 +138,7 @@ class _Body:
         return None
 
     def _is_same(self, v: Any, names: tuple[Any, ...]) -> bool:
-        """Whether a value is known to be the same on all devices along mesh axes."""
+        """Return whether a value is known to be the same on all devices along mesh axes."""
         if isinstance(v, jax_core.Literal):
             return True
         if v in self.specs:

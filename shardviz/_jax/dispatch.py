@@ -542,8 +542,8 @@ def _placed(aval: Any, sharding: Sharding, shard: np.ndarray, committed: bool) -
 
 
 def is_zero_array(array: Any) -> bool:
-    """Whether an array on one device is a view of the page of zeros. (To ask a shard of several devices would keep it
-    alive, next to its array.)"""
+    """Return whether an array on one device is a view of the page of zeros. (To ask a shard of several devices would
+    keep it alive, next to its array.)"""
     if not _pages or len(array.sharding.device_set) > 1 or not array.is_fully_addressable:
         return False
     first = np.frombuffer(_pages[0], np.uint8).ctypes.data
@@ -576,12 +576,12 @@ def array_of(numbers: np.ndarray, like: Any) -> Any:
 
 
 def is_unspecified(sharding: Any) -> bool:
-    """Whether nobody says how a result is sharded."""
+    """Return whether nobody says how a result is sharded."""
     return sharding is None or type(sharding).__name__ == "UnspecifiedValue"
 
 
 def has_backend() -> bool:
-    """Whether JAX has made its devices, whose number is then settled."""
+    """Return whether JAX has made its devices, whose number is then settled."""
     from jax._src import xla_bridge
 
     return xla_bridge.backends_are_initialized()

@@ -36,7 +36,7 @@ class _AnyType(dict[str, Any]):
 
 
 def is_export_file(data: bytes) -> bool:
-    """Whether bytes begin as a file of `jax.export` does; or an Exception of any kind."""
+    """Return whether bytes begin as a file of `jax.export` does; or an Exception of any kind."""
     from jax._src.export import serialization_generated
 
     table = serialization_generated.Exported.GetRootAsExported(data, 0)

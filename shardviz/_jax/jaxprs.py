@@ -158,7 +158,7 @@ def callbacks(jaxpr: Any) -> Iterator[tuple[str, bool, Any]]:
 
 
 def has_kernel(jaxpr: Any) -> bool:
-    """Whether a Pallas kernel is inside, which is written for one platform."""
+    """Return whether a Pallas kernel is inside, which is written for one platform."""
     return any(equation.primitive.name == "pallas_call" for equation in every_equation(jaxpr))
 
 

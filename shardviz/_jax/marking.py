@@ -159,7 +159,7 @@ class Watch:
 
 
 def _of_a_mark() -> bool:
-    """Whether what JAX does now stands for a mark, as in the backward pass."""
+    """Return whether what JAX does now stands for a mark, as in the backward pass."""
     from jax._src import source_info_util
 
     return _MARK.search(str(source_info_util.current_name_stack())) is not None

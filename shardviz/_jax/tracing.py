@@ -143,7 +143,7 @@ def _patch_shard_map() -> None:
 
 
 def refuses_types(error: BaseException) -> bool:
-    """Whether an error is JAX's about the shardings in types."""
+    """Return whether an error is JAX's about the shardings in types."""
     from jax._src import core, named_sharding
 
     return isinstance(error, core.ShardingTypeError | named_sharding.DuplicateSpecError)

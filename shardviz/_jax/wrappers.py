@@ -129,7 +129,7 @@ def _cells(fn: Any) -> dict[str, Any]:
 
 
 def shard_map_mesh(fn: Any) -> tuple[bool, Any]:
-    """Whether a function is what `jax.shard_map` gives, and the mesh that it was given itself, or None."""
+    """Return whether a function is what `jax.shard_map` gives, and the mesh that it was given itself, or None."""
     inner = _cells(fn).get("fun") if inspect.isfunction(fn) else None
     if getattr(getattr(inner, "__code__", None), "co_qualname", "") != "_shard_map.<locals>.wrapped":
         return False, None

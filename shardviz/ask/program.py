@@ -485,7 +485,7 @@ def resharded_state(program: Program, plan: Plan) -> dict[str, str]:
 
 
 def is_differentiated(program: Program) -> bool:
-    """Whether the program has a backward pass."""
+    """Return whether the program has a backward pass."""
     return roles(program._lowerings.lowered).differentiated
 
 

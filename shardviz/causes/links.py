@@ -102,7 +102,7 @@ class NodeDim(NamedTuple):
     dim: int
 
     def carries(self, axis: str) -> bool:
-        """Whether it is sharded along a mesh axis, or a part of it."""
+        """Return whether it is sharded along a mesh axis, or a part of it."""
         dims = self.node.spec.dims
         return self.dim < len(dims) and axis in map(axis_name, dims[self.dim])
 
@@ -185,7 +185,7 @@ class LinkStep:
         return self.place.op.split("[")[0] or self.op.name.split(".", 1)[1]
 
     def upstream(self, node: Node, other: Node) -> bool:
-        """Whether it goes from a value to what that is made from."""
+        """Return whether it goes from a value to what that is made from."""
         if self.kind == "rule":
             return node in self.outs and other in self.ins
         if self.kind == "loop":  # operand, result, inside of the condition and the body, what the body gives back

@@ -126,7 +126,7 @@ class Perturbed:
         return Links(self.run(removed, _WITH_RULES), self.lowered.locations)
 
     def holds(self, key: NodeKey, dim: int, axis: str, removed: Collection[Source]) -> bool:
-        """Whether a value's dimension has an axis without some sources."""
+        """Return whether a value's dimension has an axis without some sources."""
         asked = key, dim, axis, frozenset(s.key for s in removed)
         if asked not in self._answers:
             cut = Links(self.run(removed, _SETTLED), self.lowered.locations).dim(key, dim)

@@ -114,7 +114,7 @@ def _findings(report: Any, target: str | None) -> dict[str, Any]:
 
 
 def _beyond(amount: Any, threshold: float) -> bool:
-    """Whether a number differs by at least `threshold` of the base's, or is known for one side only."""
+    """Return whether a number differs by at least `threshold` of the base's, or is known for one side only."""
     if amount.difference is None:
         return amount.before is not amount.after
     return amount.difference != 0 and abs(amount.difference) >= threshold * amount.before

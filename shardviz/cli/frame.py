@@ -273,7 +273,7 @@ def columns() -> int:
 
 
 def quiet() -> bool:
-    """Whether progress is hidden."""
+    """Return whether progress is hidden."""
     return click.get_current_context().obj.quiet
 
 

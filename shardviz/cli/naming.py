@@ -79,7 +79,7 @@ def _module(option: str, text: str, name: str) -> Any:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text that may be a spec is `module:name` instead."""
+    """Return whether a text that may be a spec is `module:name` instead."""
     return re.fullmatch(r"[\w./\\-]+:\w.*", text) is not None
 
 
@@ -117,14 +117,14 @@ def raised(error: BaseException) -> str:
 
 
 def is_persons(error: BaseException) -> bool:
-    """Whether a line of the user's code raised an exception itself or called `sys.exit`; then it is no bug of
+    """Return whether a line of the user's code raised an exception itself or called `sys.exit`; then it is no bug of
     shardviz."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, SystemExit) or (bool(frames) and _is_persons(frames[-1]))
 
 
 def _is_persons(frame: traceback.FrameSummary) -> bool:
-    """Whether a line is outside shardviz, Python's library and installed packages."""
+    """Return whether a line is outside shardviz, Python's library and installed packages."""
     others = (str(Path(__file__).parents[1]), "<frozen", *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
     return not frame.filename.startswith(others)
 
@@ -164,7 +164,7 @@ _NEXT = re.compile(rf"\s+({'|'.join(_WORDS)})\s+")
 
 
 def array_like(text: str) -> bool:
-    """Whether a text is an array, or meant to be one, rather than `module:name`."""
+    """Return whether a text is an array, or meant to be one, rather than `module:name`."""
     return "[" in text or ":" not in text
 
 

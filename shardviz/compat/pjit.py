@@ -222,7 +222,7 @@ def _constrained(rows: Iterable[tuple[str, Any, Spec | None]], mesh: Any) -> lis
 
 
 def is_resource(node: Any) -> bool:
-    """Whether a node of a tree is a resource rather than a branch."""
+    """Return whether a node of a tree is a resource rather than a branch."""
     return node is None or isinstance(node, _Marker | Spec | PartitionSpec | NamedSharding)
 
 

@@ -104,7 +104,7 @@ class HloOperation(Operation):
         return self.is_marked(ENDS) or (self.is_chained and not self.is_marked(BEGINS))
 
     def is_marked(self, mark: str) -> bool:
-        """Whether a custom call says that a collective in a fusion begins, or ends, there."""
+        """Return whether a custom call says that a collective in a fusion begins, or ends, there."""
         users = (user for value in self.results for user, _ in value.uses if isinstance(user, Operation))
         return any(user.kind == "custom-call" and mark in user.native.attributes_text for user in users)
 

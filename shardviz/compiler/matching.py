@@ -177,7 +177,7 @@ def _scattered(collective: Collective, op: HloOperation) -> Collective:
 
 
 def _is_padded(value: GraphValue) -> bool:
-    """Whether an array is a shard written into an empty array."""
+    """Return whether an array is a shard written into an empty array."""
     maker = value.maker
     if maker is not None and maker.kind == "fusion":
         maker = maker.blocks[0].returned[value.index].maker

@@ -292,7 +292,7 @@ def parse(text: str) -> Module:
 
 
 def _is_open(line: str, text: str) -> bool:
-    """Whether a line continues an instruction whose brackets are not all closed yet."""
+    """Return whether a line continues an instruction whose brackets are not all closed yet."""
     if line.startswith("}") and (line.rstrip() == "}" or line.startswith("}, execution_thread=")):
         return False
     brackets = [token[0][0] for token in _ATTRIBUTE_TOKEN.finditer(text) if token[0][0] in "{[()]}"]

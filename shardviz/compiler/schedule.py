@@ -60,7 +60,7 @@ _STAYS = frozenset(("bitcast", "custom-call", "opt-barrier"))
 
 
 def is_scheduled(module: Module) -> bool:
-    """Whether a module's instructions stand in the order in which they run."""
+    """Return whether a module's instructions stand in the order in which they run."""
     return module.attributes.get("is_scheduled") == "true"
 
 

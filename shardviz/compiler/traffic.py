@@ -91,7 +91,7 @@ class _FusionTraffic:
         return whole if full else min(whole, parts)
 
     def _uses(self, value: GraphValue) -> tuple[bool, float]:
-        """Whether all of a value is read, and the bytes that are read of its parts."""
+        """Return whether all of a value is read, and the bytes that are read of its parts."""
         if value not in self._known:
             full, parts = False, 0.0
             for user, place in value.uses:
@@ -121,7 +121,7 @@ class _FusionTraffic:
         return not user.goes_on, 0.0  # what goes on moves once, where it begins
 
     def _passes(self, index: int) -> bool:
-        """Whether a result is an operand handed on in its place."""
+        """Return whether a result is an operand handed on in its place."""
         return str(index) in self.aliased
 
     def _written(self) -> float:
@@ -148,7 +148,7 @@ class _FusionTraffic:
 
 
 def _is_in_place(updated: GraphValue) -> bool:
-    """Whether an updated array is its block's result, so that it is updated in place."""
+    """Return whether an updated array is its block's result, so that it is updated in place."""
     return all(
         isinstance(user, Block) or (user.kind == "bitcast" and _is_in_place(user.result)) for user, _ in updated.uses
     )

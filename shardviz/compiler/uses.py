@@ -31,7 +31,7 @@ def made_by(op: HloOperation) -> str:
 
 
 def _passes(op: HloOperation) -> bool:
-    """Whether an operation only passes a value on: a reshard, or a slice of the partitioner's own."""
+    """Return whether an operation only passes a value on: a reshard, or a slice of the partitioner's own."""
     own = op.kind == "dynamic-slice" and not op.native.op_name.endswith("dynamic_slice")
     return own or op.kind in _PASSES
 
@@ -62,19 +62,19 @@ def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
 
 
 def _slices(user: HloOperation) -> bool:
-    """Whether an operation takes a slice that is written in the program, unlike the partitioner's own slices."""
+    """Return whether an operation takes a slice that is written in the program, unlike the partitioner's own slices."""
     return user.kind == "dynamic-slice" and _jax_name(user) == "dynamic_slice"
 
 
 def _keeps(slice_: HloOperation, gather: HloOperation) -> bool:
-    """Whether a slice takes all of the dimension that was gathered."""
+    """Return whether a slice takes all of the dimension that was gathered."""
     shapes = zip(slice_.results[0].shape, gather.results[0].shape, strict=True)
     changed = {str(d) for d, (part, whole) in enumerate(shapes) if part != whole}
     return not changed & set(re.findall(r"\d+", gather.native.attributes.get("dimensions", "")))
 
 
 def _sums(user: HloOperation, gather: HloOperation) -> bool:
-    """Whether an operation sums a gathered array over the dimension that was gathered."""
+    """Return whether an operation sums a gathered array over the dimension that was gathered."""
     if user.kind != "reduce" or [op.kind for op in user.applied[0].operations][-1:] != ["add"]:
         return False
     gathered, summed = (set(re.findall(r"\d+", op.native.attributes.get("dimensions", ""))) for op in (gather, user))
@@ -86,7 +86,7 @@ def _jax_name(op: HloOperation) -> str:
 
 
 def _windowed(op: HloOperation) -> bool:
-    """Whether a permutation is part of a windowed product, or stands just before or after its loop."""
+    """Return whether a permutation is part of a windowed product, or stands just before or after its loop."""
     if op.collective != "collective-permute":
         return False
     around = [maker(op.operands[0], lambda each: each.kind in _PASSES), *_users(op)]

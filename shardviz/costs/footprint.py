@@ -75,7 +75,7 @@ def span_words(needed: float) -> str:
 
 
 def fits_by_estimate(needed: float, margin: tuple[float, float], usable: float | None) -> bool | None:
-    """Whether an estimate of so many bytes fits; None if its margin leaves both open."""
+    """Return whether an estimate of so many bytes fits; None if its margin leaves both open."""
     if usable is None:
         return None
     less, more = margin

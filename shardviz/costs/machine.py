@@ -331,7 +331,7 @@ def _check_tpu(machine: Machine) -> None:
 
 
 def _is_of_cubes(sizes: tuple[int, ...], of: Chip) -> bool:
-    """Whether a box consists of full cubes or is a part of one, if the chip's slices consist of cubes."""
+    """Return whether a box consists of full cubes or is a part of one, if the chip's slices consist of cubes."""
     return not of.cube or all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)
 
 

@@ -360,7 +360,7 @@ def _groups(kind: str, axes: tuple[Axis, ...] | None, here: Layout, there: Layou
 
 
 def _fits(kind: str, groups: np.ndarray, here: Layout, there: Layout) -> bool:
-    """Whether a ring within each group does the step: the members' chunks tile one box."""
+    """Return whether a ring within each group does the step: the members' chunks tile one box."""
     whole, parts = (there, here) if kind == "all-gather" else (here, there)
     leaders = groups[:, :1]
     same = (whole.starts[groups] == whole.starts[leaders]).all() and (whole.stops[groups] == whole.stops[leaders]).all()
@@ -380,7 +380,7 @@ def _fits(kind: str, groups: np.ndarray, here: Layout, there: Layout) -> bool:
 
 
 def _sized(boxes: np.ndarray) -> np.ndarray:
-    """Whether each box of (starts, stops) has elements."""
+    """Return whether each box of (starts, stops) has elements."""
     rank = boxes.shape[-1] // 2
     return np.all(boxes[..., rank:] > boxes[..., :rank], axis=-1)
 

@@ -269,8 +269,8 @@ class Fit:
 
 
 def fits(needed: float, target: str | Machine) -> Fit:
-    """Whether the peak bytes of a compiler's plan fit a device of a machine. Raises TargetError for an unknown machine
-    or unknown memory (`cpu`); ShardvizError for bytes below 0."""
+    """Return whether the peak bytes of a compiler's plan fit a device of a machine. Raises TargetError for an unknown
+    machine or unknown memory (`cpu`); ShardvizError for bytes below 0."""
     machine = machine_of(target)
     if not needed >= 0:
         raise ShardvizError(f"needed {needed!r}: expected 0 bytes or more")

@@ -375,8 +375,8 @@ def untimed(report: _Report) -> _Report:
 
 
 def _whose(report: ReportRecord, place: Placement) -> tuple[bool, bool]:
-    """Whether a step has the collectives of the target's program; and whether it has not because some go between its
-    slices."""
+    """Return whether a step has the collectives of the target's program; and whether it has not because some go between
+    its slices."""
     machine = place.machine
     own = report.target == machine.text and (report.level == "compiled" or bool(report.target_collectives))
 
@@ -583,7 +583,7 @@ def _new_outputs(report: ReportRecord) -> float:
 
 
 def _fit(needed: float, machine: Machine) -> Fit | None:
-    """Whether so many bytes fit; None if the chip's memory is unknown."""
+    """Return whether so many bytes fit; None if the chip's memory is unknown."""
     try:
         return fits(needed, machine)
     except TargetError:

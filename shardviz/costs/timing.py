@@ -61,7 +61,7 @@ def runs_as_sum(kind: str, axes: Sequence[Axis], place: Placement) -> bool:
 
 
 def _in_coordinate_order(machine: Machine, group: np.ndarray) -> bool:
-    """Whether devices are in the order of their coordinates, whichever of the torus's axes comes first."""
+    """Return whether devices are in the order of their coordinates, whichever of the torus's axes comes first."""
     coords, base = machine.coords()[group], max(machine.shape)
     numbers = (coords[:, list(order)] @ [base**2, base, 1] for order in itertools.permutations(range(3)))
     return any((np.diff(each) >= 0).all() for each in numbers)

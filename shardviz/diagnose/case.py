@@ -74,8 +74,8 @@ class Case(Memo):
         return numbers
 
     def grave(self, moved: Mapping[str, float]) -> bool:
-        """Whether the communication exceeds the level's error; without a machine, whether it is a twentieth of all
-        bytes moved."""
+        """Return whether the communication exceeds the level's error; without a machine, whether it is a twentieth of
+        all bytes moved."""
         part = moved["bytes"] / (self.moved_bytes or 1.0)
         return part >= SLIGHT and moved["share"] >= STEP_ERROR if "share" in moved else part >= GRAVE
 
@@ -90,8 +90,8 @@ class Case(Memo):
         return grouped(((v.source, v.dtype, _JAXS.get(name, name)), v) for name, v in short)
 
     def heavy(self, size: float) -> bool:
-        """Whether a size is a twentieth of the arguments' bytes per device, and a hundredth of the device's memory if
-        known."""
+        """Return whether a size is a twentieth of the arguments' bytes per device, and a hundredth of the device's
+        memory if known."""
         usable = self.cost.needs.usable if self.cost is not None else None
         return size >= max(GRAVE * self.argument_bytes, SLIGHT * (usable or 0.0))
 
@@ -184,7 +184,7 @@ class Case(Memo):
         return f"{what} at {c.source.short}" if c.source else what
 
     def runs_as_once(self, c: Collective) -> bool:
-        """Whether the target's compiler moved a collective out of its loop."""
+        """Return whether the target's compiler moved a collective out of its loop."""
         runs = runs_as(c.name, self.report.target_collectives)
         return bool(runs) and all((r.collective.count or 2) < (c.count or 2) for r in runs)
 

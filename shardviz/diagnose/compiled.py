@@ -130,7 +130,7 @@ def with_seconds(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...]
 
 
 def _moves(c: Collective, finding: Finding) -> bool:
-    """Whether a gather belongs to a finding: it has the same operand or the same line."""
+    """Return whether a gather belongs to a finding: it has the same operand or the same line."""
     short, other = (name.partition(".")[0].replace("dot_general", "dot") for name in (c.operand, finding.value))
     return short == other or c.source == finding.source
 

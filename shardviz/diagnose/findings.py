@@ -53,7 +53,7 @@ def findings(report: ReportRecord, target: Any = None) -> Findings:
 
 
 def _agrees(report: ReportRecord) -> bool:
-    """Whether all specs and axes fit the report's mesh and shapes; in a damaged file they may not."""
+    """Return whether all specs and axes fit the report's mesh and shapes; in a damaged file they may not."""
     mesh = report.mesh
     sharded = [(v.spec, v.shape, v.shard_shape) for v in (*values_of(report), *(r.value for r in report.residuals))]
     sharded += [(spec, v.shape, v.shard_shape) for v in values_of(report) for spec in (v.read, v.computed)]

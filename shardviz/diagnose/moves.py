@@ -69,7 +69,7 @@ def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
 
 
 def _gathers(c: Collective) -> bool:
-    """Whether a collective, or the resharding that it belongs to, leaves each device with more of the array."""
+    """Return whether a collective, or the resharding that it belongs to, leaves each device with more of the array."""
     if c.before is None or c.after is None:
         return c.kind == "all-gather"
     return not {axis_name(a) for a in c.before.axes} <= {axis_name(a) for a in c.after.axes}

@@ -98,7 +98,7 @@ def _unlike_siblings(case: Case) -> Iterator[list[_Recut]]:
 
 
 def _can_be(case: Case, v: Value, spec: Spec) -> bool:
-    """Whether an argument can have a spec, and no loop steps along the sharded dimension."""
+    """Return whether an argument can have a spec, and no loop steps along the sharded dimension."""
     return divides(v, spec, case.report.mesh) and not (v.scanned and any(spec.dims[:1]))
 
 

@@ -14,19 +14,19 @@ from shardviz.records import Suggestion, Value
 
 
 def free(value: Value, axis: str) -> bool:
-    """Whether a value's spec leaves an axis out."""
+    """Return whether a value's spec leaves an axis out."""
     return value.spec is not None and axis not in {axis_name(a) for a in (*value.spec.axes, *value.manual)}
 
 
 def divides(value: Value, spec: Spec, mesh: DeviceMesh) -> bool:
-    """Whether a PartitionSpec can express a spec, and a value's dimensions divide by it."""
+    """Return whether a PartitionSpec can express a spec, and a value's dimensions divide by it."""
     counts = (math.prod(mesh.shape[axis_name(a)] for a in dim) for dim in spec.dims)
     named = all(isinstance(axis, str) for axis in spec.axes)
     return named and all(n % count == 0 for n, count in zip(value.shape, counts, strict=False))
 
 
 def steps_along(value: Value) -> bool:
-    """Whether a loop steps along the first dimension of a value, and that dimension is sharded."""
+    """Return whether a loop steps along the first dimension of a value, and that dimension is sharded."""
     return value.scanned and value.spec is not None and any(value.spec.dims[:1])
 
 

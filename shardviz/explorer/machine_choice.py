@@ -136,5 +136,5 @@ def _fits(machine: Machine, mesh: DeviceMesh) -> bool:
 
 
 def _nameable(machine: Machine) -> bool:
-    """Whether a compiler knows the machine by name; only user-defined TPU chips have no such name."""
+    """Return whether a compiler knows the machine by name; only user-defined TPU chips have no such name."""
     return machine.chip.kind != "tpu" or machine.chip.name in TPU_CHIPS

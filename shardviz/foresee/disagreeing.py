@@ -36,7 +36,7 @@ from shardviz.stablehlo.module import SHARDING, sharding
 
 
 def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> None:
-    """Puts reshardings around such operations, in place, so that what XLA gathers is whole."""
+    """Insert reshardings around such operations, in place, so that what XLA gathers is whole."""
     for op in operations:
         if op.name in ("stablehlo.gather", "stablehlo.scatter"):
             _gather_tables(op)
@@ -61,7 +61,8 @@ def _gather_for_rows(
     batched: Sequence[Sequence[int]],
     result_dims: Sequence[Sequence[Axis]],
 ) -> None:
-    """Gathers what a factor sums over where its axes shard a free dimension of the other and of the result."""
+    """Gather a factor's summed dimensions where their axes also shard a free dimension of the other factor and of the
+    result."""
     begin = len(batched[0])
     for one, other in ((0, 1), (1, 0)):
         free = [d for d in range(len(specs[other].dims)) if d not in (*summed[other], *batched[other])]
@@ -77,8 +78,8 @@ def _gather_for_rows(
 
 
 def _gather_tables(op: ir.Operation) -> None:
-    """Gathers a stack of tables that an axis shards, where it shards the ids that each table is asked for too; adds to
-    whole tables in a scatter, as of a lookup's gradient."""
+    """Gather a stack of tables if an axis shards both the stack and the ids that are looked up in each table. A
+    scatter, such as a lookup's gradient, adds to whole tables."""
     looks_up = op.name == "stablehlo.gather"
     if looks_up:
         numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
@@ -107,12 +108,12 @@ def _gather_tables(op: ir.Operation) -> None:
 
 
 def _dims_of(value: ir.Value) -> tuple[tuple[Axis, ...], ...]:
-    """The axes of each dimension of an array."""
+    """Return the axes of each dimension of an array."""
     return Spec.of(spec_of_value(value), ir.RankedTensorType(value.type).rank).dims
 
 
 def _disagree(specs: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: DeviceMesh) -> bool:
-    """Whether one summed dimension alone is sharded, in both factors, into other numbers of pieces."""
+    """Return whether only one summed dimension is sharded, in both factors, and into different numbers of pieces."""
     places, pieces = [], []
     for spec, where in zip(specs, summed, strict=True):
         cut = [d for d, axes in enumerate(spec.dims) if axes]
@@ -124,8 +125,8 @@ def _disagree(specs: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: Devi
 
 
 def _reshard(op: ir.Operation, place: int, cut: Spec, after: Mapping[int, Sequence[Axis]]) -> None:
-    """Puts a resharding in front of an operand that leaves the summed dimensions whole, and has the axes go to another
-    one, of which the result (`after`: dimension → axes) is sharded by them: an all-to-all."""
+    """Insert a resharding before an operand that leaves its summed dimensions whole. The axes move to another dimension
+    along which they shard the result (`after`: dimension → axes): an all-to-all."""
     (axes,) = filter(None, cut.dims)
     new: list[tuple[Axis, ...]] = [()] * len(cut.dims)
     for d in [d for d, theirs in after.items() if tuple(theirs[: len(axes)]) == tuple(axes)][:1]:
@@ -134,7 +135,8 @@ def _reshard(op: ir.Operation, place: int, cut: Spec, after: Mapping[int, Sequen
 
 
 def _put(op: ir.Operation, place: int, spec: Spec) -> None:
-    """Puts a resharding in front of an operand; a repeated scalar that nothing else reads is made as it is needed."""
+    """Insert a resharding before an operand. A repeated scalar without other readers is computed in the new
+    sharding."""
     value = op.operands[place]
     if _is_filled(value) and len([*value.uses]) == 1:
         value.owner.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([sharding(spec, len(spec.dims))])
@@ -146,7 +148,7 @@ def _put(op: ir.Operation, place: int, spec: Spec) -> None:
 
 
 def _is_filled(value: ir.Value) -> bool:
-    """Whether an array is one number, repeated."""
+    """Return whether an array is one number, repeated."""
     maker: Any = value.owner
     if isinstance(maker, ir.Block) or maker.name != "stablehlo.broadcast_in_dim":
         return False
@@ -154,7 +156,7 @@ def _is_filled(value: ir.Value) -> bool:
 
 
 def _put_behind(op: ir.Operation, computed: Spec) -> None:
-    """Has an operation compute its result sharded otherwise, and puts a resharding behind it."""
+    """Let an operation compute its result in another sharding, and insert a resharding behind it."""
     (result,) = op.results
     before = _dims_of(result)
     if before == tuple(computed.dims):

@@ -42,7 +42,7 @@ _PASSES = frozenset(("transpose", "bitcast", "reshape", "copy", "concatenate", "
 
 
 class Held(NamedTuple):
-    """Bytes that are held, as of `Scheduled`."""
+    """Bytes that are held, as in `Scheduled`."""
 
     whole: float
     padding: float
@@ -54,8 +54,9 @@ class Held(NamedTuple):
 def in_donated(
     scope: Scope, returned: list[ListedArray], donated: list[float]
 ) -> tuple[set[ListedArray], list[ListedArray]]:
-    """The results that are made in the places of donated arguments, given as bytes, and what is copied: arguments that
-    are updated and not donated, and what a loop fills while it still reads all donated arguments of its size."""
+    """Return the results that take the memory of donated arguments (given as bytes), and the arrays that are copied:
+    arguments that are updated and not donated, and results that a loop fills while it still reads all donated arguments
+    of their size."""
     placed, copied, arguments = set[ListedArray](), list[ListedArray](), {*scope.arguments}
     for result in dict.fromkeys(node.place for node in returned):
         if result in arguments or not take_donated(donated, result.size):
@@ -68,8 +69,8 @@ def in_donated(
 
 
 def renewal(scope: Scope, result: ListedArray) -> str:
-    """How the place of a result is filled: an argument is updated there (`IN_PLACE`), or a loop fills it while it still
-    reads all arguments of its size (`BESIDE`); empty for any other."""
+    """Return how a result's memory is written: an argument is updated there (`IN_PLACE`), or a loop fills it while it
+    still reads all arguments of its size (`BESIDE`); empty otherwise."""
     if result.updates is not None:
         return IN_PLACE
     slot = scope.slots[result.written_at]
@@ -80,7 +81,7 @@ def renewal(scope: Scope, result: ListedArray) -> str:
 
 
 def gathered_results(scope: Scope, returned: list[ListedArray]) -> list[ListedArray]:
-    """The results that are gathered, and that nothing else reads: a TPU copies them to their places in the end."""
+    """Return the gathered results that nothing else reads. A TPU copies them to their own memory at the end."""
     fusions = [each for slot in scope.slots for each in slot.done if isinstance(each, Fusion)]
     read = {node for fusion in fusions for node in fusion.read}
     gathered = (node for node in dict.fromkeys(returned) if node.is_gathered and node.begun and not node.sent)
@@ -96,9 +97,9 @@ def alive_at(
     *,
     inside: bool,
 ) -> list[Held]:
-    """Bytes that are held at each of a block's slots, of what is made in it. `placed`: results that are made in the
-    places of donated arguments; `gathered`: those that a TPU copies to their places; `inside`: the block is
-    another's."""
+    """Return the bytes that are held at each slot of a block, of the arrays made in it. `placed`: results in the memory
+    of donated arguments. `gathered`: results that a TPU copies to their memory. `inside`: the block is inside
+    another."""
     arguments = {*scope.arguments}
     rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
     waited = {each.name: number for number, each in rows if each.kind == "end"}
@@ -137,7 +138,7 @@ def alive_at(
 
 
 class _Life(NamedTuple):
-    """An array in a place of its own, from one slot to another."""
+    """An array in its own memory, from one slot to another."""
 
     node: ListedArray
     begin: int
@@ -149,7 +150,8 @@ class _Life(NamedTuple):
 
 
 def _in_operands(lives: list[_Life], scope: Scope) -> list[_Life]:
-    """What a reduction's fusion gives besides lies where an operand of its shape lay that nothing needs any more."""
+    """Return the lives after a reduction's fusion has put its other results into the memory of an operand of the same
+    shape that nothing needs any more."""
     own = {life.node: life for life in lives}
     fusions = (each for slot in scope.slots for each in slot.done if isinstance(each, Fusion))
     for fusion in (each for each in fusions if each.kind == "reduce"):
@@ -169,7 +171,8 @@ def _is_alike(one: GraphValue, other: GraphValue) -> bool:
 
 
 def _run(scope: Scope, placed: set[ListedArray]) -> None:
-    """Notes when fusions run, and that their operands are needed until then; `placed` results have their places."""
+    """Note when fusions run, and that their operands are needed until then. `placed` results have their memory
+    already."""
     arguments = {*scope.arguments}
     last: dict[ListedArray, Fusion] = {}
     fusions = [each for slot in scope.slots for each in slot.done if isinstance(each, Fusion)]
@@ -188,7 +191,7 @@ def _run(scope: Scope, placed: set[ListedArray]) -> None:
 
 
 def _beside_results(lives: list[_Life], results: set[ListedArray]) -> list[_Life]:
-    """What has a place of its own when results have theirs all the time.
+    """Return the lives of arrays with their own memory, if results have theirs from the beginning.
 
     What is held before a result is written lies in its place, one array at a time, the largest first, each where little
     room is left over; what may lie in a chip's own memory after the others. Few places are tried for each, those first
@@ -212,7 +215,7 @@ def _beside_results(lives: list[_Life], results: set[ListedArray]) -> list[_Life
 
 
 def _takes_a_place(places: list[deque[int]], slots: int) -> bool:
-    """Whether one of the first places that are tried is free at these slots, and now taken."""
+    """Return whether one of the first places tried is free at these slots, and take it."""
     tries = _TRIED
     for alike in places:
         for _ in range(min(tries, len(alike))):
@@ -225,12 +228,12 @@ def _takes_a_place(places: list[deque[int]], slots: int) -> bool:
 
 
 def _slots(life: _Life) -> int:
-    """The slots of a life, as bits."""
+    """Return the slots of a life as bits."""
     return ((1 << (life.end - life.begin + 1)) - 1) << life.begin
 
 
 def _sums(lives: list[_Life], slots: int, padding_of: Callable[[GraphValue], float]) -> list[Held]:
-    """What is held at each slot."""
+    """Return the bytes that are held at each slot."""
     changes: dict[int | str, list[float]] = {}
     for node, begin, end, in_result, on_tpus in lives:
         padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
@@ -254,7 +257,7 @@ def _sums(lives: list[_Life], slots: int, padding_of: Callable[[GraphValue], flo
 
 
 def while_held(entry: Scheduled, more: Held) -> Scheduled:
-    """An entry while so many bytes more are held."""
+    """Return an entry with so many more bytes held."""
     body = tuple(while_held(inner, more) for inner in entry.body)
     on_chip, sent = {**entry.alive_on_chip}, {**entry.alive_sent}
     for room, size in more.on_chip.items():
@@ -272,7 +275,7 @@ def while_held(entry: Scheduled, more: Held) -> Scheduled:
 
 
 def keep_on_chip(rows: Sequence[Scheduled | Fusion], padding_of: Callable[[GraphValue], float]) -> None:
-    """Notes how large a chip's own memory has to be to keep what fusions and collectives hand on to each other.
+    """Note how large a chip's own memory must be to keep the arrays that fusions and collectives pass to each other.
 
     What lives shortest goes first, and then what is smallest, each beside what is there already.
     """
@@ -310,8 +313,8 @@ def keep_on_chip(rows: Sequence[Scheduled | Fusion], padding_of: Callable[[Graph
 
 
 def is_rounded(value: GraphValue) -> bool:
-    """Whether a value is of float32 and nothing but matrix products use it, which on a TPU take bfloat16: as it is,
-    turned over, permuted between devices, or handed on by a loop."""
+    """Return whether a float32 value is used only by matrix products, which take bfloat16 on a TPU: directly,
+    transposed, permuted between devices, or passed on by a loop."""
     values, seen, multiplied = [value], {value}, False
     for each in values if value.dtype == "float32" else ():
         for user, place in each.uses:

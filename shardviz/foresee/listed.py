@@ -113,7 +113,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class ScheduleBuilder:
-    """The schedule of a program, made as its operations are read in order."""
+    """Builds a program's schedule while its operations are read in order."""
 
     def __init__(
         self, shape_of: Callable[[Any], Dims], bytes_of: Callable[[Any], float], entry_of: Callable[[Any], Scheduled]
@@ -133,8 +133,8 @@ class ScheduleBuilder:
         self.renewals: list[str] = []  # how each result of the main block is written, as of `held.renewal`
 
     def open(self, block: Block, initial: Sequence[GraphValue] = ()) -> None:
-        """Begins a block that has a schedule of its own: the main one, a loop's body, a branch. Of what a loop begins
-        with (`initial`), what stays the same and comes from nothing in memory is computed inside."""
+        """Begin a block with its own schedule: the main block, a loop's body, a branch. An initial value of a loop that
+        does not change and is computed from nothing in memory is computed inside."""
         self._scopes.append(Scope(bool(initial)))
         for value in block.arguments:
             self._put_in_memory(value)
@@ -144,7 +144,8 @@ class ScheduleBuilder:
                 self._nodes[value] = self._node(first)
 
     def close(self, returned: Iterable[GraphValue], donated: Iterable[float] = ()) -> Schedule:
-        """Ends it; its schedule. Results take the places of donated arguments, given as bytes on one device."""
+        """End the block, and return its schedule. Results take the memory of donated arguments, given as bytes on one
+        device."""
         nodes, is_main = [*map(self._node, returned)], len(self._scopes) == 1
         for node in nodes:
             if is_main or comes_from_memory(node):
@@ -171,7 +172,7 @@ class ScheduleBuilder:
         return (*moving, *(while_held(entry, alive[-1]) for entry in scope.waiting.values()))
 
     def free(self) -> None:
-        """Let go of all arrays and fusions."""
+        """Release all arrays and fusions."""
         for scope in {node.slot.scope for node in self._nodes.values()}:
             for node in scope.nodes:
                 del node.place, node.fusion, node.reader, node.product
@@ -182,11 +183,11 @@ class ScheduleBuilder:
         self._nodes.clear()
 
     def _copy(self, operation: Any, **moved: Any) -> Fusion:
-        """An array copied, for an operation; `moved` are the fusion's fields for what that moves."""
+        """Return the copy of an array for an operation. `moved` are the fusion's fields for the bytes moved."""
         return Fusion(replace(self._entry_of(operation), name="copy"), **moved)
 
     def same(self, values: Iterable[GraphValue], others: Iterable[GraphValue]) -> None:
-        """Values are the same as others: a called block's arguments, what a call gives."""
+        """Note that values are the same arrays as others, such as a called block's arguments or a call's results."""
         for value, other in zip(values, others, strict=False):
             self._nodes[value] = self._node(other)
             if other in self._sums:
@@ -245,7 +246,7 @@ class ScheduleBuilder:
                 node.is_slice = kind in _SLICES
 
     def _is_kernel(self, operation: Operation) -> bool:
-        """Whether an operation is a fusion of its own."""
+        """Return whether an operation is its own fusion."""
         if operation.kind == "pad":
             return operation.spreads
         if operation.kind == "concatenate":
@@ -257,21 +258,23 @@ class ScheduleBuilder:
         return operation.kind in _KERNELS and not (operation.kind == "scatter" and operation.compares)
 
     def _loops(self, operation: Operation) -> bool:
-        """Whether a TPU gathers in a loop: its slices are large, even where the last two dimensions come in parts."""
+        """Return whether a TPU gathers in a loop, because its slices are large even with their last two dimensions in
+        parts."""
         if operation.kind != "gather":
             return False
         sizes = [n for n in map(min, operation.slice_sizes, self._shape_of(operation.operands[0])) if n > 1]
         return math.prod(sizes[:-2]) * math.prod(min(size, _PART) for size in sizes[-2:]) > _GATHERED
 
     def _reads_rows(self, operation: Operation) -> bool:
-        """Whether an operation is a kernel, or takes rows or columns of a matrix, such as a table of embeddings."""
+        """Return whether an operation is a kernel, or looks up rows or columns of a matrix, such as a table of
+        embeddings."""
         if operation.kind == "gather":
             return len(operation.slice_sizes) == 2 and math.prod(operation.slice_sizes) > 1
         is_kernel = operation.kind == "ragged-dot" and ragged_as_dense(operation, self._shape_of) == (1, 0)
         return is_kernel or operation.kind == "custom-call"
 
     def _lay_in_rows(self, node: ListedArray, operation: Operation) -> None:
-        """Has a TPU copy an argument, or a result, that does not lie in the rows that an operation reads or gives."""
+        """Let a TPU copy an argument or result whose layout is not in the rows that an operation reads or writes."""
         size = itemsize(node.value.dtype)
         if node not in self._laid and (laid := laid_for_rows(self._shape_of(node.value), size)):
             self._laid.add(node)
@@ -285,7 +288,7 @@ class ScheduleBuilder:
         return self._images.padding(self._shape_of(value)) if self._images else 0.0
 
     def _put_in_memory(self, value: GraphValue) -> None:
-        """A value that is in memory from the block's begin on."""
+        """Add a value that is in memory from the beginning of the block."""
         node = self._nodes[value] = self._array(value, self._scopes[-1].slots[0])
         node.in_memory = node.written = True
 
@@ -295,7 +298,7 @@ class ScheduleBuilder:
         return self._nodes[value]
 
     def _ready(self, nodes: Iterable[ListedArray]) -> tuple[Slot, frozenset[str]]:
-        """Behind which slot of the block nodes are there, and after which collectives."""
+        """Return the slot of the block behind which nodes are computed, and the collectives that must have ended."""
         scope, slot, begun = self._scopes[-1], self._scopes[-1].slots[0], _NONE
         for node in nodes:
             if node.slot.scope is scope:
@@ -304,7 +307,7 @@ class ScheduleBuilder:
         return slot, begun
 
     def _begin(self, operation: Operation, operands: list[ListedArray], entries: Schedule, over: Any) -> None:
-        """A collective: what it takes is in memory, and so is what it gives. The same again is none."""
+        """Begin a collective. Its operands and results are in memory. A repeated collective is left out."""
         scope = self._scopes[-1]
         for node in operands:
             self._to_memory(node)
@@ -338,12 +341,13 @@ class ScheduleBuilder:
                 node.place = operands[0].place
 
     def _is_taken(self, node: ListedArray) -> bool:
-        """Whether a collective alone uses what this step itself writes: its result may lie there."""
+        """Return whether only a collective reads an array that this step writes, so that its result may take the
+        memory."""
         return node.fusion is not None and node.slot.scope is self._scopes[-1] and len(node.value.uses) == 1
 
     def _slices(self, value: GraphValue) -> int:
-        """Into how many slices a value falls, where only single ones are used and nothing else of it, in what calls the
-        function that gives it too; else 0."""
+        """Return the number of slices of a value, if only single slices are read, also in what calls the function that
+        returns it; 0 otherwise."""
         used = set[int]()
         for user, _, in_loop in readers(value, calls_around(value.block), lambda op: op.kind in _VIEWS):
             size = self._bytes_of(user.results[0]) if user and user.kind in _SLICES and not in_loop else 0.0
@@ -353,13 +357,13 @@ class ScheduleBuilder:
         return used.pop() if len(used) == 1 else 0
 
     def _is_scattered(self, value: GraphValue) -> bool:
-        """Whether a value is added up over devices and each keeps a slice of the sum."""
+        """Return whether a value is summed over devices and each device keeps a slice of the sum."""
         users = [user for user, _ in value.uses if isinstance(user, Operation)]
         sums = (min(map(self._slices, user.results), default=0) > 1 for user in users if user.kind == "all-reduce")
         return any(user.kind == "reduce-scatter" for user in users) or any(sums)
 
     def _is_one_sum(self, operation: Operation, operands: list[ListedArray]) -> bool:
-        """Whether two all-reduces are added up and used for nothing else: the second does for both."""
+        """Return whether two all-reduces are only added to each other, so that the second does the work of both."""
         first, second = operands
         waiting = self._scopes[-1].waiting
         alike = first.over is not None and first.over == second.over and first is not second
@@ -377,7 +381,7 @@ class ScheduleBuilder:
         return True
 
     def _run(self, operation: Operation, operands: list[ListedArray], entries: Schedule) -> None:
-        """A loop, or the branches of a conditional, which take and give what is in memory."""
+        """Add a loop, or the branches of a conditional; their operands and results are in memory."""
         body, loops = operation.blocks[-1], operation.kind == "while"
         for place, node in enumerate(operands):
             stays = loops and (body.returned[place] is body.arguments[place] or is_filled(body.returned[place]))
@@ -401,7 +405,7 @@ class ScheduleBuilder:
                 self._nodes[value].updates = first
 
     def _slot(self, nodes: Iterable[ListedArray], done: Iterable[Scheduled | Fusion]) -> Slot:
-        """A new slot, which waits for the collectives whose results are needed."""
+        """Return a new slot, which waits for the collectives whose results are needed."""
         scope, (_, begun) = self._scopes[-1], self._ready(nodes)
         ends = [scope.waiting.pop(name) for name in sorted(begun) if name in scope.waiting]
         return scope.slot([*ends, *done])
@@ -446,7 +450,7 @@ class ScheduleBuilder:
                 self._lay_in_rows(node, operation)
 
     def _update(self, operation: Operation, whole: ListedArray, part: ListedArray) -> None:
-        """An array that is updated in its place: the part is read and written."""
+        """Add an update in place: the part is read and written."""
         self._to_memory(whole)
         fusion = self._product_behind(part)
         apart = fusion is not None and fusion.kind == "convolution" and self._has_fewer_features(part, whole)
@@ -469,11 +473,11 @@ class ScheduleBuilder:
         whole.slot = fusion.slot or whole.slot
 
     def _is_kept(self, node: ListedArray) -> bool:
-        """Whether an array stays as it is, as an argument of the program does."""
+        """Return whether an array must not change, such as an argument of the program."""
         return node.place in self._scopes[0].arguments
 
     def _store(self, node: ListedArray) -> None:
-        """Puts an array into memory, where it stays."""
+        """Put an array into memory for the rest of the block."""
         node.stored = True
         self._to_memory(node)
 
@@ -484,13 +488,13 @@ class ScheduleBuilder:
         self._write(node)
 
     def _alone(self, node: ListedArray) -> Fusion:
-        """A fusion of its own for an array that is to be computed."""
+        """Return a fusion that computes only this array."""
         fusion = Fusion(self._entry_of(node.operation))
         fusion.slot = self._slot((node,), (fusion,))
         return fusion
 
     def _takes_features(self, node: ListedArray) -> bool:
-        """Whether an array is computed from some features alone of an image."""
+        """Return whether an array is computed from only some features of an image."""
         slices = (each for each in computed_from(node) if each.is_slice and not each.in_memory)
         return any(self._has_fewer_features(each, each.operands[0]) for each in slices)
 
@@ -499,17 +503,17 @@ class ScheduleBuilder:
         return len(one) > 2 and one[-1] < all_[-1]
 
     def _write_alone(self, node: ListedArray) -> None:
-        """Has an array written by a fusion of its own."""
+        """Let an own fusion write an array."""
         self._make(self._alone(node), node)
         self._write(node)
 
     def _make(self, fusion: Fusion, node: ListedArray) -> None:
-        """Has a fusion go on to compute an array, which is in memory when that is done."""
+        """Let a fusion also compute an array, which is in memory afterwards."""
         self._read(fusion, node)
         node.in_memory, node.fusion, node.slot, node.begun = True, fusion, fusion.slot or node.slot, _NONE
 
     def _compute(self, nodes: Iterable[ListedArray]) -> None:
-        """Puts what is computed of arrays in memory there too."""
+        """Put arrays into memory that are computed from arrays in memory."""
         for node in nodes:
             at = behind(node)
             if not at.in_memory and comes_from_memory(at):
@@ -521,12 +525,14 @@ class ScheduleBuilder:
         node.written = True
 
     def _is_spread(self, node: ListedArray) -> bool:
-        """Whether an array has more elements than all of several that it is computed from, as an outer product."""
+        """Return whether an array has more elements than each of several arrays that it is computed from, as an outer
+        product."""
         sizes = [math.prod(self._shape_of(each.value)) for each in in_memory_of(node)]
         return len(sizes) > 1 and sum(sizes) < math.prod(self._shape_of(node.value))
 
     def _for_itself(self, node: ListedArray) -> ListedArray:
-        """An array in memory for what is part of nothing; others interleave it again, if that takes no more bytes."""
+        """Return an array in memory for an operation that is part of no fusion. Others compute it again if that takes
+        no more bytes."""
         again = node
         if not node.in_memory and is_interleaved(node) and bytes_read_again(node, 2 * node.size) <= 2 * node.size:
             again = self._array(node.value, node.slot, node.begun, node.operands, node.operation)
@@ -534,7 +540,8 @@ class ScheduleBuilder:
         return again
 
     def _product_behind(self, node: ListedArray) -> Fusion | None:
-        """The product that writes what is computed of its result in its own place: everything else is there then."""
+        """Return the product that writes an array computed from its result in place of the result, if all other
+        operands are there."""
         if node.in_memory or node.fusion is not None:
             return None
         fusion = self._fusion_behind(node, PRODUCTS)
@@ -543,7 +550,7 @@ class ScheduleBuilder:
         return fusion
 
     def _fusion_behind(self, node: ListedArray, kinds: frozenset[str]) -> Fusion | None:
-        """A fusion that gives or reads what a node is computed from, and can go on to compute the node."""
+        """Return a fusion that writes or reads what a node is computed from, and can also compute the node."""
         slot, waiting = node.slot, self._scopes[-1].waiting
         if slot.scope is not self._scopes[-1] or any(name in waiting for name in node.begun):
             return None
@@ -577,7 +584,7 @@ class ScheduleBuilder:
         return None
 
     def _is_computed_once(self, fusion: Fusion, node: ListedArray) -> bool:
-        """Whether no other operation of a node's kind computes the same of a product, in another layout."""
+        """Return whether no other operation of the same kind computes the same from a product, in another layout."""
         values, seen = [fusion.result] if fusion.result else [], set[Operation]()
         while values:
             users = {user for user, _ in values.pop().uses if isinstance(user, Operation)} - seen
@@ -588,7 +595,8 @@ class ScheduleBuilder:
         return True
 
     def _is_shared(self, node: ListedArray, fusion: Fusion) -> bool:
-        """Whether another fusion computes a node too, and to compute it twice takes more bytes than to write it."""
+        """Return whether another fusion also computes a node, and computing it twice takes more bytes than writing
+        it."""
         if not any(each not in (None, fusion) and self._is_open(each) for each in (node.fusion, node.product)):
             return False
         again = bytes_read_again(node, 3 * node.size)
@@ -599,11 +607,12 @@ class ScheduleBuilder:
         return 3 * node.size < again if self._is_open(node.product) else 2 * node.size <= again
 
     def _is_open(self, fusion: Fusion | None) -> bool:
-        """Whether a fusion is in a block that is still read."""
+        """Return whether a fusion is in a block that is still read."""
         return fusion is not None and fusion.slot is not None and fusion.slot.scope in self._scopes
 
     def _write_apart(self, node: ListedArray) -> None:
-        """Has a node written by the first that computed it; before a product, which gives none of its operands."""
+        """Let the first fusion that computed a node write it. A product does not write its operands, so an own fusion
+        before it does."""
         first = node.product
         if first is not None and first.slot is not None and self._is_open(first):
             own = Fusion(self._entry_of(node.operation))
@@ -622,7 +631,7 @@ class ScheduleBuilder:
         node.in_memory = True
 
     def _read(self, fusion: Fusion, node: ListedArray, limit: float | None = None, feeds: bool = False) -> None:
-        """Counts what a fusion reads for an array; `feeds`: it is a product's operand."""
+        """Count the bytes that a fusion reads for an array. `feeds`: the array is a product's operand."""
         nodes = [(node, limit)]
         fusion.roots.append((node, limit, feeds))
         while nodes:

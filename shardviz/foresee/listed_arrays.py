@@ -16,7 +16,7 @@ from shardviz.records.schedule import Scheduled
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """A place in a block's schedule: what is done there, and what can begin behind it."""
+    """A position in a block's schedule: what is done there, and what begins behind it."""
 
     scope: Scope
     number: int
@@ -26,7 +26,8 @@ class Slot:
 
 @dataclass(eq=False, slots=True)
 class Scope:
-    """A block that is read: its slots, arrays and collectives, and the ends of what was begun and not waited for."""
+    """A block that is read: its slots, arrays and collectives, and the ends of collectives that nothing has waited
+    for."""
 
     is_loop: bool
     arguments: list[ListedArray] = field(default_factory=list)
@@ -45,8 +46,8 @@ class Scope:
 
 @dataclass(eq=False, slots=True)
 class Fusion:
-    """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element. As a
-    compiler would have it, it is done `early` where it frees more memory than it takes."""
+    """Work, and the bytes that it reads and writes. `kind` is its operation's, empty if it computes element by element.
+    `early` is the slot where a compiler would put it to free more memory than it takes."""
 
     entry: Scheduled
     kind: str = ""
@@ -63,7 +64,7 @@ class Fusion:
     early: Slot | None = None
 
     def scheduled(self, padding_of: Callable[[GraphValue], float]) -> Scheduled:
-        """Its entry, with these bytes."""
+        """Return its entry, with these bytes."""
         moved = [*self.read.items(), *((node, node.size) for node in (*self.gives, *self.parts))]
         padding = self.on_tpus + sum(size * padding_of(node.value) for node, size in moved)
         own = self.entry.hbm_bytes + sum(size for _, size in moved)
@@ -71,13 +72,13 @@ class Fusion:
         return replace(self.entry, hbm_bytes=own, padding_bytes=padding, on_chip=on_chip)
 
     def keep(self, room: int, size: float) -> None:
-        """Notes that bytes stay on a chip that has so much room."""
+        """Note that bytes stay on a chip with so much memory of its own."""
         self.on_chip[room] = self.on_chip.get(room, 0.0) + size
 
 
 @dataclass(eq=False, slots=True)
 class ListedArray:
-    """An array: in memory, or to be computed from others where it is read."""
+    """An array that is in memory, or that is computed from others where it is read."""
 
     value: GraphValue
     size: float  # bytes on one device
@@ -111,7 +112,7 @@ class ListedArray:
         return ((self.fusion and (self.fusion.early or self.fusion.slot)) or self.slot).number
 
     def need(self, slot: Slot) -> None:
-        """Notes that it is needed at a slot; in another block than its own when that runs, which is next."""
+        """Note that it is needed at a slot. A slot of another block counts as the next slot of its own block."""
         node = self
         while node.place is not node:
             node = node.place
@@ -120,7 +121,7 @@ class ListedArray:
 
 
 def computed_from(node: ListedArray) -> Iterator[ListedArray]:
-    """A node and all that it is computed from, up to the arrays in memory."""
+    """Yield a node and all nodes that it is computed from, up to the arrays in memory."""
     seen, nodes = {node}, [node]
     for each in nodes:
         yield each
@@ -132,21 +133,21 @@ def computed_from(node: ListedArray) -> Iterator[ListedArray]:
 
 
 def in_memory_of(node: ListedArray) -> Iterator[ListedArray]:
-    """The arrays in memory that a node is computed from."""
+    """Yield the arrays in memory that a node is computed from."""
     if node.in_memory:  # as most are
         return iter((node,))
     return (each for each in computed_from(node) if each.in_memory)
 
 
 def behind(node: ListedArray) -> ListedArray:
-    """What an array is turned, converted or broadcast from."""
+    """Return the array that a node is transposed, converted or broadcast from."""
     while not node.in_memory and node.operation.kind in FREE and node.operands:
         node = node.operands[0]
     return node
 
 
 def is_interleaved(node: ListedArray) -> bool:
-    """Whether an array is computed from pads alone that spread the elements."""
+    """Return whether an array is computed only from pads that insert values between elements."""
     return all(each.fusion is not None and each.fusion.kind == "pad" for each in in_memory_of(node))
 
 

@@ -32,8 +32,8 @@ from shardviz.stablehlo.module import CONSTRAINT, SHARDING, items, sharding, sha
 
 
 def simplified(module: ir.Operation, platform: str) -> tuple[ir.Operation, tuple[int | None, ...]]:
-    """Return a module as XLA would hand it to Shardy, and for each constraint there which of the given module's it is,
-    or None; with the module's context entered."""
+    """Return a module as XLA passes it to Shardy, and for each of its constraints the number of the constraint in the
+    given module, or None. The module's context must be entered."""
     module = module.clone()
     simplifies = platform != "cpu"  # XLA's CPU compiler hands on to Shardy what it is given
     named = [(op.name, op) for op in _jax.walk(module)]
@@ -66,8 +66,8 @@ _REORDERED = ("func.func", "stablehlo.while", "stablehlo.case", "sdy.manual_comp
 
 
 def _in_post_order(block: ir.Block) -> None:
-    """Orders a block as XLA orders a computation that it hands to Shardy: what is returned last, each operation right
-    behind its operands, the first of them first. Source: XLA's `HloComputation::MakeInstructionPostOrder`."""
+    """Order a block as XLA orders a computation before Shardy: every operation directly behind its operands, the first
+    operand first, the returned values last. Source: XLA's `HloComputation::MakeInstructionPostOrder`."""
     operations = [op.operation for op in block.operations]
     place = {op: number for number, op in enumerate(operations)}
     needs = [[place[maker] for maker in map(_maker, _read(op)) if maker in place] for op in operations]
@@ -89,20 +89,20 @@ def _in_post_order(block: ir.Block) -> None:
 
 
 def _read(op: ir.Operation) -> list[ir.Value]:
-    """What an operation reads, in its regions too."""
+    """Return what an operation reads, also in its regions."""
     if not len(op.regions):
         return list(op.operands)
     return [value for each in _jax.walk(op) for value in each.operands]
 
 
 def _maker(value: ir.Value) -> Any:
-    """The operation that makes a value, or the block that it is an argument of."""
+    """Return the operation that makes a value, or the block whose argument it is."""
     owner = value.owner
     return owner if isinstance(owner, ir.Block) else owner.operation
 
 
 def _handed_on(loop: ir.Operation) -> list[int]:
-    """The places of the arrays that a loop hands on as they are."""
+    """Return the positions of the arrays that a loop passes on unchanged."""
     block = loop.regions[1].blocks[0]
     ends = block.operations[len(block.operations) - 1].operands
     pairs = enumerate(zip(block.arguments, ends, strict=True))
@@ -110,13 +110,14 @@ def _handed_on(loop: ir.Operation) -> list[int]:
 
 
 def _rank(value: ir.Value) -> int:
-    """The number of an array's dimensions; 0 for what is none."""
+    """Return the number of an array's dimensions; 0 for what is no array."""
     return ir.RankedTensorType(value.type).rank if isinstance(value.type, ir.RankedTensorType) else 0
 
 
 def _read_outside(loop: ir.Operation) -> None:
-    """Has a loop read the arrays that it hands on from outside, by way of an open constraint: their shardings reach
-    the operations inside later than those of what it changes. Source: XLA's `open-while-free-vars-sharding`."""
+    """Let a loop read the arrays that it passes on unchanged from outside, through an open constraint, so that their
+    shardings reach the operations inside later than those of arrays that it changes. Source: XLA's
+    `open-while-free-vars-sharding`."""
     for place in _handed_on(loop):
         value = loop.operands[place]
         uses = [use for region in loop.regions for use in region.blocks[0].arguments[place].uses]
@@ -129,7 +130,7 @@ def _read_outside(loop: ir.Operation) -> None:
 
 
 def read_inside(loop: ir.Operation) -> None:
-    """Undoes that once Shardy has propagated: a loop takes such arrays, sharded as it reads them."""
+    """Undo `_read_outside` after propagation: the loop carries these arrays, sharded as it reads them."""
     around = [op for _, op in _around(loop) if op.name == "sdy.manual_computation"]
     manual = [axis for op in around for axis in sdy.ManualAxesAttr(op.attributes["manual_axes"])]
     for place in _handed_on(loop):
@@ -150,14 +151,14 @@ def read_inside(loop: ir.Operation) -> None:
 
 
 def _around(op: Any) -> Iterator[tuple[ir.Operation, ir.Operation]]:
-    """Each operation that an operation stands in, the innermost first, after the one in it."""
+    """Yield the operations around an operation, the innermost first, each after the one inside it."""
     while op.parent is not None:
         yield op.operation, op.parent.operation
         op = op.parent.operation
 
 
 def _repeats_nothing(broadcast: ir.Operation) -> bool:
-    """Whether a broadcast is a reshape: as of `[b, s]` to `[b, s, 1]`."""
+    """Return whether a broadcast is a reshape, such as from `[b, s]` to `[b, s, 1]`."""
     (operand,), (result,) = broadcast.operands, broadcast.results
     before, after = ir.RankedTensorType(operand.type), ir.RankedTensorType(result.type)
     order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
@@ -165,8 +166,8 @@ def _repeats_nothing(broadcast: ir.Operation) -> bool:
 
 
 def _reshape(broadcast: ir.Operation) -> None:
-    """Makes a broadcast that repeats nothing the reshape that it is, as XLA's simplifier does. Shardy hands shardings
-    on through reshapes before it does through broadcasts."""
+    """Replace a broadcast that repeats nothing by a reshape, as XLA's simplifier does. Shardy propagates through
+    reshapes before it does through broadcasts."""
     (result,) = broadcast.results
     attributes = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
     result.replace_all_uses_with(_reshaped(broadcast, result.type, attributes))
@@ -174,15 +175,15 @@ def _reshape(broadcast: ir.Operation) -> None:
 
 
 def _reshaped(broadcast: ir.Operation, kind: ir.Type, attributes: dict[str, Any]) -> ir.Value:
-    """What a broadcast is given, of another shape."""
+    """Return a broadcast's operand in another shape."""
     at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
     operands = list(broadcast.operands)
     return ir.Operation.create("stablehlo.reshape", [kind], operands, attributes, **at).results[0]
 
 
 def _without_ones(broadcast: ir.Operation) -> None:
-    """Has a broadcast repeat its operand without the dimensions of size one that it widens, as XLA's simplifier does:
-    `[b, s]`, made `[b, s, 1]` only to become `[b, s, n]`, is repeated along the last dimension."""
+    """Let a broadcast repeat its operand without the dimensions of size 1 that it widens, as XLA's simplifier does:
+    `[b, s]`, reshaped to `[b, s, 1]` and broadcast to `[b, s, n]`, is repeated along the last dimension."""
     (operand,), (result,) = broadcast.operands, broadcast.results
     kind, wide = ir.RankedTensorType(operand.type), ir.RankedTensorType(result.type).shape
     order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
@@ -203,10 +204,10 @@ _LONG = 64
 
 
 def _multiply(dot: ir.Operation, *, sums: bool) -> None:
-    """Makes a product that sums over nothing the multiplication that it is, as XLA's simplifier does. With `sums` also
-    one of which a factor has no dimension of its own, as `bsdn,dn->bsd`: a multiplication and its sum. Of a batch of
-    them it stays a product where the other factor's first own dimension and one of the summed are long; and any of
-    complex numbers, whose zero MLIR's bindings cannot write."""
+    """Replace a product that sums over nothing by a multiplication, as XLA's simplifier does; with `sums` also one with
+    a factor that has no dimension of its own, such as `bsdn,dn->bsd`, by a multiplication and a sum. A batched product
+    is kept if the other factor's first own dimension and a summed dimension are long. So is one of complex numbers,
+    whose zero MLIR's bindings cannot write."""
     summed, batched = contraction_of(dot)
     kinds = [ir.RankedTensorType(value.type) for value in dot.operands]
     own = [[d for d in range(kinds[n].rank) if d not in (*batched[n], *summed[n])] for n in (0, 1)]
@@ -248,7 +249,8 @@ def _multiply(dot: ir.Operation, *, sums: bool) -> None:
 
 
 def _merge(outer: ir.Operation) -> None:
-    """Makes a reduction of a reduction's result, `sum(sum(x, 1), 0)`, one over both dimensions: one all-reduce."""
+    """Merge a reduction of a reduction's result, `sum(sum(x, 1), 0)`, into one over both dimensions, which needs one
+    all-reduce."""
     inner = outer.operands[0].owner
     if isinstance(inner, ir.Block) or inner.name != "stablehlo.reduce" or len(outer.operands) != 2:
         return
@@ -265,7 +267,8 @@ def _merge(outer: ir.Operation) -> None:
 
 
 def _reducer(reduction: ir.Operation) -> tuple[str, str] | None:
-    """The one operation that a reduction applies to two elements, and what it starts from; None for a larger one."""
+    """Return the operation that a reduction applies to two elements, and its initial value; None if it applies more
+    than one."""
     body = [op.operation.name for op in reduction.regions[0].blocks[0].operations]
     start = reduction.operands[1]
     maker = start.owner
@@ -280,11 +283,10 @@ _OPAQUE = () if jax.__version_info__ >= (0, 12) else ("chlo.erf",)
 
 
 def chlo_rule(op: ir.Operation, partitioned_for: str = "") -> ir.Attribute | None:
-    """How an operation of the dialect CHLO hands shardings on: `square`, `erf`, `digamma` elementwise, `top_k` but
-    for its last dimension, `ragged_dot` but for its rows and groups; None for any other. Shardy has no rule for them,
-    and would take their operands and results for replicated. XLA rewrites them before its own Shardy runs.
-    `partitioned_for` a platform: how its partitioner computes them, which but on TPUs gathers all that `top_k` reads.
-    """
+    """Return the sharding rule of an operation of the CHLO dialect: elementwise for `square`, `erf`, `digamma`; all but
+    the last dimension for `top_k`; all but rows and groups for `ragged_dot`; None for others. Shardy has no rule for
+    them, and would replicate their operands and results; XLA rewrites them before Shardy runs. `partitioned_for`: the
+    platform whose partitioner's rule is returned; all but the TPU's gather the operand of `top_k`."""
     try:
         ins, outs = ([ir.RankedTensorType(v.type).shape for v in values] for values in (op.operands, op.results))
     except ValueError:
@@ -311,14 +313,15 @@ def chlo_rule(op: ir.Operation, partitioned_for: str = "") -> ir.Attribute | Non
 
 
 def rule_again(attributes: Any) -> None:
-    """Give an operation, by its attributes, the rule for its resharding again: Shardy's propagation drops it."""
+    """Add the rule for its resharding to an operation's attributes again, since Shardy's propagation removes it."""
     if _KEPT_RULE in attributes:
         attributes[_RULE] = attributes[_KEPT_RULE]
 
 
 def _ragged_rule(op: ir.Operation) -> ir.Attribute:
-    """That of a ragged product, `([i, k], [l, k, j], [l])->([i, j]) reduction={k} need_replication={i, l}`: a group of
-    rows begins anywhere, so rows and groups are taken as wholes. Where rows are summed over, groups come first."""
+    """Return the rule of a ragged product, `([i, k], [l, k, j], [l])->([i, j]) reduction={k} need_replication={i, l}`.
+    A group of rows may begin anywhere, so rows and groups are not sharded. If rows are summed over, groups come
+    first."""
     numbers = chlo.RaggedDotDimensionNumbers(op.attributes["ragged_dot_dimension_numbers"])
     ragged, batch = [*numbers.lhs_ragged_dimensions], [*numbers.lhs_batching_dimensions]
     summed, many = [*numbers.lhs_contracting_dimensions], [*numbers.rhs_group_dimensions]

@@ -19,7 +19,8 @@ _ROWS, _LANES = 8, 128
 
 
 class Images:
-    """What convolutions take and give, with any features; of the same shape, other arrays are images too."""
+    """The operands and results of convolutions, with any number of features. Other arrays of such shapes count as
+    images too."""
 
     def __init__(self) -> None:
         self._noted: set[tuple[Dims, Dims]] = set()  # dims as of `image_padding`, shape without the features
@@ -29,7 +30,7 @@ class Images:
         return bool(self._noted)
 
     def note(self, shape: Dims, dims: Dims) -> None:
-        """Notes an image, and the one without its spatial dimensions of 1."""
+        """Add an image, and the same without its spatial dimensions of size 1."""
         around = _around(shape, dims)
         kept = [place for place, size in enumerate(around) if size != 1 or place not in dims[2:]]
         alike = tuple(kept.index(place) for place in dims if place in kept), tuple(around[place] for place in kept)
@@ -38,7 +39,7 @@ class Images:
             self._padding.clear()
 
     def padding(self, shape: Dims) -> float:
-        """`image_padding` of an array; 0 where no image that was noted has its shape, with or without dimensions of 1.
+        """Return `image_padding` of an array; 0 if no image has its shape, with or without dimensions of size 1.
 
         >>> images = Images()
         >>> images.note((8, 64, 64, 3), (0, 3, 1, 2))
@@ -57,13 +58,13 @@ class Images:
 
 
 def _around(shape: Dims, dims: Dims) -> Dims:
-    """A shape without the features, whose place is the second of `dims`."""
+    """Return a shape without its features, whose position is the second of `dims`."""
     return (*shape[: dims[1]], 0, *shape[dims[1] + 1 :])
 
 
 def image_padding(shard: Sequence[int], dims: Sequence[int]) -> float:
-    """The share by which a TPU stores more of an image of this shape on one device, as its tiles are not full; `dims`
-    are the places of batch, features and the spatial dimensions.
+    """Return the share of padding that a TPU stores of an image of this shape on one device, because its tiles are not
+    full. `dims` are the positions of batch, features and the spatial dimensions.
 
     One of batch and features lies along the lanes of a tile, the other along its rows, whichever way is smaller; of
     fewer than eight images the height takes the batch's place. So libtpu 0.0.42 lays what convolutions take and give
@@ -118,6 +119,7 @@ def ragged_as_dense(product: Operation, shard_of: Callable[[GraphValue], Dims]) 
 
 
 def _tiled(rows: int, lanes: int, packed: int = 1) -> int:
-    """Elements of whole tiles; fewer than eight rows take tiles of four, two or one, but no fewer than `packed`."""
+    """Return the elements of whole tiles. Fewer than eight rows take tiles of four, two or one row, but no fewer than
+    `packed`."""
     height = min(_ROWS, max(packed, 1 << (rows - 1).bit_length())) if rows else 1
     return -(-rows // height) * height * -(-lanes // _LANES) * _LANES

@@ -20,7 +20,8 @@ from shardviz.stablehlo.uses import is_reshard
 
 
 class Unforeseen(NamedTuple):
-    """An operation (HLO's kind) that communicates unseen by level `propagated`: along which axes it reads across."""
+    """An operation (HLO's kind) whose communication level `propagated` does not show, and the axes along which it reads
+    other shards."""
 
     op: str
     axes: tuple[Axis, ...]
@@ -28,7 +29,7 @@ class Unforeseen(NamedTuple):
 
 
 def dims_crossed(op: MlirOperation) -> Iterator[int]:
-    """The dimensions of an operation's first operand that XLA may not leave sharded as they are."""
+    """Return the dimensions of an operation's first operand that XLA may be unable to keep sharded."""
     if op.kind == "convolution":
         where, kernel = op.convolution, op.operands[1].shape
         yield from (d for d, k in zip(where.input[2:], where.kernel[2:], strict=True) if kernel[k] > 1)
@@ -49,8 +50,9 @@ def dims_crossed(op: MlirOperation) -> Iterator[int]:
 
 
 def partial_cut(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] = ()) -> Spec | None:
-    """How the partitioner shards a matrix product's partial sum: it is whole along the axes that shard what both
-    factors, as they come, sum over, even if these are to shard the result. None where it is sharded as the result."""
+    """Return how the partitioner shards a matrix product's partial sum. It is whole along the axes that shard the
+    summed dimensions of both factors before they are resharded, even if these axes shard the result later. None if it
+    is sharded as the result."""
     first, second = (graph.spec_of(root(value, is_reshard), manual) for value in product.operands)
     own = graph.spec_of(product.result, manual)
     if first is None or second is None or own is None:

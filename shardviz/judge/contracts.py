@@ -177,5 +177,5 @@ def _is_sharded(value: Value, mesh: DeviceMesh) -> bool:
 
 
 def under(path: str, name: str) -> bool:
-    """Whether a tree path equals a name or is under it: `params['w']` is under `params`, and under ``."""
+    """Return whether a tree path equals a name or is under it: `params['w']` is under `params`, and under ``."""
     return not name or path == name or (path.startswith(name) and path[len(name)] in "[.")

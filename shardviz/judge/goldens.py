@@ -200,7 +200,7 @@ def _collectives(golden: list[Any], now: list[Any], tolerance: Mapping[str, str 
 
 
 def within(now: float | None, golden: float | None, allowed: str | float) -> bool:
-    """Whether a number equals the golden's number, or is within a share of it: `0.05` or `5%`."""
+    """Return whether a number equals the golden's number, or is within a share of it: `0.05` or `5%`."""
     share = amount_of(allowed, "", "tolerance")
     if not isinstance(now, int | float) or not isinstance(golden, int | float):
         return now is None and golden is None

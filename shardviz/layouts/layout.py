@@ -365,7 +365,7 @@ def _record(shape: tuple[int, ...], sharding: Any, mesh: Any) -> Sharding:
 
 
 def is_plain(sharding: Any) -> bool:
-    """Whether a value is a spec with only axes in it; any other sharding is read into a record first."""
+    """Return whether a value is a spec with only axes in it; any other sharding is read into a record first."""
     if sharding is None or isinstance(sharding, Spec | tuple | list):
         return True
     if type(sharding).__name__ not in ("P", "PartitionSpec"):  # tested by name, so that JAX is not imported
@@ -374,7 +374,7 @@ def is_plain(sharding: Any) -> bool:
 
 
 def is_spec_entry(thing: Any) -> bool:
-    """Whether a node of a tree of specs is a spec, rather than a branch."""
+    """Return whether a node of a tree of specs is a spec, rather than a branch."""
     if type(thing) is tuple:
         return all(e is None or isinstance(e, str) or (type(e) is tuple and is_spec_entry(e)) for e in thing)
     return not isinstance(thing, dict | list)

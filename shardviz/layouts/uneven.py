@@ -56,9 +56,9 @@ def fallback(asked: Layout) -> Layout:
 
 
 def indivisible(asked: Layout, actual: Layout) -> bool:
-    """Whether JAX 0.12 raises an `IndivisibleError` where JAX 0.10 replaces `asked` by `actual`. JAX 0.12 raises it if
-    a part of the first dropped axis would divide the rest of the dimension, such as 4 of 8 devices for 20 rows. XLA
-    shards along this part, but a PartitionSpec of full axes cannot express it."""
+    """Return whether JAX 0.12 raises an `IndivisibleError` where JAX 0.10 replaces `asked` by `actual`. JAX 0.12 raises
+    it if a part of the first dropped axis would divide the rest of the dimension, such as 4 of 8 devices for 20 rows.
+    XLA shards along this part, but a PartitionSpec of full axes cannot express it."""
     if asked.spec is None or actual.spec is None:
         return False
     for size, axes, kept, tiles in zip(asked.shape, asked.spec.dims, actual.spec.dims, actual.tile_counts, strict=True):

@@ -505,7 +505,7 @@ def _near(guess: float, right: float) -> bool:
 
 
 def _alike(mine: Any, other: Any) -> bool:
-    """Whether two answers are equal; amounts approximately, and an omitted amount equals any."""
+    """Return whether two answers are equal; amounts approximately, and an omitted amount equals any."""
     if isinstance(mine, float) and isinstance(other, float):
         return _near(mine, other)
     if isinstance(mine, dict) and isinstance(other, dict) and other:

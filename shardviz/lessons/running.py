@@ -233,7 +233,7 @@ def _kinds(jaxpr: Any) -> set[str]:
 
 
 def _crossed(jaxpr: Any) -> bool:
-    """Whether a branch, or a loop of unknown length, contains a collective."""
+    """Return whether a branch, or a loop of unknown length, contains a collective."""
     branching = (e for e in every_equation(jaxpr) if e.primitive.name in ("cond", "while"))
     return any(_kinds(inner) for equation in branching for inner in sub_jaxprs(equation.params))
 

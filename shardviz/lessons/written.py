@@ -171,7 +171,7 @@ class Written(Question):
         return self._tried(printed=printed.strip(), **answer)
 
     def _is_start(self, function: Any) -> bool:
-        """Whether the function is the one to complete, unchanged; trying it does not count."""
+        """Return whether the function is the one to complete, unchanged; trying it does not count."""
         mine, start = getattr(function, "__code__", None), running.defined(self.about["start"]).__code__
         return mine is not None and (mine.co_code, mine.co_names) == (start.co_code, start.co_names)
 

@@ -347,7 +347,7 @@ def tiles_words(tiling: Tiling) -> str:
 
 
 def _by_position(sharding: Sharding) -> bool:
-    """Whether text numbers the devices by position although the mesh has other device ids."""
+    """Return whether text numbers the devices by position although the mesh has other device ids."""
     return bool(sharding.mesh.device_ids) and not sharding.mesh.by_id
 
 

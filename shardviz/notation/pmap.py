@@ -240,7 +240,7 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (NoSharding, Unstacked
 
 
 def looks_like(text: str) -> bool:
-    """Whether a text is a ShardingSpec, or a PmapSharding that contains one."""
+    """Return whether a text is a ShardingSpec, or a PmapSharding that contains one."""
     return text.startswith(("ShardingSpec(", "PmapSharding("))
 
 

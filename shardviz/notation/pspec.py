@@ -30,7 +30,7 @@ _ENTRY = "an entry is None, an axis name or a tuple of axis names"
 
 
 def is_pspec(value: Any) -> bool:
-    """Whether a value is a PartitionSpec, tested by its attributes, so that JAX is not imported."""
+    """Return whether a value is a PartitionSpec, tested by its attributes, so that JAX is not imported."""
     return hasattr(value, "UNCONSTRAINED") and isinstance(value, Iterable) and not isinstance(value, type)
 
 
@@ -42,7 +42,7 @@ def from_entries(entries: Any, mesh: DeviceMesh, rank: int | None) -> Sharding:
 
 
 def looks_like(text: str) -> bool:
-    """Whether text looks like a PartitionSpec or a tuple."""
+    """Return whether text looks like a PartitionSpec or a tuple."""
     return text.startswith("(") or _CALL.match(text) is not None
 
 

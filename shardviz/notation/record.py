@@ -278,8 +278,8 @@ class Sharding:
         return WRITERS[notation](self)
 
     def same_as(self, other: Sharding) -> bool:
-        """Whether both shardings put the same part of the array on the same devices. Trailing None, axes of size 1 and
-        axis names make no difference. Open dimensions, partial sums and manual axes do."""
+        """Return whether both shardings put the same part of the array on the same devices. Trailing None, axes of size
+        1 and axis names make no difference. Open dimensions, partial sums and manual axes do."""
         if self.unknown or other.unknown:
             return self.unknown and other.unknown
         if sorted(self.mesh.ids().tolist()) != sorted(other.mesh.ids().tolist()):

@@ -73,7 +73,7 @@ class Scanner:
         self.fail(expected)
 
     def sees(self, literal: str) -> bool:
-        """Whether the text continues with `literal`."""
+        """Return whether the text continues with `literal`."""
         return self.text.startswith(literal, self.at)
 
     def take(self, literal: str) -> bool:

@@ -75,7 +75,7 @@ def axis_lists(text: str) -> tuple[tuple[Axis, ...], ...]:
 
 
 def _prefix(scan: Scanner) -> bool:
-    """Whether the sharding is in `<...>`; `[{...}]` alone is read too."""
+    """Return whether the sharding is in `<...>`; `[{...}]` alone is read too."""
     if scan.take("#sdy.sharding") or scan.take("sdy.sharding"):
         scan.need("<")
         return True

@@ -132,7 +132,7 @@ class Spec:
         return Spec(dims, self.unreduced, (), self.unreduced_kind)
 
     def same_as(self, other: Spec, mesh: DeviceMesh) -> bool:
-        """Whether both specs shard an array equally; trailing None and axes of size 1 make no difference."""
+        """Return whether both specs shard an array equally; trailing None and axes of size 1 make no difference."""
         return self == other or _significant(self, mesh) == _significant(other, mesh)
 
     def entries(self) -> tuple[Any, ...]:

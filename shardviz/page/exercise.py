@@ -88,7 +88,7 @@ def _alert(text: str, role: str = "status") -> str:
 
 
 def _is_kept() -> bool:
-    """Whether the notebook runs without a user who could press a button, as in nbconvert; the question is then
+    """Return whether the notebook runs without a user who could press a button, as in nbconvert; the question is then
     saved."""
     return shell() is not None and not is_watched() and not any(name.startswith("VOILA_") for name in os.environ)
 

@@ -39,7 +39,7 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     if room is not None:
 
         def reads(drawn: Picture) -> bool:
-            """Whether the letters in its cells are large enough to read, with the legend below."""
+            """Return whether the letters in its cells are large enough to read, with the legend below."""
             _, (wide, high) = with_words(drawn)
             return all(grid.size * min(room[0] / wide, room[1] / high) >= SMALLEST for grid in drawn.grids)
 

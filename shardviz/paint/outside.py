@@ -32,7 +32,7 @@ def uncontrolled(text: str) -> str:
 
 
 def is_right_to_left(text: str) -> bool:
-    """Whether any of the text runs from right to left."""
+    """Return whether any of the text runs from right to left."""
     return not text.isascii() and any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in text)
 
 

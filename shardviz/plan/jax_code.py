@@ -333,7 +333,7 @@ def _pairs(bound: PlanRecord, traced: Traced) -> list[tuple[Constrained, Placed]
 
 
 def _own_line(placed: Placed) -> bool:
-    """Whether a variable's statement is alone on its lines, so that another line can follow."""
+    """Return whether a variable's statement is alone on its lines, so that another line can follow."""
     target = placed.target
     lines = [line.encode() for line in linecache.getlines(target.file)]
     statement = target.statement
@@ -367,6 +367,6 @@ def _calls(frame: Frame, each: Reconstrained, traced: Traced) -> list[ast.Call]:
 
 
 def _others(frame: Frame, each: Reconstrained, traced: Traced) -> bool:
-    """Whether the line of a changed constraint also makes constraints to other specs."""
+    """Return whether the line of a changed constraint also makes constraints to other specs."""
     here = [c.spec.dims for c in traced.constraints if c.source is not None and c.source.bare == frame.bare]
     return any(dims not in (each.before, each.after) for dims in here)

@@ -68,7 +68,7 @@ def by_path(plan: Plan, role: str, part: str) -> tuple[tuple[str, Any], ...]:
 
 
 def is_by_name(plan: Plan) -> bool:
-    """Whether a plan shards logical dimensions by name; `Plan._with_members` has the arrays in their place."""
+    """Return whether a plan shards logical dimensions by name; `Plan._with_members` has the arrays in their place."""
     return any(each.role == DIMENSION for each in plan.overrides)
 
 

@@ -126,7 +126,7 @@ def _mesh(mesh: DeviceMesh) -> str:
 
 
 def is_plain(tree: Any) -> bool:
-    """Whether a tree of names has only containers that can be written as literals."""
+    """Return whether a tree of names has only containers that can be written as literals."""
     if isinstance(tree, str) or tree is None:
         return True
     if type(tree) is dict:

@@ -230,7 +230,7 @@ class _Keeper:
     # On any thread.
 
     def live(self) -> bool:
-        """Whether the keeper takes orders."""
+        """Return whether the keeper takes orders."""
         return not self.closing and (self.thread.is_alive() or self.thread.ident is None)
 
     def begin(self) -> None:

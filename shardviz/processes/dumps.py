@@ -137,7 +137,7 @@ def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
 
 
 def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platform: str = "cpu") -> bool:
-    """Whether all of a milestone's files are complete; `ended` is whether the compiler has ended."""
+    """Return whether all of a milestone's files are complete; `ended` is whether the compiler has ended."""
     files = _find(folder, milestone, devices)
     if not _STAGES[milestone].keys() <= files.keys():
         return False
@@ -156,8 +156,8 @@ def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platfor
 
 
 def _closed(path: Path) -> bool:
-    """Whether a program's text contains its full entry computation. An unfinished text may stop at any byte. Only the
-    brace that closes a computation is alone on its line."""
+    """Return whether a program's text contains its full entry computation. An unfinished text may stop at any byte.
+    Only the brace that closes a computation is alone on its line."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 8))

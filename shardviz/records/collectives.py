@@ -171,7 +171,8 @@ _SHOWN = 8
 
 
 def in_loop(c: Collective) -> bool:
-    """Whether a collective is in a loop: it does not run exactly once in a step, or JAX's name stack shows the loop."""
+    """Return whether a collective is in a loop: it does not run exactly once in a step, or JAX's name stack shows the
+    loop."""
     return c.count != 1 or "while" in c.name_stack.split("/")
 
 

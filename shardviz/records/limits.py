@@ -41,7 +41,7 @@ class Limit:
     text: str
 
     def holds(self, number: float) -> bool:
-        """Whether a number satisfies the bound."""
+        """Return whether a number satisfies the bound."""
         return _HOLDS[self.sign](number, self.number)
 
     @property

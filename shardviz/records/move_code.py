@@ -186,7 +186,7 @@ def _numbered(paths: Sequence[str]) -> str:
 
 
 def _staged(group: Sequence[ReshardedLeaf], way: ReshardWay, side: int) -> bool:
-    """Whether an array in a host's memory is copied to the device before the move, or to the host after it."""
+    """Return whether an array in a host's memory is copied to the device before the move, or to the host after it."""
     leaf = group[0]
     if (leaf.memory, leaf.new_memory)[side] == DEVICE_MEMORY:
         return False

@@ -29,7 +29,7 @@ def _inside(name_stack: str) -> str:
 
 
 def is_differentiated(name_stacks: Iterable[str]) -> bool:
-    """Whether any of a program's name stacks shows that it takes a derivative."""
+    """Return whether any of a program's name stacks shows that it takes a derivative."""
     return any(_JVP.search(name) or _TRANSPOSE.search(name) for name in name_stacks)
 
 

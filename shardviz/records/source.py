@@ -49,7 +49,7 @@ def nearer(frame: Frame, around: Frame | None) -> Frame | None:
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is the user's own or the gallery's: outside installed packages and Python's library."""
+    """Return whether a file is the user's own or the gallery's: outside installed packages and Python's library."""
     return _kind(file) == _OWN
 
 

@@ -185,7 +185,8 @@ def donated_bytes(arguments: Iterable[Value]) -> list[float]:
 
 
 def take_donated(donated: list[float], size: float) -> bool:
-    """Whether a result of `size` bytes reuses a donated argument of equal size, which is then removed from the list."""
+    """Return whether a result of `size` bytes reuses a donated argument of equal size, which is then removed from the
+    list."""
     if taken := size in donated:
         donated.remove(size)
     return taken

@@ -523,8 +523,8 @@ class _Recorder:
             raise SystemExit  # ends this thread, and prints nothing
 
     def _is_steady(self, step: _Step, program: Dispatched) -> bool:
-        """Whether a call of a program is a further step of a loop without new programs. A step takes results of the
-        step before, or other arrays than the step before. An evaluation takes the same weights again: it ends by
+        """Return whether a call of a program is a further step of a loop without new programs. A step takes results of
+        the step before, or other arrays than the step before. An evaluation takes the same weights again: it ends by
         itself, or after `MOST_CALLS`. Eager operations do not count, because code that makes layers one by one repeats
         them."""
         given = {id(arg) for arg in program.args}

@@ -389,7 +389,7 @@ def on_mesh(spec: Spec, mesh: DeviceMesh, other: DeviceMesh, rank: int) -> Spec:
 
 
 def same(spec: Spec, mesh: DeviceMesh, other: Spec, other_mesh: DeviceMesh, shape: tuple[int, ...]) -> bool:
-    """Whether two shardings put the same slice of an array on each device."""
+    """Return whether two shardings put the same slice of an array on each device."""
     if mesh == other_mesh:
         return spec.same_as(other, mesh)
     sides = [layout(shape, s, m) for s, m in ((spec, mesh), (other, other_mesh))]

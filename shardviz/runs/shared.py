@@ -291,7 +291,7 @@ class Identities:
             self._copies[id(copy)] = weakref.ref(copy)
 
     def is_new(self, array: Any) -> bool:
-        """Whether no program has taken or returned an array, nor the array that it is a copy of."""
+        """Return whether no program has taken or returned an array, nor the array that it is a copy of."""
         copy = self._copies.get(id(array))
         return self.place_of(array) is None and (copy is None or copy() is not array)
 

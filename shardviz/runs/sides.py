@@ -86,7 +86,8 @@ def side_of(side: str, tree: Any, given: Any, mesh: Any, otherwise: Any = None) 
 
 
 def _is_entry(node: Any) -> bool:
-    """Whether a node of a tree of specs is a spec; a flax `State` of specs, as any node that JAX knows, is not."""
+    """Return whether a node of a tree of specs is a spec; a flax `State` of specs, as any node that JAX knows, is
+    not."""
     return is_spec_entry(node) and (node is None or type(node) is tuple or jax.tree_util.all_leaves([node]))
 
 
@@ -188,7 +189,7 @@ def layers_of(side: str, text: str, paths: ArrayPaths, tree: GivenTree, known: d
 
 
 def alike(layers: Sequence[SideArray]) -> bool:
-    """Whether layers are sharded alike."""
+    """Return whether layers are sharded alike."""
     mesh, spec = layers[0].layout.mesh, layers[0].layout.spec
     ends = [each.layout for each in layers if each.layout is not layers[0].layout]
     return all(end.mesh == mesh and spec and end.spec and spec.same_as(end.spec, mesh) for end in ends)

@@ -78,7 +78,7 @@ def donations(
 
 
 def is_donated(attributes: Mapping[str, object]) -> bool:
-    """Whether the attributes of an argument of a module's main function say that it is donated."""
+    """Return whether the attributes of an argument of a module's main function say that it is donated."""
     return _ALIAS in attributes or _DONOR in attributes
 
 

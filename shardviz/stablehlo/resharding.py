@@ -260,7 +260,7 @@ def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layou
 
 
 def _nested(before: Layout, after: Layout) -> bool:
-    """Whether in each dimension every larger tile consists of full smaller tiles, or is the full dimension."""
+    """Return whether in each dimension every larger tile consists of full smaller tiles, or is the full dimension."""
     tiles = [
         sorted((cut.tile_counts[d], cut.shard_shape[d]) for cut in (before, after)) for d in range(len(before.shape))
     ]
@@ -293,7 +293,7 @@ def _by_tiles(before: Layout, after: Layout) -> Iterator[MoveStep]:
 
 
 def _as_many(before: Layout, after: Layout) -> bool:
-    """Whether every slice is on as many devices before as after, within each manual array."""
+    """Return whether every slice is on as many devices before as after, within each manual array."""
     tiles = max(1, math.prod(before.tile_counts))
     keys = [data_keys(cut)[cut.holds] % tiles + cut.manual_ids[cut.holds] * tiles for cut in (before, after)]
     return np.array_equal(np.sort(keys[0]), np.sort(keys[1]))

@@ -91,7 +91,7 @@ def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:
 
 
 def _keeps(user: Any, gather: MlirOperation) -> bool:
-    """Whether a slice with computed starts takes the full gathered dimension."""
+    """Return whether a slice with computed starts takes the full gathered dimension."""
     at = ir.IntegerAttr(gather.native.attributes["all_gather_dim"]).value
     return user.kind == "dynamic-slice" and user.result.shape[at] == gather.result.shape[at]
 
@@ -106,7 +106,7 @@ def _sums(user: Any, gather: MlirOperation) -> bool:
 
 
 def is_reshard(user: Operation | Block) -> bool:
-    """Whether an operation changes only the sharding of a value."""
+    """Return whether an operation changes only the sharding of a value."""
     return isinstance(user, MlirOperation) and user.name in _RESHARDS
 
 
@@ -119,12 +119,12 @@ def _short(op: MlirOperation) -> str:
 
 
 def is_slice(user: Operation | Block) -> bool:
-    """Whether an operation of Shardy's takes each device's own slice of the array that the device has."""
+    """Return whether an operation of Shardy's takes each device's own slice of the array that the device has."""
     return isinstance(user, MlirOperation) and user.name == "sdy.all_slice"
 
 
 def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> bool:
-    """Whether this is the first of several reshards that together leave the value's sharding unchanged."""
+    """Return whether this is the first of several reshards that together leave the value's sharding unchanged."""
     start, value = op.operands[0], op.result
     if start.maker is not None and is_reshard(start.maker):
         return False
@@ -144,8 +144,8 @@ def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> b
 
 
 def _keeps_sums(op: MlirOperation) -> bool:
-    """Whether an operation is linear: applied to a sum it gives the sum of its results, if its other operands are equal
-    on all devices."""
+    """Return whether an operation is linear: applied to a sum it gives the sum of its results, if its other operands
+    are equal on all devices."""
     if op.name in _MOVES:
         return True
     maker = op.operands[1].maker if op.name in _SCALES else None
@@ -153,7 +153,7 @@ def _keeps_sums(op: MlirOperation) -> bool:
 
 
 def _adds_to_a_total(reader: Reader) -> bool:
-    """Whether an addition adds a value to a total that a loop carries and that nothing else reads."""
+    """Return whether an addition adds a value to a total that a loop carries and that nothing else reads."""
     if reader.op is None or reader.op.kind != "add":
         return False
     total, result = reader.op.operands[1 - reader.number], reader.op.result

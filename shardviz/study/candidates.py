@@ -136,7 +136,7 @@ class Space(Parts):
         return sum(wide), idle, max(sizes), sum(wide[1:-1]), [-size for size in sizes]
 
     def _allowed(self, shape: Mapping[str, int]) -> bool:
-        """Whether a mesh has the pinned sizes, and more than one device along each axis that a pin shards by."""
+        """Return whether a mesh has the pinned sizes, and more than one device along each axis that a pin shards by."""
         cutting = all(shape[axis] > 1 for axis in self.cutting)
         return cutting and all(shape[axis] == size for axis, size in self.sizes.items())
 

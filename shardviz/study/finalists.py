@@ -51,22 +51,22 @@ class Finalists:
         return self.level is None or len(self.ranked) >= self.wanted or len(self.fallen) >= policy.REFUSED
 
     def may_fit(self, each: Tried) -> bool:
-        """Whether a candidate may fit, given its estimate, the estimate's error and the corrections so far."""
+        """Return whether a candidate may fit, given its estimate, the estimate's error and the corrections so far."""
         needs = each.score.needs
         less = needs.margin[0] if needs.margin else 0.0
         return needs.usable is None or needs.total * self._higher * (1 - less) <= needs.usable
 
     def hope(self, each: Tried) -> bool:
-        """Whether a candidate may fit and differs in cost from all compiled candidates."""
+        """Return whether a candidate may fit and differs in cost from all compiled candidates."""
         return self.may_fit(each) and all(each.alike != other.alike for other in self.asked)
 
     def rivals(self, given: Tried) -> bool:
-        """Whether to compile the plan that the search started with too, so that the result is not worse."""
+        """Return whether to compile the plan that the search started with too, so that the result is not worse."""
         asked = any(given is each for each in self.asked)
         return self.level is not None and bool(self.ranked) and not asked and self.may_fit(given)
 
     def may_win(self, each: Tried) -> bool:
-        """Whether a candidate may beat the accepted ones, if its prediction errs as theirs did."""
+        """Return whether a candidate may beat the accepted ones, if its prediction errs as theirs did."""
         enough = len(self.ranked) >= policy.MOST_TIMES * self.wanted or len(self.fallen) >= policy.REFUSED
         if self.level is None or enough:
             return False

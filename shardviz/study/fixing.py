@@ -166,7 +166,7 @@ class Judged:
         return "it moves fewer bytes, but each device computes more" if more else ""
 
     def is_unsure(self, other: Judged) -> bool:
-        """Whether the saved seconds are within the error of every level below `compiled`."""
+        """Return whether the saved seconds are within the error of every level below `compiled`."""
         if self.step is None or other.step is None or self.over < other.over:
             return False
         return self.step > other.step * (1 - STEP_ERROR)
@@ -410,7 +410,8 @@ class Fixing(Trying[Fixes]):
         return "compiled" if (self._short and room) or alone else "partitioned"
 
     def _donates(self, change: Change) -> bool:
-        """Whether other arguments are donated: the estimate does not know all buffers that the compiler then reuses."""
+        """Return whether other arguments are donated: the estimate does not know all buffers that the compiler then
+        reuses."""
         return change.plan.variant.donated != self.plan.variant.donated
 
     def _take(self, change: Change, judged: Any, base: Judged, good: list[tuple[Judged, Change]]) -> None:
@@ -584,8 +585,8 @@ class Fixing(Trying[Fixes]):
         )
 
     def _is_close(self, change: Change, after: Judged, before: Judged) -> bool:
-        """Whether only the target's compiler can tell if another constraint helps: it needs less memory, and the step
-        is not longer by more than the level's error."""
+        """Return whether only the target's compiler can tell if another constraint helps: it needs less memory, and the
+        step is not longer by more than the level's error."""
         if not (self._compiler and self._proposals.reconstrains(change)) or change.plan in self._through:
             return False
         longer = after.step is None or before.step is None or after.step > before.step * (1 + STEP_ERROR)
@@ -620,12 +621,13 @@ class Fixing(Trying[Fixes]):
 
 
 def _is_grave(change: Change) -> bool:
-    """Whether a warning or an error suggests a change."""
+    """Return whether a warning or an error suggests a change."""
     return change.finding is not None and change.finding.severity != "note"
 
 
 def _holds_less(change: Change, after: Judged, before: Judged) -> bool:
-    """Whether a change frees most of the memory that its warning reports, and the warning has no cost in seconds."""
+    """Return whether a change frees most of the memory that its warning reports, and the warning has no cost in
+    seconds."""
     finding = change.finding
     if finding is None or not _is_grave(change) or "seconds" in finding.numbers or after.step is None:
         return False
@@ -634,7 +636,7 @@ def _holds_less(change: Change, after: Judged, before: Judged) -> bool:
 
 
 def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:
-    """Whether a finding costs only an argument's memory, and the change does not reduce it."""
+    """Return whether a finding costs only an argument's memory, and the change does not reduce it."""
     if "seconds" in finding.numbers or not finding.numbers.get("saved_bytes"):
         return False
     reports = before, after
@@ -643,14 +645,14 @@ def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:
 
 
 def _takes_its_place(new: Finding, gone: Finding) -> bool:
-    """Whether a new finding repeats a removed one, for the same array or line; its axes may differ."""
+    """Return whether a new finding repeats a removed one, for the same array or line; its axes may differ."""
     lines = [None if each.source is None else each.source.bare for each in (new, gone)]
     same = new.value == gone.value != "" or lines[0] == lines[1] is not None
     return new.rule == gone.rule and same
 
 
 def _costs_less(after: Finding, before: Finding) -> bool:
-    """Whether a finding costs fewer seconds than before; fewer bytes if it has no seconds."""
+    """Return whether a finding costs fewer seconds than before; fewer bytes if it has no seconds."""
     for what in ("seconds", "bytes"):
         if what in before.numbers and what in after.numbers:
             return after.numbers[what] < before.numbers[what] * (1 - policy.LESS)

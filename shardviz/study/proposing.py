@@ -125,7 +125,7 @@ class Proposals:
         return {v.name: v.shape for v in self.report.arguments}
 
     def _steps_along(self, bound: Any) -> bool:
-        """Whether a plan shards a loop's stepped dimension along axes that the original plan does not use."""
+        """Return whether a plan shards a loop's stepped dimension along axes that the original plan does not use."""
         specs, ours = bound.in_specs if isinstance(bound, PlanRecord) else {}, self._bound.in_specs
         other = {name for name in specs if name in ours and specs[name] != ours[name]}
         if not other:  # the dimensions of a large program take seconds to find
@@ -145,7 +145,7 @@ class Proposals:
         return self.constrains(change), change.plan.variant != self.plan.variant
 
     def reconstrains(self, change: Change) -> bool:
-        """Whether it changes one of the function's own constraints."""
+        """Return whether it changes one of the function's own constraints."""
         return change.plan.variant.constraints != self.plan.variant.constraints
 
     @cached_property
@@ -207,7 +207,8 @@ class Proposals:
         return None
 
     def _is_what_its_line_makes(self, value: Value) -> bool:
-        """Whether a constraint can address a value: by its variable, its columns, or as the last value of its line."""
+        """Return whether a constraint can address a value: by its variable, its columns, or as the last value of its
+        line."""
         if value.label or (value.source and value.source.columns):
             return True
         values = [v for v in self._propagated.intermediates if v.source == value.source]

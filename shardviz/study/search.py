@@ -314,7 +314,7 @@ class Searching(Trying[Search]):
         yield self.state
 
     def _full(self) -> bool:
-        """Whether the search is stopped, has nothing left to try, or has reached `most`."""
+        """Return whether the search is stopped, has nothing left to try, or has reached `most`."""
         return self.stopped or self._finished or (self._most is not None and len(self.tried) >= self._most)
 
     def _done(self) -> bool:
@@ -323,8 +323,8 @@ class Searching(Trying[Search]):
     # Scoring.
 
     def _over(self) -> bool:
-        """Whether to pause scoring. Until a candidate may fit, scoring gets all of the time, and more for the first
-        candidates."""
+        """Return whether to pause scoring. Until a candidate may fit, scoring gets all of the time, and more for the
+        first candidates."""
         fits = self.best is not None and self._finalists.may_fit(self.best)
         if not fits and (self.best is None or len(self.tried) + len(self._refused) < policy.LEAST):
             return self._full()

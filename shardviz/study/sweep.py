@@ -141,7 +141,7 @@ def _rate(row: SweepRow) -> float | None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal; two different functions of the same name are not."""
+    """Return whether two values are equal; two different functions of the same name are not."""
     return one is other or (type(one) is type(other) and (one == other) is True)
 
 

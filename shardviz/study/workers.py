@@ -144,7 +144,7 @@ def _unpickled_file(path: str) -> Any:
 
 
 def can_travel(shared: Shared, tasks: Any = None) -> bool:
-    """Whether a shared value and tasks can be pickled; users' objects may hold locks or open files."""
+    """Return whether a shared value and tasks can be pickled; users' objects may hold locks or open files."""
     try:
         return bool(shared.packed) and bool(packed(tasks))
     except ANYTHING:  # users' objects may raise any error

@@ -157,7 +157,7 @@ class Extent:
         return cls(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
 
     def has(self, line: Line) -> bool:
-        """Whether what is at work lies in it."""
+        """Return whether what is at work lies in it."""
         inside = (self.first, self.start) <= (line.first, line.start)
         return inside and (line.last, line.end) <= (self.last, self.end)
 
@@ -234,7 +234,7 @@ def _targets(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> It
 
 
 def _fits(wanted: Intermediate, file: str, number: int, statement: ast.stmt) -> bool:
-    """Whether a statement is at the requested line, by the line's text if known, else by its number."""
+    """Return whether a statement is at the requested line, by the line's text if known, else by its number."""
     numbers = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
     if wanted.text:
         base = wanted.line.rpartition(":")[0]

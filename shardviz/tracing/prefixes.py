@@ -33,7 +33,7 @@ def spread(prefix: Any, tree: Any, is_entry: Callable[[Any], bool] = lambda x: x
 
 
 def is_spec(leaf: Any) -> bool:
-    """Whether a node of a tree of specs is a spec, rules, or None, rather than a branch."""
+    """Return whether a node of a tree of specs is a spec, rules, or None, rather than a branch."""
     return leaf is None or isinstance(leaf, Spec | Rules | jax.sharding.PartitionSpec | jax.sharding.Sharding)
 
 

@@ -127,7 +127,7 @@ class Rules:
 
 
 def is_state_sharding(value: Any) -> bool:
-    """Whether this is an `nnx.StateSharding`; flax is not imported to find out."""
+    """Return whether this is an `nnx.StateSharding`; flax is not imported to find out."""
     return type(value).__name__ == "StateSharding" and type(value).__module__.startswith("flax.")
 
 
@@ -219,7 +219,7 @@ def _no_filter(value: Any) -> str:
 
 
 def _means(text: str, name: str) -> bool:
-    """Whether a pattern matches a tree path; see `catches`."""
+    """Return whether a pattern matches a tree path; see `catches`."""
     if _fits(text, name):
         return True
     keys, wanted = _dotted(name), _dotted(text)
@@ -249,7 +249,8 @@ def patterns_of(path: str) -> tuple[str, ...]:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Whether a pattern of `*` and `?` is a name's; one that wants more characters than there are takes no time."""
+    """Return whether a pattern of `*` and `?` is a name's; one that wants more characters than there are takes no
+    time."""
     pattern = re.sub(r"\*+", "*", pattern)
     wanted = len(pattern) - pattern.count("*")
     return wanted <= len(name) and fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))

@@ -336,8 +336,8 @@ def first_frame(infos: Iterable[Any]) -> Frame | None:
 
 
 def needs_mesh(error: ShardvizError) -> bool:
-    """Whether a trace without a mesh failed for want of one, so that the plan's mesh may fix it: its message, or the
-    function that raised it, speaks of a mesh."""
+    """Return whether a trace without a mesh failed for want of one, so that the plan's mesh may fix it: its message, or
+    the function that raised it, speaks of a mesh."""
     cause = error.__cause__
     words = [message_of(cause).lower()]
     own, frame = _raised_at(cause), None if cause is None else cause.__traceback__

@@ -153,7 +153,7 @@ def load() -> Any:
 
 
 def is_object(x: Any) -> bool:
-    """Whether this is a module, an optimizer, a variable, a state or another object of flax.nnx."""
+    """Return whether this is a module, an optimizer, a variable, a state or another object of flax.nnx."""
     nnx = sys.modules.get("flax.nnx")
     return nnx is not None and isinstance(x, (nnx.Pytree, nnx.Variable, nnx.State))
 
@@ -216,7 +216,7 @@ def spec_tree(tree: Any) -> Any:
 
 
 def _is_split(x: Any) -> bool:
-    """Whether this is the object that `nnx.jit` passes to `jax.jit` in place of a StateSharding."""
+    """Return whether this is the object that `nnx.jit` passes to `jax.jit` in place of a StateSharding."""
     return type(x).__name__ == "NodeStates" and type(x).__module__.startswith("flax.nnx")
 
 
@@ -299,7 +299,7 @@ def _split_objects(tree: Any) -> Iterator[tuple[Any, list[tuple[int, str, str]]]
 
 
 def _is_updates(x: Any) -> bool:
-    """Whether these are the changed variables that `nnx.jit` returns to JAX in tree mode."""
+    """Return whether these are the changed variables that `nnx.jit` returns to JAX in tree mode."""
     return type(x).__name__ == "Updates" and type(x).__module__.startswith("flax.nnx")
 
 

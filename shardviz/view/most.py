@@ -204,7 +204,7 @@ def _progress(tried_fixes: TriedFixes, deck: Deck) -> Iterator[doc.Piece]:
 
 
 def _lessens(fix: Fix, spent: Spending | None) -> bool:
-    """Whether a fix reduces the collectives of a row."""
+    """Return whether a fix reduces the collectives of a row."""
     if spent is None or spent.what != "collective" or spent.source is None:
         return False
     names = {axis_name(a) for a in spent.axes or ()}
@@ -219,7 +219,7 @@ def _lessens(fix: Fix, spent: Spending | None) -> bool:
 
 
 def _about(finding: Finding, spent: Spending) -> bool:
-    """Whether a finding is about a cost: the same line and axes, and a collective."""
+    """Return whether a finding is about a cost: the same line and axes, and a collective."""
     if spent.what != "collective" or finding.source is None or spent.source is None or not finding.axes:
         return False
     same = (finding.source.file, finding.source.line) == (spent.source.file, spent.source.line)

@@ -298,7 +298,7 @@ def stages_shown(
 
 
 def _matches(line: StageLine, query: Mapping[str, Any]) -> bool:
-    """Whether a line comes from the requested source line and has all words."""
+    """Return whether a line comes from the requested source line and has all words."""
     asked, at = str(query.get("find") or "").lower().split(), query.get("line") or ""
     return (not at or line.at == at) and all(word in f"{line.text} {line.at}".lower() for word in asked)
 

@@ -102,7 +102,7 @@ def _arrays(program: RunProgram) -> Iterator[doc.Block]:
 
 
 def is_large(transfer: Transfer) -> bool:
-    """Whether the arrays of a transfer have more than a few bytes each, unlike a loss that is printed."""
+    """Return whether the arrays of a transfer have more than a few bytes each, unlike a loss that is printed."""
     return transfer.nbytes / transfer.count >= _SMALL
 
 

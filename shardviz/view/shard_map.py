@@ -203,7 +203,7 @@ def _arranged(scene: Scene, frame: pic.Grid) -> tuple[float, float, int]:
 
 
 def _fits(scene: Scene, room: float | None) -> bool:
-    """Whether all panels fit the maximum size; often the first label alone is too wide."""
+    """Return whether all panels fit the maximum size; often the first label alone is too wide."""
 
     def size(longest):
         return max(_arranged(scene, _frame(scene, longest, room))[:2])

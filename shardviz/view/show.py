@@ -423,7 +423,7 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
 
 
 def _says_sharding(thing: Any) -> bool:
-    """Whether the object's type has a sharding, like JAX's arrays."""
+    """Return whether the object's type has a sharding, like JAX's arrays."""
     return hasattr(thing, "sharding") or hasattr(thing, "aval")
 
 
@@ -432,7 +432,7 @@ def _is_array(thing: Any) -> bool:
 
 
 def _is_shape(thing: Any) -> bool:
-    """Whether it is a size or a sequence of sizes; a bool or a one-element array is none."""
+    """Return whether it is a size or a sequence of sizes; a bool or a one-element array is none."""
     sizes = thing if isinstance(thing, tuple | list) else (thing,)
     return all(
         isinstance(n, np.integer) or (hasattr(n, "__index__") and not isinstance(n, bool) and not hasattr(n, "shape"))

@@ -141,5 +141,5 @@ def _pure(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def is_array(x: Any) -> bool:
-    """Whether `filter_jit` traces it: arrays, NumPy's included, and what stands for one; no Python number."""
+    """Return whether `filter_jit` traces it: arrays, NumPy's included, and what stands for one; no Python number."""
     return isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
