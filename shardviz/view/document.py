@@ -417,11 +417,6 @@ class Rows(Generic[T]):
         return Table(columns=heads, rows=rows, **self._settings)
 
 
-def table(records: Iterable[T], *columns: Any, detail: Any = lambda record: (), **settings: Any) -> Table:
-    """Return `Rows(records, **settings).table(*columns, detail=detail)`."""
-    return Rows(records, **settings).table(*columns, detail=detail)
-
-
 def section(title: str, *blocks: Blocks, lead: Cell = (), **more: Any) -> Section:
     """Return a heading with its lead and blocks; `more` as for `Section`."""
     return Section(title=title, lead=pieces(lead or None), blocks=listed(*blocks), **more)

@@ -39,13 +39,12 @@ def exercise_document(exercise: Exercise) -> doc.Document:
     program, names, mesh, words = exercise.program, exercise.names, exercise.plan.mesh, exercise.words
     first = exercise.items[0].replace("'", "\\'") if exercise.items else ""
     plans = {"spec": exercise.plan} if exercise.other is None else {names[0]: exercise.plan, names[1]: exercise.other}
-    outputs = doc.table(
-        [output for output in program.outputs(exercise.plan) if output.name in exercise.items],
+    outputs = doc.Rows(
+        [output for output in program.outputs(exercise.plan) if output.name in exercise.items], first=24, noun="output"
+    ).table(
         ("output", lambda output: doc.code(output.name)),
         ("shape", lambda output: doc.shape(output.shape, dtype=output.dtype)),
         ("spec", lambda output: "?"),
-        first=24,
-        noun="output",
     )
     target = "" if exercise.target is None else f", on {exercise.target}"
     answered = f"; answered {plural(exercise.tries, 'time')}" if exercise.tries else ""
@@ -69,13 +68,10 @@ def _arguments(program: Program, plans: Mapping[str, Plan], mesh: DeviceMesh) ->
         head if plan.mesh == mesh else f"{head}, on {plan.mesh}": program.bind(plan).in_specs
         for head, plan in plans.items()
     }
-    return doc.table(
-        program.arguments,
+    return doc.Rows(program.arguments, most=_SHOWN, noun="argument").table(
         ("argument", lambda argument: doc.code(argument.name)),
         ("shape", lambda argument: doc.shape(argument.shape, dtype=argument.dtype)),
         *((head, lambda argument, of=of: doc.spec(of[argument.name].canonical())) for head, of in specs.items()),
-        most=_SHOWN,
-        noun="argument",
     )
 
 
@@ -87,16 +83,14 @@ def result_document(result: Result) -> doc.Document:
     def verdict(graded):  # the factor says the right amount
         return graded.verdict + (f": {format_number(graded.times)} x" if shown and graded.times is not None else "")
 
-    rows = doc.table(  # the name of a missing collective is a part of the answer
-        [graded for graded in result.rows if shown or graded.given or exercise.items],
+    rows = doc.Rows(  # the name of a missing collective is a part of the answer
+        [graded for graded in result.rows if shown or graded.given or exercise.items], most=48, first=40, noun="answer"
+    ).table(
         ("", lambda graded: doc.code(graded.what)),
         ("answer", lambda graded: graded.given or doc.words("nothing" if graded.verdict else "", quiet=True)),
         (doc.wrapped("right"), lambda graded: graded.right or "does not exist") if shown else None,
         (doc.wrapped(), lambda graded: doc.words(verdict(graded), tone=_tone(graded))),
         (doc.right("points"), _points),
-        most=48,
-        first=40,
-        noun="answer",
     )
     missing = 0 if shown or exercise.items else sum(graded.of > 0 and not graded.given for graded in result.rows)
     tone = "good" if result.score == 1 else "warn" if result.score > 0 else "bad"
@@ -173,8 +167,7 @@ def _points(graded: Graded) -> str:
 @doc.document.register
 def scores_document(scores: Scores) -> doc.Document:
     """Return a row per exercise, and the mean."""
-    rows = doc.table(
-        scores.exercises,
+    rows = doc.Rows(scores.exercises).table(
         ("exercise", lambda each: each.title or each.program.name),
         ("asked", lambda each: each.ask),
         (doc.right("score"), lambda each: f"{each.result.score:.0%}" if each.result else "not answered"),
@@ -192,8 +185,7 @@ def progress_document(progress: LessonScores) -> doc.Document:
     def numbered(title):
         return (int("0" + title.split(".")[0]) if title[0].isdigit() else 0, title)
 
-    rows = doc.table(
-        sorted(progress.lessons, key=numbered),
+    rows = doc.Rows(sorted(progress.lessons, key=numbered)).table(
         ("lesson", lambda title: title),
         (doc.right("best score"), lambda title: f"{progress.lessons[title]:.0%}"),
         ("", lambda title: "★" * round(STARS * progress.lessons[title])),
@@ -243,8 +235,7 @@ def _amounts(puzzle: Puzzle, mine: Attempt | None = None) -> doc.Table:
         ("a step", lambda cost: doc.seconds(cost.step.seconds)),
         ("memory of a device", lambda cost: doc.nbytes(cost.needs.total, tip=memory_words(cost.needs))),
     )
-    return doc.table(
-        enumerate(amounts),
+    return doc.Rows(enumerate(amounts)).table(
         ("", lambda each: each[1][0]),
         *((doc.right(name), lambda each, cost=cost: each[1][1](cost)) for name, cost in costs.items()),
         None if mine is None else (doc.right(), lambda each: f"{mine.times_par[each[0]]:.2f} x par"),
@@ -256,8 +247,7 @@ def attempt_document(attempt: Attempt) -> doc.Document:
     """Return the stars, the distance from par, the cost of misconceptions, and hints."""
     verdict = "under par" if attempt.under_par else "par is reached" if attempt.stars == STARS else "above par"
     verdict = verdict if attempt.fits else memory_words(attempt.cost.needs)
-    findings = doc.table(
-        attempt.hints[:_MOST_HINTS],
+    findings = doc.Rows(attempt.hints[:_MOST_HINTS]).table(
         ("where", lambda hint: doc.line(hint.source) if hint.source else hint.value),
         (doc.wrapped("what"), lambda hint: " ".join(hint.text.split())),
     )
@@ -336,8 +326,7 @@ def _measured(tried: Try) -> Iterator[doc.Block]:
     if tried.mine is None or tried.par is None:
         return
     both = {"yours": tried.mine, "par": tried.par}
-    yield doc.table(
-        tried.mine.words(),
+    yield doc.Rows(tried.mine.words()).table(
         ("of one device", lambda verb: _COSTS[verb]),
         *((doc.right(who), lambda verb, of=of: _cost(verb, of)) for who, of in both.items()),
     )
@@ -346,14 +335,13 @@ def _measured(tried: Try) -> Iterator[doc.Block]:
             yield doc.Figure(of=doc.Listing(each.schedule.drawn), caption=who)
     if tried.mine.report is not None:
         collectives = tried.mine.report.collectives
-        sent = doc.table(
-            grouped(((c.kind, c.axes, c.operand_bytes), c) for c in collectives).items(),
+        sent = doc.Rows(
+            grouped(((c.kind, c.axes, c.operand_bytes), c) for c in collectives).items(), most=10, noun="collective"
+        ).table(
             ("each device sends", lambda each: doc.code(each[0][0])),
             ("over", lambda each: doc.axes(each[0][1])),
             (doc.right("runs"), lambda each: str(sum(c.count or 1 for c in each[1]))),
             (doc.right("each of"), lambda each: doc.nbytes(each[0][2])),
-            most=10,
-            noun="collective",
         )
         far = any(c.kind == "collective-permute" for c in collectives)
         notes = doc.notes("On the links, a permute over 3 links counts three times." if far else "")
