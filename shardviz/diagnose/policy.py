@@ -1,19 +1,16 @@
 """The decision table: what is worth a finding, which changes are tried and compiled, and what is offered and shown.
 
 Shares are of the arguments' bytes, the bytes moved or the step, as the rule says. The error of a step's prediction at a
-level is measured, and stands in `costs.accuracy`.
+level is measured, and stands in `costs.accuracy`. Behind a colon is what a value was chosen for; it is measured only
+where it says so.
 """
 
 # Findings.
 TINY = 1e-3  # communication below this share is no finding: the texts show no smaller one
-SLIGHT = (
-    0.01  # memory below this share is no finding, and such a part of all communication no warning: as whole percents
-)
+SLIGHT = 0.01  # memory below this share is no finding, nor such a part of all communication a warning
 NOTABLE = 0.02  # from this share of the step on, a copy is a warning: what a fix must save to be in the first rows
 GRAVE = 0.05  # from this share on, a finding is a warning: more than the error of a level (STEP_ERROR)
-LARGE = (
-    0.1  # kept activations, padding, repeated products: a finding from twice a warning's share on, as most have some
-)
+LARGE = 0.1  # kept activations, padding, repeated products: findings from here on, as most have some
 REPEATED = 0.5  # the same for products at level `propagated`: the partitioner shards many that Shardy leaves repeated
 MOSTLY = 0.5  # an argument is unlike its tree if this share of the other bytes is sharded: more than half is a rule
 LARGEST = 0.5  # an argument is named as what takes the memory above this share: at most one can
@@ -26,9 +23,7 @@ BETWEEN = 3  # specs suggested between two that XLA cannot go between: the neare
 
 # Changes to try.
 FINDINGS = 5  # findings whose suggestions are tried: those that the report shows without unfolding
-COSTLY_AXES = (
-    3  # mesh axes that are tried more or less on every dimension, most bytes moved first: few meshes have more
-)
+COSTLY_AXES = 3  # axes that are tried on every dimension, most bytes moved first: few meshes have more
 HELD = 2  # values in the function that are constrained: each traces the function again
 OWN_CONSTRAINTS = 4  # the function's own constraints that are changed, most bytes moved first: each traces it again
 FIGHTS = 0.05  # of more constraints, those whose line moves this share of all bytes: as GRAVE
@@ -52,9 +47,7 @@ MENTIONED = 0.5e6  # bytes of memory that a fix mentions: less is 0 MB
 
 # Plans that a search tries, compiles and offers.
 SCORING = 0.6  # share of the time for scoring plans; the rest is for the compiler, whose answers decide
-CLIMBS = (
-    4  # starts that a search climbs from before it changes plans at random: most presets lead to the same few plans
-)
+CLIMBS = 4  # starts of a search before plans are changed at random: most lead to the same few plans
 KICKS = 3  # decisions changed at random at most: of more nothing of the start is left
 STALE = 40  # random starts in a row, all scored before, that end a search: then few plans are left
 LEAST = 24  # plans tried beyond the time as long as none may fit: about one round of changes of a start
