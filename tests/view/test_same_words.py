@@ -27,13 +27,13 @@ from shardviz.view.document import (
     Document,
     Paragraph,
     Piece,
+    Rows,
     Section,
     SideBySide,
     Table,
     paragraph,
     plain,
     row,
-    table,
     term,
     words,
 )
@@ -337,7 +337,7 @@ def test_words_of_the_glossary_say_themselves():
     shown = Document(
         blocks=(
             paragraph(term("HBM-bound")),
-            table([1], ("operand bytes", str), ("a plan's name", lambda it: term("x"))),
+            Rows([1]).table(("operand bytes", str), ("a plan's name", lambda it: term("x"))),
         )
     )
     page = read(paint.html(shown))
