@@ -29,7 +29,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from importlib import metadata
@@ -265,7 +265,7 @@ def answers(
             while waiting and len(running) < most:
                 key = waiting.popleft()
                 running[give(function, value, tasks[key], pool)] = key
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            for future in _done(running, pool):
                 key = running.pop(future)
                 if _ended(future) is None:
                     yield key, answer_of(future)
@@ -273,11 +273,20 @@ def answers(
                     again.append(key)
         with Workers(1) as alone:
             for key in again:
-                wait([future := give(function, shared, tasks[key], alone)])
+                (future,) = _done([give(function, shared, tasks[key], alone)], alone)
                 yield key, answer_of(future)
     finally:
         for future in running:
             future.cancel()
+
+
+def _done(futures: Iterable[Future[bytes]], pool: Executor) -> set[Future[bytes]]:
+    """Wait for the first futures that are done. What a dead worker has started holds the pipes open by whose end loky
+    notices its death, so it is ended meanwhile."""
+    while not (done := wait(futures, timeout=1.0, return_when=FIRST_COMPLETED).done):
+        if isinstance(pool, Workers):
+            pool.end_orphans()
+    return done
 
 
 def _at_cluster(shared: Shared, client: Any) -> Any:
@@ -371,8 +380,12 @@ class Workers(Executor):
     def _end(self, *, wait: bool, kill: bool) -> None:
         """End the processes, and kill the processes that dead workers left behind."""
         self._pool.shutdown(wait=wait, kill_workers=kill)
-        for leader in [pid for pid in self._leaders if not psutil.pid_exists(pid)]:
-            self._leaders.remove(leader)
+        self.end_orphans()
+
+    def end_orphans(self) -> None:
+        """Kill the processes that dead workers left behind."""
+        for leader in filter(_is_dead, list(self._leaders)):
+            self._leaders.discard(leader)
             starting.end_group(leader)
 
     def stop(self) -> None:
@@ -381,6 +394,13 @@ class Workers(Executor):
     def __exit__(self, kind: Any, *_: Any) -> bool | None:
         self.shutdown(cancel_futures=kind is not None)
         return None
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _environment() -> dict[str, str]:

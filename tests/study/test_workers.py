@@ -234,7 +234,7 @@ def leave_a_process(_, how):
     there, here = os.pipe()
     if not os.fork():
         if not (pid := os.fork()):
-            time.sleep(60)
+            time.sleep(3600)
             os._exit(0)
         os.write(here, str(pid).encode())
         os._exit(0)
