@@ -519,11 +519,8 @@ def sketch(program: Program, plan: Plan, target: LowerFor = CPU) -> Report:
     schedule. A search uses it in place of `propagate`. Raises as `Program.propagate`."""
     bound = program.bind(plan)
     lowered = program._lowered(plan, target)
-    with (
-        limited(LONGEST, f"propagating {program.name}"),
-        shardy.propagate(lowered, bound, program._flops, brief=True) as propagated,
-    ):
-        return sketch_of(program._call, bound, lowered, propagated)
+    with limited(LONGEST, f"propagating {program.name}"):
+        return sketch_of(program._call, bound, lowered, shardy.propagate(lowered, bound, program._flops, brief=True))
 
 
 @of_plan
