@@ -149,7 +149,7 @@ def does_not_fit(memory: Memory, target: str) -> tuple[Finding, ...]:
     )
     largest = f" The largest at the peak: {'; '.join(map(_alive, heaviest))}." if heaviest else ""
     source = next((a.source for a in heaviest if a.source), None)
-    return (Finding("does-not-fit", "error", text + largest, source=source),)
+    return (Finding("does-not-fit", "error", f"{text}{largest} sv.fixes tries what makes room.", source=source),)
 
 
 def _alive(value: Alive) -> str:

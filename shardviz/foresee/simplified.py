@@ -110,7 +110,7 @@ def _handed_on(loop: ir.Operation) -> list[int]:
 
 
 def _rank(value: ir.Value) -> int:
-    """Return the number of an array's dimensions; 0 for what is no array."""
+    """Return an array's rank; 0 for a token."""
     return ir.RankedTensorType(value.type).rank if isinstance(value.type, ir.RankedTensorType) else 0
 
 

@@ -204,8 +204,8 @@ class OtherFlops:
                     self._of(function)
 
     def __call__(self, op: Any) -> float:
-        """Return the FLOPs of one run of an operation that is no matrix product, without those of the blocks that it
-        runs."""
+        """Return the FLOPs of one run of an operation other than a matrix product. The blocks that it runs are not
+        counted."""
         if op.kind in ELEMENTWISE:
             return float(_elements(op))
         count = _COUNTS.get(op.kind)

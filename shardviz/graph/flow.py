@@ -29,8 +29,8 @@ _Edges = Mapping[At, Sequence[At]]
 
 
 class Flow:
-    """Which values of a program are computed from which. Fusions, asynchronous computations and the like count as
-    single operations."""
+    """The data flow of a program: which values each value is computed from. A fusion or an asynchronous computation
+    counts as one operation."""
 
     def __init__(
         self, graph: Graph, phase_at: Callable[[Any, Any], str], place_inside: Callable[[Any, Any], Any] | None = None

@@ -52,7 +52,7 @@ _MOST_OUTPUTS = 12  # outputs that have fields in the form
 
 
 class Field(NamedTuple):
-    """A field of a form: a choice among (label, value), of which `chosen` is chosen at first, or an amount as text."""
+    """A field of a form: a choice among (label, value), which begins with `chosen`; or an amount, entered as text."""
 
     name: str
     choices: Sequence[tuple[str, Any]] = ()
@@ -92,7 +92,7 @@ class Result(Displayed):
     @property
     def compared(self) -> Comparison | None:
         """For `cheaper`, the comparison of the plans."""
-        return compare_reports(self.exercise.reports) if isinstance(self.exercise, Cheaper) else None
+        return compare_reports(self.exercise.reports) if isinstance(self.exercise, CheaperExercise) else None
 
     @property
     def points(self) -> float:
@@ -236,7 +236,7 @@ class Exercise(Question):
             return None
 
 
-class Outputs(Exercise):
+class OutputsExercise(Exercise):
     """How are the results sharded?"""
 
     ask = "outputs"
@@ -293,7 +293,7 @@ class Outputs(Exercise):
         return rows
 
 
-class Cheaper(Exercise):
+class CheaperExercise(Exercise):
     """Which of two plans is cheaper?"""
 
     ask = "cheaper"
@@ -329,7 +329,7 @@ class Cheaper(Exercise):
         return [Graded("the cheaper plan", self.given or "", right, float(self.given == best), 1.0, verdict)]
 
 
-class Amounts(Exercise):
+class AmountsExercise(Exercise):
     """A question whose answer is an amount for each name."""
 
     off = "too small", "too large"
@@ -362,7 +362,7 @@ class Amounts(Exercise):
         return rows + [Graded(name, "named", "", -0.5, 0.0, "does not exist") for name in strange]
 
 
-class Collectives(Amounts):
+class CollectivesExercise(AmountsExercise):
     """Which collectives are there, and how many bytes do they take?"""
 
     ask = "collectives"
@@ -427,7 +427,7 @@ class Collectives(Amounts):
         return self.why(alike[0]) if alike else None
 
 
-class Memory(Amounts):
+class MemoryExercise(AmountsExercise):
     """How many bytes does a device hold?"""
 
     ask = "memory"
@@ -457,7 +457,7 @@ class Memory(Amounts):
         return sizes | ({KEPT: self.report.residual_bytes} if self.report.residual_bytes else {})
 
 
-class Seconds(Amounts):
+class SecondsExercise(AmountsExercise):
     """How long do the collectives take?"""
 
     ask = "seconds"
@@ -484,7 +484,8 @@ class Seconds(Amounts):
         return super().grade() + [Graded(*each, 0.0, 0.0, "") for each in zip(names, itertools.repeat(""), formulas)]
 
 
-KINDS_OF_QUESTIONS = {kind.ask: kind for kind in (Outputs, Collectives, Cheaper, Memory, Seconds)}
+_KINDS = OutputsExercise, CollectivesExercise, CheaperExercise, MemoryExercise, SecondsExercise
+KINDS_OF_QUESTIONS = {kind.ask: kind for kind in _KINDS}
 
 
 @cache
@@ -574,7 +575,7 @@ def exercise(
         if each is not None:
             program.bind(each)
     question = KINDS_OF_QUESTIONS[ask](program, plan, other, (names[0], names[-1]), level, target, title)
-    if isinstance(question, Outputs) and not question.items:
+    if isinstance(question, OutputsExercise) and not question.items:
         raise ShardvizError(
             "exercise(ask='outputs'): the plan says how every output is sharded; leave some without a spec"
         )

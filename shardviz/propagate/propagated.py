@@ -558,13 +558,12 @@ class PropagatedReading(Walker):
         return shard_shape(value.shape, self.graph.spec_of(value, self.around.manual) or Spec(), self.mesh)
 
     def _operand(self, value: GraphValue) -> str:
-        """Return the argument of which a value is a slice, a copy or a rearrangement; empty if there is none."""
+        """Return the name of the argument that a value slices, copies or rearranges; empty if there is none."""
         origin = self._moved(At(value, self.around.calls)).value
         return self.traced.arguments[origin.index].name if origin.owner is self.main else ""
 
     def read_as(self) -> dict[str, Spec]:
-        """Return the specs of arguments of which each device first takes a slice of its shard, and reads nothing
-        else."""
+        """Return argument → the spec in which the program reads it, if all devices first slice their shards of it."""
         specs = {}
         for argument, value in zip(self.traced.arguments, self.main.arguments, strict=True):
             cuts = {self.graph.spec_of(user.result, ()) if is_slice(user) else None for user, _ in value.uses}

@@ -283,7 +283,7 @@ class _Recorder:
         self._notes: dict[RunNote, None] = {}
         self.rules = RulesSeen(_line)
         self.identities = Identities()
-        self.alive = Alive()
+        self.alive = LiveArrays()
         self.values = Values()
         self._newest = 0
         self._lock = threading.RLock()
@@ -621,7 +621,7 @@ class _Size(NamedTuple):
     nbytes: int
 
 
-class Alive:
+class LiveArrays:
     """The sizes of live arrays. Each array is measured once: a script that works outside of `jit` keeps thousands of
     arrays alive over thousands of calls."""
 

@@ -599,8 +599,8 @@ class Fixing(Trying[Fixes]):
     def _fixed(self, change: Change, reports: Sequence[Report], lighter: bool) -> tuple[Finding, ...]:
         """Return the findings that a change removes, then those that it makes cheaper. If the change's own finding is
         absent from a fresh report, it counts as removed."""
-        told = self._proposals.findings if reports[0] is self.report else findings_of(reports[0], self.machine)
-        before, after = ({f.id: f for f in some} for some in (told, findings_of(reports[1], self.machine)))
+        earlier = self._proposals.findings if reports[0] is self.report else findings_of(reports[0], self.machine)
+        before, after = ({f.id: f for f in some} for some in (earlier, findings_of(reports[1], self.machine)))
         new = [finding for id, finding in after.items() if id not in before]
         removed, less = list[Finding](), list[Finding]()
         donates = self._donates(change)

@@ -442,18 +442,20 @@ class Proposals:
 
     def _with(self, dimension: Dimension, axes: Sequence[Axis]) -> Change:
         plan = self.plan.with_dimension(dimension, axes)
-        does = (
-            f"shard dimension {dimension.name} along {_anded(axes)}"
-            if axes
-            else f"replicate dimension {dimension.name}"
-        )
-        where = "all its arrays"
-        with contextlib.suppress(ShardvizError):
+        does = f"{'shard' if axes else 'replicate'} dimension {dimension.name}"
+        along = f" along {_anded(axes)}" if axes else ""
+        return Change(plan=plan, action=f"{does}{along} in {self._where(plan)}")
+
+    def _where(self, plan: Plan) -> str:
+        """Return the arrays that a plan shards otherwise, in words."""
+        try:
             specs = self.program.bind(plan).in_specs
-            names = [name for name, spec in specs.items() if spec != self._bound.in_specs[name]]
-            several = f"{next(iter(names), '')} and {plural(len(names) - 1, 'more array')}"
-            where = " and ".join(names) if len(names) <= _NAMED else several
-        return Change(plan=plan, action=f"{does} in {where}")
+        except ShardvizError:
+            return "all its arrays"
+        names = [name for name, spec in specs.items() if spec != self._bound.in_specs[name]]
+        if len(names) <= _NAMED:
+            return " and ".join(names)
+        return f"{names[0]} and {plural(len(names) - 1, 'more array')}"
 
     def _constrained(self) -> Iterator[Change]:
         """Propose to shard the largest forward variables along the axes with the most bytes summed."""

@@ -3,6 +3,19 @@
 `search` and `fixes` use it. Each implements a generator of steps: a state (news), None (work without news) or a `Wait`
 (no work until a future is done). Iterating over a `Trying` blocks on each `Wait`. Its `steps` never block, for callers
 with other work.
+
+>>> class Countdown(Trying[int]):
+...     left = 2
+...     def _run(self):
+...         while self.left and not self.stopped:
+...             self.left -= 1
+...             yield self.state
+...             yield None
+...     @property
+...     def state(self):
+...         return self.left
+>>> list(Countdown()), list(Countdown().steps())
+([1, 0], [1, None, 0, None])
 """
 
 from __future__ import annotations

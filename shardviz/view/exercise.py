@@ -8,7 +8,7 @@ from dataclasses import replace
 from shardviz.ask.program import Program
 from shardviz.layouts import layout
 from shardviz.lessons.asked import STARS, Guess, LessonScores, Locked, Scores, Starred
-from shardviz.lessons.exercises import Exercise, Graded, Outputs, Result
+from shardviz.lessons.exercises import Exercise, Graded, OutputsExercise, Result
 from shardviz.lessons.puzzles import Attempt, Puzzle, Solution
 from shardviz.lessons.written import FunctionCost, Try, Written
 from shardviz.notation import DeviceMesh
@@ -54,7 +54,7 @@ def exercise_document(exercise: Exercise) -> doc.Document:
         doc.paragraph(doc.words(words["question"], strong=True)),
         doc.notes(note),
         _arguments(program, plans, mesh),
-        outputs if isinstance(exercise, Outputs) else None,
+        outputs if isinstance(exercise, OutputsExercise) else None,
         doc.notes(f"The answer is from {_WHO[exercise.level]}{target}{answered}."),
         doc.paragraph("in Python:  ", doc.code(python), "  then  ", doc.code("exercise.reveal()")),
         title=(doc.words(exercise.title or "exercise", strong=True), doc.code(program.name)),

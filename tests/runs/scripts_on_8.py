@@ -762,14 +762,14 @@ def dispatched(name: str, dry: bool) -> list:
         program = dispatch._dispatched(args, params)
         if dry_runs._span(program) == 1:
             return theirs(*args, **params)
-        live = dry_runs.Alive().now()[0]
+        live = dry_runs.LiveArrays().now()[0]
         results = theirs(*args, **params)
         numbers = [_numbers(seen[0].deferred(r) if dry else r) for r in results[0]]
         rows.append([program.closed.jaxpr.debug_info.func_name, live, [_row(r) for r in results[0]], numbers])
         return results[0], None, None, []
 
     def watched_ahead(compiled, *args, **kwargs):
-        live = dry_runs.Alive().now()[0]
+        live = dry_runs.LiveArrays().now()[0]
         result = called(compiled, *args, **kwargs)
         rows.append(["compiled ahead", live, [_row(r) for r in jax.tree.leaves(result)], []])
         return result
