@@ -168,28 +168,71 @@ def _hidden(groups: Iterable[Group]) -> set[Member]:
 def _groups(
     lowered: Lowered, opened: Opened, sizes: Mapping[Member, int], tell: Callable[[float], None]
 ) -> list[Group]:
-    """Return a group for each seed that is in no group yet. Seeds of all layers, whose paths differ only in numbers,
-    are tried together, each with its own axis. Groups that share a dimension are merged."""
-    groups: list[Group] = []
-    placed: set[Member] = set()
-    for axes, members in opened.used_up(sizes).items():
-        groups.append(Group(members, Counter(axes), mapped=axes))
-        placed |= members
+    """Return a group for each seed that is in no group yet.
+
+    Of seeds whose paths differ only in numbers, those of all layers, one is tried alone. What is found says what the
+    others should find, which is then tried with one axis for all of them. Where something else is found, those seeds
+    are tried with an axis for each.
+    """
+    groups = [Group(members, Counter(axes), mapped=axes) for axes, members in opened.used_up(sizes).items()]
+    placed = {m for group in groups for m in group.members}
     free = [seed for seed in sizes if seed.role == "argument" and sizes[seed] > 1 and seed not in placed]
-    for of_a_kind in grouped(((_NUMBERS.sub("#", s.path), s.dimension, sizes[s]), s) for s in free).values():
+    kinds = [*grouped(((_NUMBERS.sub("#", s.path), s.dimension, sizes[s]), s) for s in free).values()]
+
+    def caught(seeds: Sequence[Sequence[Member]]) -> list[Group]:
+        with lowered.entered():  # each time anew: who edits meanwhile waits for one pass, not for all of them
+            found = opened.caught(seeds, sizes)
+        for group, some in zip(found, seeds, strict=True):
+            group.members = {m for m in group.members if sizes.get(m, 0) > 1} | {*some}
+        return found
+
+    def add(found: Iterable[Group]) -> None:
+        """Add groups. Groups that share a dimension are merged."""
+        for group in found:
+            for other in [g for g in groups if not g.members.isdisjoint(group.members)]:
+                group.take(other)
+                groups.remove(other)
+            groups.append(group)
+            placed.update(group.members)
+        tell(len(placed.intersection(free)) / len(free))
+
+    expected: dict[Member, tuple[list[Member], list[Group]]] = {}  # by the first of the seeds: all, and their groups
+    likely = set[Member]()
+    for of_a_kind in kinds:
+        left = [seed for seed in of_a_kind if seed not in placed and seed not in likely]
+        if not left:
+            continue
+        tried = max(left, key=lambda seed: [*map(int, _NUMBERS.findall(seed.path))])
+        (group,) = caught([[tried]])
+        add([group])
+        others = [seed for seed in left if seed not in placed]
+        layers = [_of_layer(group, tried, seed) for seed in others]
+        if others and all(layer.members <= sizes.keys() for layer in layers):
+            expected[others[0]] = others, layers
+            likely.update(*(layer.members for layer in layers))
+    for firsts in opened.batches([*expected], sizes):
+        found = caught([expected[first][0] for first in firsts])
+        for group, first in zip(found, firsts, strict=True):
+            layers = expected[first][1]
+            if group.members == set[Member]().union(*(layer.members for layer in layers)):
+                add(layers)
+    for of_a_kind in kinds:
         for some in _batches(of_a_kind, groups, opened, sizes):
-            left = [seed for seed in some if seed not in placed]
-            with lowered.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
-                caught = opened.caught(left, sizes) if left else {}
-            for seed, group in caught.items():
-                group.members = {m for m in group.members if sizes.get(m, 0) > 1} | {seed}
-                for other in [g for g in groups if not g.members.isdisjoint(group.members)]:
-                    group.take(other)
-                    groups.remove(other)
-                groups.append(group)
-                placed |= group.members
-            tell(len(placed.intersection(free)) / len(free))
+            if left := [[seed] for seed in some if seed not in placed]:
+                add(caught(left))
     return groups
+
+
+def _of_layer(group: Group, seed: Member, other: Member) -> Group:
+    """Return the group that another layer's seed should find: the numbers in which the seeds' paths differ are replaced
+    in all paths."""
+    ours, theirs = (_NUMBERS.findall(each.path) for each in (seed, other))
+    numbers = {was: now for was, now in zip(ours, theirs, strict=True) if was != now}
+
+    def renamed(path: str) -> str:
+        return _NUMBERS.sub(lambda number: numbers.get(number[0], number[0]), path)
+
+    return Group({m._replace(path=renamed(m.path)) for m in group.members}, Counter(group.letters))
 
 
 def _batches(

@@ -149,13 +149,13 @@ class Opened:
         cut = Counter(tuple(map(axis_name, self._manual[m])) for m in members if m in self._manual)
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
-    def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Group]:
-        """Return what is found with an axis along each of these dimensions of arguments, which has the size of its
-        smallest factor."""
-        axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
-        module = self.seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
+    def caught(self, seeds: Sequence[Sequence[Member]], sizes: Mapping[Member, int]) -> list[Group]:
+        """Return what is found with an axis for each of these groups of dimensions of arguments of one size, along all
+        of a group. The axis has the size of the smallest factor."""
+        caught = {f"{_SEED}{number}": Group({*some}) for number, some in enumerate(seeds)}
+        axes = {seed: axis for axis, group in caught.items() for seed in group.members}
+        module = self.seeded(axes, {axes[some[0]]: _smallest_factor(sizes[some[0]]) for some in seeds})
         _jax.run_passes(module, PROPAGATION)
-        caught = {axis: Group({seed}) for seed, axis in axes.items()}
         for role, name, spec in self._specs(module):
             for d, axis in _seeds(spec):
                 caught[axis].members.add(Member(role, name, d))
@@ -169,7 +169,7 @@ class Opened:
         for letters, spec in einsums.values():
             for d, axis in _seeds(spec) if len(spec.dims) == len(letters) else ():
                 caught[axis].letters[letters[d]] += 1
-        return {seed: caught[axis] for seed, axis in axes.items()}
+        return [*caught.values()]
 
     def _place(self, op: ir.Operation) -> Place:
         return place_of(op.location, self._lowered.locations)
@@ -182,11 +182,11 @@ class Opened:
                 if "sdy.sharding" in entry:
                     yield role, array.name, read(entry["sdy.sharding"])
 
-    def seeded(self, axes: Mapping[Member, str], factors: Sequence[int] = ()) -> ir.Operation:
-        """Return a copy of the module with an axis for each seed."""
+    def seeded(self, axes: Mapping[Member, str], factors: Mapping[str, int] | None = None) -> ir.Operation:
+        """Return a copy of the module with an axis for each seed. `factors`: axis → its size."""
         module = self._module.clone()
         body = module.regions[0].blocks[0]
-        set_mesh(module, body, {**self._mesh.shape, **dict(zip(axes.values(), factors, strict=True))})
+        set_mesh(module, body, {**self._mesh.shape, **(factors or {})})
         main, traced = main_of(module), self._lowered.traced
         kind = function_type(main)
         cuts = {seed: (*self._manual.get(seed, ()), axis) for seed, axis in axes.items()}

@@ -2,7 +2,7 @@
 
 Each time is taken in the page, from the event to the frame that shows what came of it. The bounds are for a machine on
 which Shardy's own pipeline takes 34 ms on the 70B step; on one on which it takes longer in the same kernel, and so does
-all else, they are as much longer.
+all else, they are as much longer. An edit of 5,000 arrays is measured against Shardy's pipeline on those.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ BOUNDS = {
     "first paint of 5,000 arrays": 3000,
     "a search among 5,000": 50,
     "a frame while 5,000 are scrolled": 18,  # one of 60 in a second, as well as it can be measured
-    "5,000 arrays propagated everywhere": 1800,
 }
+MOST_OF_MANY = 2.0  # times Shardy's pipeline on 5,000 arrays, for an edit of one of them
 
 # Promises of the times, in milliseconds after an action, at which the page has painted what it brought.
 TIMES = """
@@ -59,6 +59,10 @@ window.seen = (root, found) => new Promise((resolve) => {
 window.view = () => [...document.querySelectorAll(".shardviz")].at(-1);
 window.at = (id) => view().querySelector(`[data-testid="${CSS.escape(id)}"]`);
 window.level = () => view().querySelector("[data-testid=level] [data-seq]").dataset;
+window.dimensions_found = () => {
+  const box = view().querySelector(".sv-dimbox");
+  return !at("dimensions-state") && (box.hidden || box.querySelector(".sv-dimensions").children.length > 0);
+};
 window.answered = async (act, shown) => {
   const root = view();
   const before = Number(level().seq);
@@ -205,7 +209,8 @@ def told(name, times, pace):
 
 @pytest.fixture(scope="module")
 def opened(browser, lab):  # noqa: F811
-    """A page of a notebook with an explorer, how much it was sent, how many times the bounds' time all takes here."""
+    """A page of a notebook with an explorer, how much it was sent, how many times the bounds' time all takes here, and
+    the milliseconds of Shardy's pipeline on 5,000 arrays."""
     page = LabPage(browser, lab)
     sizes = Sizes(page)
     page.open_notebook(lab.write("measured.ipynb", OPEN, RAW, OPEN, LEAVES))
@@ -218,12 +223,12 @@ def opened(browser, lab):  # noqa: F811
     print(f"\nin the same kernel: Shardy's pipeline {shardy:.0f} ms, so {pace:.1f} x the bounds' time; ", end="")
     print(f"XLA's partitioner {partitioner:.0f} ms, Shardy's pipeline on 5,000 arrays {many:.0f} ms; ", end="")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    yield page, sizes, pace
+    yield page, sizes, pace, many
     page.close()
 
 
 def test_a_drop_a_card_and_an_undo(opened):
-    page, sizes, pace = opened
+    page, sizes, pace, _ = opened
     drops, sent = [], []
     for turn in range(DROPS):
         page.raw.wait_for_timeout(50)
@@ -250,7 +255,7 @@ def test_a_drop_a_card_and_an_undo(opened):
 
 
 def test_the_first_paint(opened):
-    page, _, pace = opened
+    page, _, pace, _ = opened
     times = []
     for _ in range(3):
         page.raw.wait_for_function("level().busy === 'false'")
@@ -259,10 +264,10 @@ def test_the_first_paint(opened):
 
 
 def test_a_tree_of_5000_arrays(opened):
-    page, sizes, pace = opened
+    page, sizes, pace, many = opened
     holds = [told("first paint of 5,000 arrays", [page.raw.evaluate(FIRST, 3)], pace)]
     page.raw.evaluate("window.reach = 'propagated'")
-    page.raw.wait_for_function("level().busy === 'false'")
+    page.raw.wait_for_function("level().busy === 'false' && dimensions_found()")
     searches = [page.raw.evaluate(SEARCH, text) for text in ("w2", "momentum [17] w", "w9", "")]
     frames = page.raw.evaluate(SCROLL)
     sizes.taken()
@@ -274,8 +279,10 @@ def test_a_tree_of_5000_arrays(opened):
         told("a search among 5,000", searches, pace),
         told("a frame while 5,000 are scrolled", frames, pace),
         told("a drop is shown", shown, pace),
-        told("5,000 arrays propagated everywhere", propagated, pace),
     ]
+    edit = statistics.median(propagated)
+    print(f"5,000 arrays propagated everywhere: median {edit:.0f} ms, {edit / many:.2f} x Shardy's {many:.0f} ms")
     print(f"the largest answer to an edit {max(answers) / 1e3:.0f} kB")
     assert max(answers) <= MOST_BYTES
+    assert edit <= MOST_OF_MANY * many
     assert all(holds)

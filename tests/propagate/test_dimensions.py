@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.errors import ShardvizError, SpecError
+from shardviz.propagate.seeding import Group, Opened
 
 pytestmark = pytest.mark.long
 
@@ -116,7 +117,7 @@ def test_whole_tables_of_unrolled_programs():
 
 
 @pytest.mark.parametrize("together", [1, 7])
-def test_how_many_layers_are_tried_together_changes_no_group(monkeypatch, together):
+def test_layers_that_are_tried_each_for_itself_give_the_same_groups(monkeypatch, together):
     def step(weights, x):
         for up, down in weights:
             x = x + jnp.tanh(x @ up) @ down
@@ -130,6 +131,7 @@ def test_how_many_layers_are_tried_together_changes_no_group(monkeypatch, togeth
     passes = len(shares)
     assert shares == sorted(shares) and shares[-1] == 1.0
     monkeypatch.setattr("shardviz.propagate.seeding._MOST_SEEDED", together)
+    monkeypatch.setattr("shardviz.propagate.dimensions._of_layer", lambda group, seed, other: Group({seed}))
     assert [d.members for d in found()] == [d.members for d in expected] and len(shares) > 2 * passes
 
 
@@ -361,3 +363,39 @@ def test_layers_that_are_stacked_along_any_dimension_are_one(place):
     layers = dimensions.named("layers")
     assert layers.stacked and {str(m) for m in layers.arguments} == {f"params['{n}']:{place}" for n in shapes}
     assert sum(d.stacked for d in dimensions) == 1 and dimensions.named("batch").size == 32
+
+
+def mlp_of(layers, extra=None):
+    """A network of equal layers; beside the layer `extra` stands a product with an array of its own."""
+    params = [{"up": jax.ShapeDtypeStruct((64, 128 + 128 * (n % 2)), jnp.float32)} for n in range(layers)]
+    params = [p | {"down": jax.ShapeDtypeStruct(p["up"].shape[::-1], jnp.float32)} for p in params]
+
+    def loss(params, x, more):
+        for n, p in enumerate(params):
+            h = x @ p["up"]
+            x = x + jax.nn.relu(h) @ p["down"] + (jnp.sum(h @ more) if n == extra else 0)
+        return jnp.sum(x * x)
+
+    more = jax.ShapeDtypeStruct((256, 32), jnp.float32)
+    return sv.trace(jax.grad(loss), params, jax.ShapeDtypeStruct((32, 64), jnp.float32), more)
+
+
+def test_more_layers_take_no_more_runs_of_shardy(monkeypatch):
+    runs, caught = [], Opened.caught
+    monkeypatch.setattr(Opened, "caught", lambda *args: runs.append(args) or caught(*args))
+
+    def counted(layers):
+        runs.clear()
+        found = sorted(len(d.arguments) for d in mlp_of(layers).dimensions)
+        assert found == [1, 1, 1, layers, layers, 2 * layers + 1]  # two of `more`, the batch, widths, and features
+        return len(runs)
+
+    assert counted(6) == counted(140)
+
+
+def test_a_layer_that_is_unlike_the_others_is_found():
+    """Its width is also a row of another array, which no other layer's is."""
+    found = {frozenset(str(m) for m in d.arguments) for d in mlp_of(6, extra=3).dimensions}
+    assert members("[3]['up']:1 [3]['down']:0", "params") | {"more:0"} in found
+    alike = [members(f"[{n}]['up']:1 [{n}]['down']:0", "params") for n in (1, 5)]
+    assert frozenset.union(*map(frozenset, alike)) in found
