@@ -141,7 +141,10 @@ partition = lambda n: program.partition(plan.with_spec("params['layers']['wk']",
 partition(0)
 turns = iter(range(9))
 median = lambda run, rounds: 1e3 * statistics.median(seconds(run) for _ in range(rounds))
-print(json.dumps([median(raw, 5), median(lambda: partition(next(turns)), 3), median(raw_many, 2)]))"""
+print(json.dumps([median(raw, 5), median(lambda: partition(next(turns)), 3)]))"""
+
+# Shardy's pipeline on 5,000 arrays.
+RAW_MANY = "print(median(raw_many, 2))"
 
 
 FIRST = """async (index) => {
@@ -209,26 +212,25 @@ def told(name, times, pace):
 
 @pytest.fixture(scope="module")
 def opened(browser, lab):  # noqa: F811
-    """A page of a notebook with an explorer, how much it was sent, how many times the bounds' time all takes here, and
-    the milliseconds of Shardy's pipeline on 5,000 arrays."""
+    """A page of a notebook with an explorer, how much it was sent, how many times the bounds' time all takes here."""
     page = LabPage(browser, lab)
     sizes = Sizes(page)
-    page.open_notebook(lab.write("measured.ipynb", OPEN, RAW, OPEN, LEAVES))
+    page.open_notebook(lab.write("measured.ipynb", OPEN, RAW, OPEN, LEAVES, RAW_MANY))
     page.run_cell(0)
     page.raw.evaluate(TIMES)
     page.raw.wait_for_function("level().busy === 'false'")
     page.run_cell(1)
-    shardy, partitioner, many = json.loads(page.cell_output(1).inner_text())
+    shardy, partitioner = json.loads(page.cell_output(1).inner_text())
     pace = max(1.0, shardy / PACE)
     print(f"\nin the same kernel: Shardy's pipeline {shardy:.0f} ms, so {pace:.1f} x the bounds' time; ", end="")
-    print(f"XLA's partitioner {partitioner:.0f} ms, Shardy's pipeline on 5,000 arrays {many:.0f} ms; ", end="")
+    print(f"XLA's partitioner {partitioner:.0f} ms; ", end="")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    yield page, sizes, pace, many
+    yield page, sizes, pace
     page.close()
 
 
 def test_a_drop_a_card_and_an_undo(opened):
-    page, sizes, pace, _ = opened
+    page, sizes, pace = opened
     drops, sent = [], []
     for turn in range(DROPS):
         page.raw.wait_for_timeout(50)
@@ -255,7 +257,7 @@ def test_a_drop_a_card_and_an_undo(opened):
 
 
 def test_the_first_paint(opened):
-    page, _, pace, _ = opened
+    page, _, pace = opened
     times = []
     for _ in range(3):
         page.raw.wait_for_function("level().busy === 'false'")
@@ -264,14 +266,18 @@ def test_the_first_paint(opened):
 
 
 def test_a_tree_of_5000_arrays(opened):
-    page, sizes, pace, many = opened
+    page, sizes, pace = opened
     holds = [told("first paint of 5,000 arrays", [page.raw.evaluate(FIRST, 3)], pace)]
     page.raw.evaluate("window.reach = 'propagated'")
-    page.raw.wait_for_function("level().busy === 'false' && dimensions_found()")
+    page.raw.wait_for_function("level().busy === 'false' && dimensions_found()", timeout=120_000)
     searches = [page.raw.evaluate(SEARCH, text) for text in ("w2", "momentum [17] w", "w9", "")]
     frames = page.raw.evaluate(SCROLL)
     sizes.taken()
-    drops = [page.raw.evaluate("(turn) => drop(turn)", turn)[:2] for turn in range(3)]
+    drops, raw = [], []
+    for turn in range(3):
+        drops.append(page.raw.evaluate("(turn) => drop(turn)", turn)[:2])
+        page.run_cell(4)
+        raw.append(float(page.cell_output(4).inner_text()))
     answers, _ = sizes.taken()
     assert all(None not in times for times in drops)
     shown, propagated = zip(*drops, strict=True)
@@ -280,9 +286,10 @@ def test_a_tree_of_5000_arrays(opened):
         told("a frame while 5,000 are scrolled", frames, pace),
         told("a drop is shown", shown, pace),
     ]
-    edit = statistics.median(propagated)
-    print(f"5,000 arrays propagated everywhere: median {edit:.0f} ms, {edit / many:.2f} x Shardy's {many:.0f} ms")
+    ratio = statistics.median(edit / shardy for edit, shardy in zip(propagated, raw, strict=True))
+    times = [f"{edit:.0f} / {shardy:.0f} ms" for edit, shardy in zip(propagated, raw, strict=True)]
+    print(f"5,000 arrays propagated everywhere: {ratio:.2f} x Shardy's pipeline ({', '.join(times)})")
     print(f"the largest answer to an edit {max(answers) / 1e3:.0f} kB")
     assert max(answers) <= MOST_BYTES
-    assert edit <= MOST_OF_MANY * many
+    assert ratio <= MOST_OF_MANY
     assert all(holds)
