@@ -76,7 +76,7 @@ def _read(text: object, unit: str, *, unit_needed: bool) -> tuple[str, float] | 
     match = _NUMBER.fullmatch(str(text).strip()[:64])
     if match is None or isinstance(text, bool):
         return None
-    factor = _factor(match[3].lower(), unit) if match[3] or unit_needed else 1.0
+    factor = _factor(match[3], unit) if match[3] or unit_needed else 1.0
     number = None if factor is None else float(match[2].replace(",", "")) * factor
     return None if number is None or number == math.inf else (match[1] or "", number)
 
@@ -86,9 +86,11 @@ def _example(unit: str) -> str:
 
 
 def _factor(written: str, unit: str) -> float | None:
-    """Return the factor of a lower-case unit; None for another unit."""
+    """Return the factor of a unit as it is written; None for another unit, such as `Gb`, which is bits."""
+    lower = written.lower()
     if unit == "s":
-        return _TIMES.get(written)
+        return _TIMES.get(lower)
     if unit == "":
-        return {"": 1.0, "%": 0.01}.get(written)
-    return (_PREFIXES | _BINARY).get(written[:-1]) if written.endswith("b") else None
+        return {"": 1.0, "%": 0.01}.get(lower)
+    is_bits = written.endswith("b") and written != lower
+    return (_PREFIXES | _BINARY).get(lower[:-1]) if lower.endswith("b") and not is_bits else None

@@ -54,7 +54,7 @@ def test_an_amount_is_read_as_people_type_it():
         assert amount_of(text, "B") == 2**20, text
     assert amount_of("1 mb", "B") == amount_of("1 MB", "B") == 1e6
     assert amount_of("0.002", "s") == amount_of("2 ms", "s")
-    for text in ("1,5 MB", "1,04 MB", "10,48,576", "1.048.576", "> 3 MB", "m"):
+    for text in ("1,5 MB", "1,04 MB", "10,48,576", "1.048.576", "> 3 MB", "m", "2 Gb", "2 Gib"):
         with pytest.raises(ShardvizError, match="expected an amount such as '100 MB'"):
             amount_of(text, "B")
 
