@@ -110,13 +110,20 @@ def _sharing(explorer: Explorer) -> Json:
 def _most(explorer: Explorer) -> Json:
     """Return the number of fixes and their button; in the tab, also the largest costs."""
     tried_fixes = explorer.state.now.tried_fixes
-    document, explorer._costs = costs_documents(explorer.state.deck, tried_fixes)
-    rows = pane(document) if explorer.tab == "most" else {}
+    rows = pane(costs_documents(explorer.state.deck, tried_fixes)[0]) if explorer.tab == "most" else {}
     own = tried_fixes.of == explorer.state.plan
     tried, fixes = own and tried_fixes.fixes is not None and not tried_fixes.busy, len(tried_fixes.items) * own
     helps = ", and what was tried and helps" if fixes else "; nothing that was tried helps" if tried else _BEING_TRIED
     fix = f"Fix ({fixes})" if fixes or tried else "Fix"
     return {**rows, "fixes": fixes, "fix": fix, "said": f"what costs you most{helps}"}
+
+
+def _lines(explorer: Explorer) -> Json:
+    """Return the costs, causes and fixes of the lines that are open in the source."""
+    if not explorer.opened:
+        return {}
+    _, by_line = costs_documents(explorer.state.deck, explorer.state.now.tried_fixes)
+    return {at: json_of(by_line[at]) for at in explorer.opened if at in by_line}
 
 
 def _why(explorer: Explorer) -> Json:
@@ -265,11 +272,7 @@ class Explorer(Delivered):
     cards = shown(_cards, {"report", "cost", "deck", "machine", "sharing"})
     presets = shown(_presets, {"presets", "deck"})
     most = shown(_most, {"report", "cost", "deck", "machine", "tried_fixes", "tab"})
-    lines = shown(  # the costs, causes and fixes of the lines that are open in the source
-        lambda e: {at: json_of(e._costs[at]) for at in e.opened if at in e._costs},
-        {"report", "cost", "deck", "machine", "tried_fixes", "opened"},
-        tab="source",
-    )
+    lines = shown(_lines, {"report", "cost", "deck", "machine", "tried_fixes", "opened"}, tab="source")
     why = shown(_why, {"why"})
     head = shown(
         lambda e: pane(headline_pane(e.state.now), verdict=json_of(verdict_document(e.state.now.results))),
@@ -325,7 +328,6 @@ class Explorer(Delivered):
         self._seq = 0
         self._behind = False
         self._lines: Json = {}
-        self._costs: dict[str, Document] = {}
         super().__init__()
         self.comm_id = self.model_id or ""
         state.loop.inbox.run(self._begin)
