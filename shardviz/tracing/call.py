@@ -153,9 +153,21 @@ class Call:
         return tuple(a if i in static else next(dynamic) for i, a in enumerate(self.args)), {**self.kwargs, **keyword}
 
 
+_MESHES = (jax.sharding.Mesh, jax.sharding.AbstractMesh)
+
+
 def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Any:
     """Return (arguments, keyword arguments) with a ShapeDtypeStruct, including its sharding, for every array except
-    static ones. Raises TraceError if an argument is neither an array nor static."""
+    static ones. Raises TraceError if an argument is neither an array nor static, or the function has no such keyword
+    argument."""
+    parameters = parameters_of(fn)
+    if parameters and not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        have = [each.name for each in parameters]
+        for name in [name for name, x in kwargs.items() if name not in have and not isinstance(x, _MESHES)]:
+            raise TraceError(
+                f"{name}={short(kwargs[name])}: {name_of(fn)} has no argument of this name, and it is no setting here; "
+                f"{name_of(fn)} has {', '.join(have) or 'no arguments'}"
+            )
     static = options.static_places(fn, len(args))
     positional = tuple(a if i in static else abstract_tree(f"argument {i}", a) for i, a in enumerate(args))
     keyword = {k: a if k in options.static_argnames else abstract_tree(k, a) for k, a in kwargs.items()}
@@ -204,7 +216,7 @@ def _leaf(where: str, x: Any) -> Any:
     if hasattr(x, "shape") and hasattr(x, "dtype"):
         return jax.ShapeDtypeStruct(x.shape, x.dtype)
     advice = "If it is a setting and not data, name its argument in static_argnums or static_argnames"
-    if isinstance(x, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+    if isinstance(x, _MESHES):
         advice = "A mesh is part of the plan: sv.Plan(mesh, in_specs=...), or sv.analyze(fn, ..., mesh=mesh)"
     if "equinox" in sys.modules and "." in where:  # below a module, beside its arrays
         advice = (

@@ -110,6 +110,16 @@ def test_a_function_that_raises_shows_its_own_line_and_keeps_its_traceback():
     assert isinstance(error.value.__cause__, TypeError)
 
 
+@pytest.mark.parametrize("ask", [sv.trace, sv.analyze, sv.explore])
+def test_a_keyword_that_the_function_does_not_have_is_named(ask):
+    def step(w, x):
+        return w @ x
+
+    shape = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    with pytest.raises(TraceError, match=r"levle='x': step has no argument of this name, .*; step has w, x$"):
+        ask(step, shape, shape, levle="x")
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
