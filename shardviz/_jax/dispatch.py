@@ -190,6 +190,7 @@ def _seams() -> list[tuple[Any, str, Callable[[Any, Handler], Any]]]:
         (array.ArrayImpl, "_value", _fetching),
         (array.ArrayImpl, "addressable_data", _sharing),
         (array.ArrayImpl, "addressable_shards", _sharing_each),
+        (array.ArrayImpl, "delete", _deleting),
         (type(jax.config), "update", _configuring),
         (jax.distributed, "initialize", _starting),
     ]
@@ -432,6 +433,10 @@ def _sharing_each(theirs: Any, handler: Handler) -> Any:
     return property(addressable_shards)
 
 
+def _deleting(theirs: Any, handler: Handler) -> Any:
+    return lambda array: delete([array]) if getattr(array, _ZEROS, False) else theirs(array)
+
+
 _DEVICES = ("jax_num_cpu_devices", "jax_platforms", "jax_platform_name")
 
 
@@ -463,50 +468,34 @@ _pages: list[mmap.mmap] = []
 def zero_array(aval: Any, sharding: Sharding, committed: bool = True) -> Any:
     """Return a `jax.Array` of zeros that takes no memory: each shard is a view of one read-only page. Raises
     MemoryError for a shard above 1 TiB."""
-    return zero_arrays([aval], [sharding], committed, {})[0]
+    return zero_arrays([aval], [sharding], committed)[0]
 
 
-def zero_arrays(
-    avals: Sequence[Any], shardings: Sequence[Sharding], committed: bool, donors: Mapping[int, Any]
-) -> list[Any]:
-    """Return several arrays of zeros. `donors` maps a result's position to the donated array whose memory it takes;
-    `delete` invalidates the donors afterwards."""
-    rows = enumerate(zip(avals, shardings, strict=True))
+def zero_arrays(avals: Sequence[Any], shardings: Sequence[Sharding], committed: bool) -> list[Any]:
+    """Return several arrays of zeros."""
     with jax.transfer_guard("allow"):  # a script may forbid transfers, and nothing is moved here
-        return [_passed_on(donors.get(n), a, s, committed) for n, (a, s) in rows]
-
-
-def _passed_on(donor: Any, aval: Any, sharding: Sharding, committed: bool) -> Any:
-    """Return an array of zeros that reuses a donated array's buffers if shape, type and sharding agree. New buffers for
-    a hundred devices take ten times as long."""
-    kind = *_type(aval), sharding, committed
-    if not getattr(donor, _ZEROS, False) or kind != (*_type(donor), donor.sharding, donor.committed):
-        return _zeros(aval, sharding, committed)
-    array = donor.clone()
-    setattr(array, _ZEROS, True)
-    return array
-
-
-def _type(array: Any) -> tuple[Any, ...]:
-    return array.shape, array.dtype, array.weak_type
+        return [_zeros(aval, sharding, committed) for aval, sharding in zip(avals, shardings, strict=True)]
 
 
 def delete(arrays: Iterable[Any]) -> None:
-    """Delete donated arrays, and no buffers that others of zeros have taken over."""
+    """Delete arrays, and no buffers that others of zeros share."""
     ends: dict[Any, Any] = {}
-    for array in arrays:
+    for array in map(numbers_of, arrays):
         if not getattr(array, _ZEROS, False):
             array.delete()
             continue
         kind = array.aval, array.sharding, array.committed
         if kind not in ends:
-            ends[kind] = zero_array(*kind)
+            ends[kind] = _new_zeros(*kind)
         array._replace_with(ends[kind])
     for end in ends.values():
         end.delete()  # and so all that it was put in place of
 
 
 _ZEROS = "_shardviz_zeros"
+_alive: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+"""By shape, type and sharding, an array of zeros whose buffers the next one shares: new buffers for a hundred devices
+take ten times as long."""
 
 
 def _zeros(aval: Any, sharding: Sharding, committed: bool) -> Any:
@@ -518,6 +507,17 @@ def _zeros(aval: Any, sharding: Sharding, committed: bool) -> Any:
 
         base = _zeros(core.physical_aval(aval), sharding_impls.physical_sharding(aval, sharding), committed)
         return prng.PRNGKeyArray(aval.dtype._impl, base)
+    kind = aval.shape, aval.dtype, aval.weak_type, sharding, committed
+    other = _alive.get(kind)
+    array = _new_zeros(aval, sharding, committed) if other is None or other.is_deleted() else other.clone()
+    setattr(array, _ZEROS, True)
+    if sharding.num_devices > 1:  # JAX may really run a program on one device, and donate the buffer to it
+        _alive[kind] = array
+    return array
+
+
+def _new_zeros(aval: Any, sharding: Sharding, committed: bool) -> Any:
+    """Return an array of zeros with buffers of its own."""
     shape, dtype = sharding.shard_shape(aval.shape), np.dtype(aval.dtype)
     count = math.prod(shape) * dtype.itemsize
     if count > _PAGE_BYTES:
@@ -526,9 +526,7 @@ def _zeros(aval: Any, sharding: Sharding, committed: bool) -> Any:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
         _pages.append(mmap.mmap(-1, _PAGE_BYTES, flags=flags, prot=mmap.PROT_READ))
     zeros = np.frombuffer(_pages[0], np.uint8, count).view(dtype).reshape(shape) if count else np.zeros(shape, dtype)
-    array = _placed(aval, sharding, zeros, committed)
-    setattr(array, _ZEROS, True)
-    return array
+    return _placed(aval, sharding, zeros, committed)
 
 
 def _placed(aval: Any, sharding: Sharding, shard: np.ndarray, committed: bool) -> Any:

@@ -500,10 +500,9 @@ class _Recorder:
         if call.beside_bytes > step.most_beside:
             step.most_beside = call.beside_bytes
             step.beside = [(self.identities.place_of(a), size) for a, size in alive if id(a) not in given]
-        donors = taken(program, step.shardings)
-        results = _jax.zero_arrays(program.closed.out_avals, step.shardings, step.committed, donors)
+        results = _jax.zero_arrays(program.closed.out_avals, step.shardings, step.committed)
         self.values.called(step.known, program.args, results)
-        _jax.delete(donors.values())
+        _jax.delete(taken(program, step.shardings))
         arguments = program.args[len(program.constants) :]
         if len(step.at) > 1:
             step.new.update(

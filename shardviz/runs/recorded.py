@@ -162,9 +162,8 @@ def bytes_of(dispatched: Dispatched) -> int:
     return sum(math.prod(a.shape) * a.dtype.itemsize for a in avals if hasattr(a, "shape"))
 
 
-def taken(dispatched: Dispatched, shardings: Sequence[Any]) -> dict[int, Any]:
-    """Return result → the donated argument whose memory the result takes, by the places of the results, as JAX decides
-    it on one device. JAX deletes these arguments."""
+def taken(dispatched: Dispatched, shardings: Sequence[Any]) -> list[Any]:
+    """Return the donated arguments whose memory a result takes, as JAX decides it on one device. JAX deletes them."""
     donated = {
         number: Shard(tuple(arg.sharding.shard_shape(arg.shape)), str(arg.dtype))
         for number, (arg, wanted) in enumerate(zip(dispatched.args, dispatched.params["donated_invars"], strict=True))
@@ -173,7 +172,7 @@ def taken(dispatched: Dispatched, shardings: Sequence[Any]) -> dict[int, Any]:
     rows = zip(dispatched.closed.out_avals, shardings, strict=True)
     shards = [Shard(tuple(s.shard_shape(a.shape)), str(a.dtype)) for a, s in rows]
     pairs = donations(donated, shards, one_device=True)  # the shardings of all results are known
-    return {result: dispatched.args[number] for number, result in pairs.items() if result is not None}
+    return [dispatched.args[number] for number, result in pairs.items() if result is not None]
 
 
 def operations(dispatched: Dispatched, platforms: Sequence[str] | None) -> tuple[RunOperation, ...]:
