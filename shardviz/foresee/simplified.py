@@ -46,6 +46,8 @@ def simplified(module: ir.Operation, platform: str) -> tuple[ir.Operation, tuple
     for op in by_name.get("stablehlo.reduce", ()) if simplifies else ():
         _merge(op)
     for op in by_name.get("stablehlo.broadcast_in_dim", ()):
+        if not _rank(op.operands[0]):
+            continue
         if _repeats_nothing(op):
             _reshape(op)
         elif simplifies:
@@ -69,8 +71,8 @@ def _in_post_order(block: ir.Block) -> None:
     """Order a block as XLA orders a computation before Shardy: every operation directly behind its operands, the first
     operand first, the returned values last. Source: XLA's `HloComputation::MakeInstructionPostOrder`."""
     operations = [op.operation for op in block.operations]
-    place = {op: number for number, op in enumerate(operations)}
-    needs = [[place[maker] for maker in map(_maker, _read(op)) if maker in place] for op in operations]
+    place = {result: number for number, op in enumerate(operations) for result in op.results}
+    needs = [[place[value] for value in _read(op) if value in place] for op in operations]
     used = {number for needed in needs for number in needed}
     order: dict[int, None] = {}
     for root in (number for number in range(len(operations)) if number not in used):
@@ -82,10 +84,9 @@ def _in_post_order(block: ir.Block) -> None:
             else:
                 entered.add(number)
                 stack += reversed(needs[number])
-    last = operations[-1]
     for number in order:
-        if operations[number] != last:
-            operations[number].move_before(last)
+        if number != len(operations) - 1:
+            operations[number].move_before(operations[-1])
 
 
 def _read(op: ir.Operation) -> list[ir.Value]:
@@ -93,12 +94,6 @@ def _read(op: ir.Operation) -> list[ir.Value]:
     if not len(op.regions):
         return list(op.operands)
     return [value for each in _jax.walk(op) for value in each.operands]
-
-
-def _maker(value: ir.Value) -> Any:
-    """Return the operation that makes a value, or the block whose argument it is."""
-    owner = value.owner
-    return owner if isinstance(owner, ir.Block) else owner.operation
 
 
 def _handed_on(loop: ir.Operation) -> list[int]:
@@ -162,7 +157,7 @@ def _repeats_nothing(broadcast: ir.Operation) -> bool:
     (operand,), (result,) = broadcast.operands, broadcast.results
     before, after = ir.RankedTensorType(operand.type), ir.RankedTensorType(result.type)
     order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
-    return bool(before.rank) and math.prod(before.shape) == math.prod(after.shape) and order == sorted(order)
+    return math.prod(before.shape) == math.prod(after.shape) and order == sorted(order)
 
 
 def _reshape(broadcast: ir.Operation) -> None:
@@ -191,7 +186,7 @@ def _without_ones(broadcast: ir.Operation) -> None:
     if len(kept) == len(order):
         return
     narrow = ir.RankedTensorType.get([kind.shape[d] for d in kept], kind.element_type)
-    maker = _maker(operand)
+    maker = operand.owner
     if not isinstance(maker, ir.Block) and maker.name == "stablehlo.reshape" and maker.operands[0].type == narrow:
         broadcast.operands[0] = maker.operands[0]
     else:
