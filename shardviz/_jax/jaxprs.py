@@ -144,7 +144,7 @@ def scanned(jaxpr: Any, inside: Callable[[Any], set[int]]) -> set[int]:
     return sliced_places
 
 
-_DEBUG = ("debug_callback", "debug_print")
+_DEBUG = ("debug_callback", "debug_print", "inspect_sharding")
 _CALLBACKS = ("pure_callback", "io_callback", "python_callback")
 
 

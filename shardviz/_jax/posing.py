@@ -15,17 +15,13 @@ import jax
 
 
 @contextlib.contextmanager
-def posing(platform: str, attributes: Mapping[str, Callable[[int], Any]], memory_bytes: float | None) -> Iterator[None]:
-    """Give the CPU's devices another platform and attributes (functions of a device's id) inside the context.
-    `memory_stats` then reports `memory_bytes` of free memory."""
+def posing(platform: str, attributes: Mapping[str, Callable[[int], Any]]) -> Iterator[None]:
+    """Give the CPU's devices another platform and attributes (functions of a device's id) inside the context."""
     from jax._src import xla_bridge
 
     kind = type(jax.devices()[0])
     shown: dict[str, Any] = {"platform": property(lambda _: platform)}
     shown |= {name: property(lambda device, of=of: of(device.id)) for name, of in attributes.items()}
-    if memory_bytes is not None:
-        stats = {"bytes_limit": int(memory_bytes), "bytes_in_use": 0, "peak_bytes_in_use": 0}
-        shown["memory_stats"] = lambda _: dict(stats)
     theirs = {name: vars(kind).get(name) for name in shown}
     code = xla_bridge.default_backend.__code__
     try:

@@ -135,7 +135,12 @@ def dry_run(
     try:
         patches = recorder.rules.patches | orbax_patches(recorder.note, recorder.restored)
         patches |= {"jax.experimental.multihost_utils": _jax.patch_multihost} if process else {}
-        with _jax.intercepted(recorder), _posing(machine), patched_imports(patches), _ended_from_threads(recorder):
+        with (
+            _jax.intercepted(recorder),
+            _posing(machine, recorder),
+            patched_imports(patches),
+            _ended_from_threads(recorder),
+        ):
             yield run
         recorder.ended = "the script ended"
     except RunEnds:
@@ -222,7 +227,7 @@ def _devices_of_process(machine: Machine | None, process: Any) -> int:
     return len(jax.devices())
 
 
-def _posing(machine: Machine | None) -> contextlib.AbstractContextManager[None]:
+def _posing(machine: Machine | None, recorder: _Recorder) -> contextlib.AbstractContextManager[None]:
     """Make JAX's devices look like a machine's inside the context, so that a script takes its branch for TPUs or
     GPUs."""
     if machine is None:
@@ -230,6 +235,8 @@ def _posing(machine: Machine | None) -> contextlib.AbstractContextManager[None]:
     chip, coords, slices = machine.chip, machine.coords().tolist(), machine.slices().tolist()
     at = dict(zip(machine.ids().tolist(), range(machine.size), strict=True))  # JAX's id → place in the machine's list
     attributes: dict[str, Any] = {"device_kind": lambda _: chip.device_kind}
+    if (usable := machine.usable_bytes) is not None:
+        attributes["memory_stats"] = lambda _: lambda: {"bytes_limit": int(usable), **recorder.memory()}
     if chip.kind == "tpu":
         attributes |= {
             "coords": lambda device: coords[at.get(device, device)][:3],
@@ -237,7 +244,7 @@ def _posing(machine: Machine | None) -> contextlib.AbstractContextManager[None]:
             "core_on_chip": lambda device: coords[at.get(device, device)][3],
             "slice_index": lambda device: slices[at.get(device, device)],
         }
-    return _jax.posing(chip.kind, attributes, machine.usable_bytes)
+    return _jax.posing(chip.kind, attributes)
 
 
 @dataclass(eq=False)
@@ -317,6 +324,11 @@ class _Recorder:
             ended=self.ended,
             process=self.process,
         )
+
+    def memory(self) -> dict[str, int]:
+        """Return the bytes of live arrays on the device that has most of them, now and at most so far."""
+        now, _ = self.alive.now()
+        return {"bytes_in_use": now, "peak_bytes_in_use": max(now, *(call.live_bytes for call in self._calls), 0)}
 
     # --- What JAX asks ----------------------------------------------------------------------------------------------
 

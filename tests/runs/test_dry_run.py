@@ -240,6 +240,11 @@ out["asked"] = count()
 with sv.dry_run("tpu v5p:4x2x1"):
     out["coords"] = [list(device.coords) for device in jax.devices()]
     out["cores"] = [device.num_cores for device in jax.devices()]
+    used = lambda: np.array([device.memory_stats()["bytes_in_use"] for device in jax.devices()])
+    before, (first, whole), again = used(), init(), init()
+    out["used"] = (used() - before).tolist()
+    first.delete()
+    out["deleted"] = [each.is_deleted() for each in (first, whole, *again)]
 print(json.dumps(out))
 """
 
@@ -280,6 +285,14 @@ def test_a_device_is_where_the_one_with_its_id_is(on_8):
 
 def test_a_v5p_shows_the_two_cores_that_a_pallas_kernel_asks_for(on_8):
     assert on_8["cores"] == [2] * 8
+
+
+def test_a_device_says_how_much_of_its_memory_is_in_use(on_8):
+    assert on_8["used"] == [2 * 64 * 64 * 4 * 9 // 8] * 8
+
+
+def test_equal_arrays_of_zeros_are_deleted_one_by_one(on_8):
+    assert on_8["deleted"] == [True, False, False, False]
 
 
 def test_a_tpus_program_is_lowered_for_it_where_no_compiler_is(monkeypatch):
