@@ -71,7 +71,7 @@ def _in_post_order(block: ir.Block) -> None:
     """Order a block as XLA orders a computation before Shardy: every operation directly behind its operands, the first
     operand first, the returned values last. Source: XLA's `HloComputation::MakeInstructionPostOrder`."""
     operations = [op.operation for op in block.operations]
-    place = {result: number for number, op in enumerate(operations) for result in op.results}
+    place: dict[ir.Value, int] = {result: number for number, op in enumerate(operations) for result in op.results}
     needs = [[place[value] for value in _read(op) if value in place] for op in operations]
     used = {number for needed in needs for number in needed}
     order: dict[int, None] = {}

@@ -23,6 +23,7 @@ class RunArray:
         spec: its PartitionSpec in Python; empty if it has none.
         bytes_per_device: bytes of the largest shard.
         donated: whether its memory may be reused for a result.
+        unused: whether no result needs it: JAX does not pass it to the device's program.
     """
 
     name: str
@@ -31,6 +32,7 @@ class RunArray:
     spec: str
     bytes_per_device: int
     donated: bool = False
+    unused: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,9 @@ class RunProgram:
 
     @property
     def bytes_per_device(self) -> int:
-        """Bytes of arguments and results on a device; a donated argument counts although a result takes its place."""
-        return sum(array.bytes_per_device for array in (*self.arguments, *self.results))
+        """Bytes of used arguments and of results on a device; a donated argument counts although a result takes its
+        place."""
+        return sum(array.bytes_per_device for array in (*self.arguments, *self.results) if not array.unused)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,7 @@ class RunCall:
     Attributes:
         program: its number among the run's programs.
         live_bytes: bytes of live arrays before the call, on the device that has most.
-        argument_bytes: bytes of its arguments on a device, which are among them.
+        argument_bytes: bytes on a device of the arguments that its results need, which are among the live arrays.
         source: the line, if the run is one process of several.
     """
 
@@ -98,7 +101,7 @@ class RunCall:
 
     @property
     def beside_bytes(self) -> int:
-        """Bytes of live arrays that the program does not take."""
+        """Bytes of live arrays that the program does not need."""
         return max(0, self.live_bytes - self.argument_bytes)
 
 

@@ -500,11 +500,8 @@ class _Recorder:
         if self._is_steady(step, program):
             self._end()
         step.at.append(len(self._calls))
-        given = {
-            id(a): r.bytes_per_device
-            for a, r in zip(program.args, step.step.recorded.arguments, strict=False)
-            if isinstance(a, jax.Array)
-        }
+        rows = zip(program.args, step.step.recorded.arguments, strict=False)
+        given = {id(a): r.bytes_per_device for a, r in rows if isinstance(a, jax.Array) and not r.unused}
         live, alive = self.alive.now()
         line = _line() if self.process else None
         call = RunCall(program=step.number, live_bytes=live, argument_bytes=sum(given.values()), source=line)
@@ -587,12 +584,12 @@ def _processes(program: Dispatched) -> tuple[int, ...]:
 
 def _arrays(program: Dispatched, names: Sequence[str | None], shardings: list[Any]) -> tuple[RunArray, ...]:
     skipped, donated = len(program.constants), program.params["donated_invars"]
-    rows = zip(program.kinds, shardings, donated, strict=True)
+    rows = zip(program.kinds, shardings, donated, program.used, strict=True)
     named = [*(["constant"] * skipped), *(name or f"argument {i}" for i, name in enumerate(names))]
-    return tuple(_array(name, k.aval, s, d) for name, (k, s, d) in zip(named, rows, strict=False))
+    return tuple(_array(name, k.aval, s, d, not used) for name, (k, s, d, used) in zip(named, rows, strict=False))
 
 
-def _array(name: str, aval: Any, sharding: Any, donated: bool = False) -> RunArray:
+def _array(name: str, aval: Any, sharding: Any, donated: bool = False, unused: bool = False) -> RunArray:
     shard = aval.shape if sharding is None else sharding.shard_shape(aval.shape)
     return RunArray(
         name=name,
@@ -601,6 +598,7 @@ def _array(name: str, aval: Any, sharding: Any, donated: bool = False) -> RunArr
         spec=str(Spec.of(sharding).canonical()) if isinstance(sharding, NamedSharding) else "",
         bytes_per_device=_nbytes(shard, aval.dtype),
         donated=donated,
+        unused=unused,
     )
 
 

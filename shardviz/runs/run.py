@@ -140,9 +140,8 @@ class RunStep:
         temporaries."""
         cost, record = self._cost[0], self.recorded
         sizes: Counter[str] = Counter()
-        unused = {} if cost is None else cost.needs.unused
         for array in record.arguments:
-            if array.name not in unused:
+            if not array.unused:
                 sizes[kinds.get(array.name, OTHERS)] += array.bytes_per_device
         taken = sum(sizes.values())
         total = record.bytes_per_device if cost is None else cost.needs.total

@@ -141,6 +141,17 @@ def test_the_block_ends_when_a_step_brings_nothing_new():
     assert run["<lambda>"].record.calls == 1000
 
 
+@pytest.mark.parametrize("machine", [None, "tpu v5e:1x1"])
+def test_an_argument_that_no_result_needs_stays_in_memory(machine):
+    with sv.dry_run(machine) as run:
+        weights, x = jnp.ones(SHAPE), jnp.ones(SHAPE[0])
+        jax.jit(lambda w, x: x + 1)(weights, x)
+    record, own = run.record, 4 * SHAPE[0]
+    assert [array.unused for array in record.programs[-1].arguments] == [True, False]
+    assert 4e9 + 2 * own <= record.needs_at(run.calls[-1]) < 4e9 + 4 * own
+    assert sum(held.nbytes for held in record.held) == record.needs_at(record.peak)
+
+
 def test_a_compiled_program_is_asked_without_a_compile():
     with sv.dry_run(small=0) as run:
         compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((64, 64), "float32")).compile()
