@@ -8,7 +8,6 @@ path, which calls no Python, is cleared at the start; answers of the handler nev
 from __future__ import annotations
 
 import contextlib
-import gc
 import inspect
 import math
 import mmap
@@ -27,7 +26,6 @@ from jax.sharding import Sharding, SingleDeviceSharding
 from shardviz._jax.processes import process
 from shardviz._jax.tracing import leave_out_frames
 from shardviz._jax.wrappers import pmapped_name
-from shardviz.caching import collection_paused
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,6 +95,10 @@ _used: weakref.WeakKeyDictionary[Any, tuple[bool, ...]] = weakref.WeakKeyDiction
 
 class Handler(Protocol):
     """A listener that may answer JAX's events; if it returns None, JAX continues."""
+
+    def tracing(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which JAX traces a program, unless it has the trace already."""
+        ...
 
     def run(self, program: Dispatched) -> list[Any] | None:
         """Answer a program that is about to run with its flat results."""
@@ -244,19 +246,10 @@ def _outside_of_traces() -> Iterator[None]:
         core.trace_ctx.set_axis_env(before[1])
 
 
-_MANY = 100_000
-"""New objects from which a trace is followed by a collection, as CPython makes some during such a trace."""
-
-
 def _tracing(theirs: Any, handler: Handler) -> Any:
-    """Let JAX trace without searches for reference cycles, which take a fifth of the time of a large trace."""
-
     def infer_params(*args: Any) -> Any:
-        with collection_paused():
-            answer, (new, *_) = theirs(*args), gc.get_count()
-        if new > _MANY and gc.isenabled():
-            gc.collect()
-        return answer
+        with handler.tracing():
+            return theirs(*args)
 
     return infer_params
 
