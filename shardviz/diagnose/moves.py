@@ -258,12 +258,14 @@ def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> 
     axes = quoted_axes(c.axes or ())
     once, all_runs = sum(each.operand_bytes for each in alike), sum(each.assumed_bytes for each in alike)
     others = and_others(alike, "other array")
+    keep = f"add up what each device has{at_line(c.source)}" if c.origin == "user" else ""
+    keep = keep or f"accumulate in a jax.shard_map over {axes}"
     return _Diagnosis(
         f"The partial sums of {case.what_inside(c)}{others} are added over {axes} in each of "
         f"{plural(c.count or 1, 'run')} of a loop, although only the total after the loop is used",
         "the loop adds it to a total, and the total could be summed over the devices once, after the loop: "
         f"{format_bytes(once)} in place of {format_bytes(all_runs)}",
-        (by_hand(c.source, f"accumulate in a jax.shard_map over {axes}, and jax.lax.psum the total after the loop"),),
+        (by_hand(c.source, f"{keep}, and jax.lax.psum the total after the loop"),),
         {"extra_bytes": all_runs - once},
     )
 
@@ -331,7 +333,16 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis 
     "gathered-then-sliced": _gathered_then_sliced,
     "gathered-then-summed": _gathered_then_summed,
 }
-_OWN = frozenset(("gathered-each-run", "gathered-wide", "sum-sliced", "gathered-then-sliced", "gathered-then-summed"))
+_OWN = frozenset(
+    (
+        "summed-each-run",
+        "gathered-each-run",
+        "gathered-wide",
+        "sum-sliced",
+        "gathered-then-sliced",
+        "gathered-then-summed",
+    )
+)
 """Rules that also apply to the collectives that the function itself asks for, in a `shard_map`."""
 _EVERYWHERE = frozenset(("summed-each-run", "halo", "stack-gathered", "gathered-wide"))
 """Rules in which one cause has many collectives: those over the same axes become one finding."""
