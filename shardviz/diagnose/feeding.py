@@ -135,8 +135,6 @@ def _of_parameters(case: Case) -> dict[str, Spec]:
 def donated(case: Case) -> Iterator[Finding]:
     """Find arguments that could be donated, and donated ones whose new value a loop fills while it reads the old."""
     report = case.report
-    if any(v.shard_shape is None for v in (*report.arguments, *report.outputs)):
-        return  # an array that no spec describes
     alike = [a for a, r in pairs(case) if a.shard_shape == r.shard_shape and not (a.unused or a.on_host)]
     least = max(LARGE * case.argument_bytes, SMALL_BYTES)
     beside = [a for a in alike if a.donated and a.renewal == BESIDE]
