@@ -34,7 +34,7 @@ from shardviz.records.findings import Suggestion
 from shardviz.records.groups import grouped, summed
 from shardviz.records.paths import segments
 from shardviz.records.phases import phase
-from shardviz.records.report import Constrained, PlanRecord
+from shardviz.records.report import Constrained
 from shardviz.study.fixes import Change, Rejected
 from shardviz.tracing.intermediates import Constrain, Intermediate, as_propagated
 
@@ -112,7 +112,7 @@ class Proposals:
             elif not change.plan.constraints:
                 with contextlib.suppress(ShardvizError):  # raised again, and reported, when the change is tried
                     key = self.program.bind(change.plan)
-            if key != self._bound and repr(key) not in seen and not self._steps_along(key):
+            if key != self._bound and repr(key) not in seen:
                 seen.add(repr(key))
                 yield change
 
@@ -123,19 +123,6 @@ class Proposals:
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {v.name: v.shape for v in self.report.arguments}
-
-    def _steps_along(self, bound: Any) -> bool:
-        """Return whether a plan shards a loop's stepped dimension along axes that the original plan does not use."""
-        specs, ours = bound.in_specs if isinstance(bound, PlanRecord) else {}, self._bound.in_specs
-        other = {name for name in specs if name in ours and specs[name] != ours[name]}
-        if not other:  # the dimensions of a large program take seconds to find
-            return False
-        stepped = (m for d in self.program.dimensions if d.undivided and not (d.mapped or d.taken) for m in d.arguments)
-
-        def added_axes(m):
-            return set(specs[m.path].dims[m.dimension]) - set(ours[m.path].dims[m.dimension])
-
-        return any(m.path in other and added_axes(m) for m in stepped)
 
     def constrains(self, change: Change) -> bool:
         return len(change.plan.constraints) > len(self.plan.constraints)
