@@ -41,7 +41,7 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
     tree = common_path([a.name for a, *_ in wrong])
     all_of_tree = f"{plural(many, 'array')} of {tree} come back sharded otherwise: " if many > 1 else ""
     moves = case.moved(_moved_out(case, [r for _, r, *_ in wrong]))
-    moved = f" To return {'them' if many > 1 else 'it'} so moves {moved_words(moves)}." if moves["runs"] else ""
+    moved = f" Resharding {'them' if many > 1 else 'it'} communicates {moved_words(moves)}." if moves["runs"] else ""
     if donated := total_bytes(a for a, r, *_ in wrong if a.donated and a.shard_shape != r.shard_shape):
         moved += f" Their donation, {format_bytes(donated)}, is not used." if many > 1 else " Its donation is not used."
     asked = case.report.plan.out_specs.get(result.name) is not None
@@ -51,8 +51,8 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
         f"comes-back-otherwise:{result.name}",
         severity(size >= SLIGHT * case.argument_bytes and not elsewhere),
         f"The step compiles twice: {all_of_tree}{argument.name} goes in as {given} and comes out as {returned}, "
-        f"{format_bytes(size)} a device.{moved}",
-        why=("the plan asks for the result so" if asked else "the plan gives the result no spec, so the compiler chose")
+        f"{format_bytes(size)} on each device.{moved}",
+        why=("the plan asks for that spec" if asked else "the plan gives the result no spec, so the compiler chose one")
         + "; jax.jit compiles the second call again for the new sharding, and refuses the array where in_shardings "
         "say the old one",
         value=result.name,

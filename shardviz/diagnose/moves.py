@@ -121,11 +121,12 @@ def _wide(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
     if sums and c.origin != "user":
         return None
     does = "summed" if sums else "gathered"
-    others, where = and_others({case.what_inside(each) for each in alike}, "other array"), at_line(c.source)
+    arrays, where = {case.what_inside(each) for each in alike}, at_line(c.source)
+    are = f"{and_others(arrays, 'other array')} {'is' if len(arrays) == 1 else 'are'}"
+    was = "then cast to a narrower type" if narrowed else "cast from a narrower type before"
     return _Diagnosis(
-        f"{case.what(c)}{others} is {does} over {quoted_axes(c.axes or ())} as {c.dtype}, and "
-        + ("then cast to a narrower type" if narrowed else "was cast from a narrower type before"),
-        "a collective moves an array in the type that it has there; with the cast on its other side, fewer bytes move"
+        f"{case.what(c)}{are} {does} over {quoted_axes(c.axes or ())} as {c.dtype}, and {was}",
+        "a collective moves an array in the array's type; with the cast on its other side, fewer bytes move"
         + (", and the sum is rounded to the narrower type" if sums else ""),
         (by_hand(c.source, f"cast {'before' if narrowed else 'after'} the array is {does}{where}"),),
     )
@@ -219,8 +220,8 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
     return _Diagnosis(
         f"A {_ALONG[culprit]} runs along a dimension of {case.what_inside(c)} that is sharded along "
         f"{quoted_axes(c.axes or ())}, so the array is resharded for it",
-        "the shards of the result begin elsewhere in that dimension than those of the operand; with another dimension "
-        "sharded, the array could stay where it is",
+        "the result's shards have other offsets in that dimension than the operand's; with another dimension sharded, "
+        "no resharding is needed",
         case.elsewhere(c) or case.constrained(c, c.after, argument=True),
     )
 

@@ -292,7 +292,7 @@ _KINDS = (
         _summed_by_one,
         "The matrix products at {line} sum over a dimension that {0} shards in {weight} alone: each device "
         "has a partial sum of the whole result, or gathers {weight}, and the devices along {0} repeat the rest:",
-        "the other operand is the same on all devices along {0}; with {0} on the other dimension of {weight}, each "
+        "the other operand is replicated along {0}; with the other dimension of {weight} sharded along {0}, each "
         "device computes its own columns of the result, and nothing is summed",
         _along_another,
         sums=True,

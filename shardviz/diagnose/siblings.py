@@ -297,10 +297,10 @@ def stepped_along(case: Case) -> Iterator[Finding]:
             f"steps-along:{first.name}",
             severity(size >= GRAVE * case.argument_bytes),
             f"A loop steps along the first dimension of {first.name}{and_others(values)}, which is sharded along "
-            f"{quoted_axes(axes)}: each run needs a slice that only some devices have, {format_bytes(size)} on each "
-            "device in all.",
-            why="all devices need each slice in its turn, so it is communicated; with another dimension sharded, each "
-            "device has its own part of every slice",
+            f"{quoted_axes(axes)}: each run needs a slice that only some devices have. Together the slices take "
+            f"{format_bytes(size)} on each device.",
+            why="every device needs every slice, so each slice is communicated; with another dimension sharded, each "
+            "device has its shard of every slice",
             value=first.name,
             axes=axes,
             numbers=numbers,
