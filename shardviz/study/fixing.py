@@ -433,7 +433,7 @@ class Fixing(Trying[Fixes]):
         of a constraint, nor those of a convolution or a lookup, which the specs that a finding suggests may avoid."""
         judged, base = change.judged, self._base
         longer = base.step is None or judged.step is None or judged.step > base.step * (1 + policy.UNFORESEEN)
-        suggested = change.finding is not None and change.plan.variant == self.plan.variant
+        suggested = _is_grave(change) or (change.finding is not None and change.plan.variant == self.plan.variant)
         only = suggested or self._proposals.reconstrains(change) or (self._short and self._donates(change))
         return only and not longer and judged.over <= base.over
 
