@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardviz.diagnose.case import Case, also_moved, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
-from shardviz.diagnose.policy import GRAVE, LARGE, NOTABLE, SLIGHT, SMALL_BYTES
+from shardviz.diagnose.policy import GRAVE, LARGE, SLIGHT, SMALL_BYTES
 from shardviz.diagnose.siblings import better_specs
 from shardviz.diagnose.specs import divides, suggest_specs
 from shardviz.foresee.tiles import laid_for_rows
@@ -143,7 +143,7 @@ def donated(case: Case) -> Iterator[Finding]:
         its = "its" if len(beside) == 1 else "their"
         yield Finding(
             f"donation-copied:{heaviest.name}",
-            severity(numbers.get("share", 0.0) >= NOTABLE),
+            severity(numbers.get("share", 0.0) >= GRAVE),
             f"{_copied_words(beside, numbers)} when the loop that fills {its} new value is done; {its} donation saves "
             "nothing.",
             why="the loop still reads slices of the old value while it fills the new one, like a scan with the old "
@@ -162,7 +162,7 @@ def donated(case: Case) -> Iterator[Finding]:
         first = f" {_copied_words(copies, numbers)} before parts of it are written." if copies else ""
         yield Finding(
             f"not-donated:{heaviest.name}",
-            severity(numbers.get("share", 0.0) >= NOTABLE),
+            severity(numbers.get("share", 0.0) >= GRAVE),
             f"{heaviest.name}{and_others(kept)} could be donated, which saves at most {format_bytes(size)} on each "
             f"device: a result of the same path and shape takes new memory.{first}",
             why="without donation, the old and the new array are in memory at the same time. The peak may fall by "
