@@ -270,6 +270,7 @@ class Fixing(Trying[Fixes]):
         self._short = any(finding.rule in NO_ROOM for finding in self._proposals.findings)
         self._untried: list[Change] = []
         self._due: list[_Scored] = []
+        self._asked: set[tuple[Plan, str]] = set()  # changed plans, and the levels that were asked about them
         self._offered: dict[Plan, tuple[Fix, _Scored]] = {}
         self._rejected = self._proposals.rejected
         self._tried = 0
@@ -458,14 +459,12 @@ class Fixing(Trying[Fixes]):
     def _ask_about(self, change: _Scored, level: str) -> None:
         """Request the reports of a level of the plan and of a change, which decide about it."""
         self._due.append(change)
+        self._asked.add((change.plan, level))
         self._ask(self.plan, level)
         if not self._in_worker(change):
             self._ask(change.plan, level)
-        elif (change.plan, level) not in self._sent:
+        else:
             self._sent[change.plan, level] = self._give(change, level)
-
-    def _was_asked(self, plan: Plan, level: str) -> bool:
-        return (plan, level) in self.compiles or (plan, level) in self._sent
 
     def _report(self, plan: Plan, level: str) -> Report | None:
         if level == "propagated":
@@ -502,7 +501,7 @@ class Fixing(Trying[Fixes]):
     def _asks_compiler(self) -> bool:
         """Ask the target's compiler about the first fixes that it has not confirmed; return whether it was asked."""
         first = self.state.fixes[: policy.COMPILED] if self._compiler else ()
-        asked = [f.plan for f in first if f.level == "partitioned" and not self._was_asked(f.plan, "compiled")]
+        asked = [f.plan for f in first if f.level == "partitioned" and (f.plan, "compiled") not in self._asked]
         for plan in asked:
             self._ask_about(self._offered[plan][1], "compiled")
         return bool(asked)
@@ -543,7 +542,7 @@ class Fixing(Trying[Fixes]):
             longer = after.step is None or before.step is None or after.step > before.step * (1 + STEP_ERROR)
             unsure = level != "compiled" and lighter and not longer and self._proposals.reconstrains(change)
             why = f"{why}: so it is at level {level}"
-        if unsure and lighter and self._compiler and not self._was_asked(change.plan, "compiled"):
+        if unsure and lighter and self._compiler and (change.plan, "compiled") not in self._asked:
             self._ask_about(change, "compiled")
             return False
         self._offered.pop(change.plan, None)
