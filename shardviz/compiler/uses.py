@@ -118,10 +118,10 @@ def with_shardys(
     replace Shardy's at the same line. If Shardy follows a constraint by another collective of that line, the constraint
     is added too."""
     rows = list(ours)
-    others = [place for place, c in enumerate(ours) if c.origin == "partitioner"]
-    free = list(predicted)
+    others, free = list(range(len(ours))), list(predicted)
     for key in _ALIKE:
         others, free = _matched(rows, others, free, key)
+    others = [place for place in others if ours[place].origin == "partitioner"]
     for place, twin in _in_place_of(ours, others, free, frozenset(arguments)):
         rows[place] = _with_twin(ours[place], twin)
     constraints = {(c.source, c.phase): c.constraint for c in free if c.constraint is not None}
@@ -192,7 +192,7 @@ def _with_twin(c: Collective, twin: Collective) -> Collective:
     )
 
 
-_SAME = "kind", "axes", "phase", "dtype", "shape", "count"
+_SAME = "origin", "kind", "axes", "phase", "dtype", "shape", "count"
 _ALIKE = attrgetter(*_SAME, "source"), attrgetter(*_SAME, "operand")
 """The properties that matching collectives share, the most reliable first."""
 

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import re
+
 from shardviz.diagnose.case import quoted_axes
 from shardviz.records import Finding
 
@@ -49,9 +51,9 @@ BRIEFS = {
 
 
 def brief(finding: Finding) -> str:
-    """Return a finding's cause in at most twelve words; its whole text if the rule has no such words."""
+    """Return a finding's cause in at most twelve words; the begin of its text if the rule has no such words."""
     if finding.rule not in BRIEFS:
-        return finding.text
+        return re.split(r"(?<=[.;]) ", finding.text, maxsplit=1)[0]
     more, value = round(finding.numbers.get("arrays", 1.0)) - 1, finding.value or "an array"
     values = f"{value} and {more} more are" if more > 0 else f"{value} is"
     return BRIEFS[finding.rule].format(axes=quoted_axes(finding.axes), value=value, values=values)

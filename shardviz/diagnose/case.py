@@ -10,7 +10,7 @@ from typing import Any
 from shardviz.caching import Memo, cached_property
 from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.costs.step_cost import StepCost, cost_of
-from shardviz.diagnose.policy import CUT, GRAVE, SLIGHT, SPARED
+from shardviz.diagnose.policy import CUT, GRAVE, SLIGHT
 from shardviz.diagnose.specs import moved_off, over_all
 from shardviz.errors import MeshError, TargetError
 from shardviz.layouts import itemsize
@@ -200,7 +200,7 @@ class Case(Memo):
     def spared_flops(self) -> float:
         """FLOPs of Shardy's products per device that the partitioner shared out by itself; infinite if unknown."""
         cost, flops = self.report.cost, sum(p.step_flops for p in self.report.products)
-        return math.inf if cost is None else flops - cost.dot_flops if flops > SPARED * cost.dot_flops else 0.0
+        return math.inf if cost is None else max(0.0, flops - cost.dot_flops)
 
     def share_left(self, products: Iterable[Product]) -> float:
         """Return the least share of these products' FLOPs that the partitioner did not share out by itself."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardviz.diagnose.case import Case, also_moved, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
-from shardviz.diagnose.policy import GRAVE, LARGE, NOTABLE, SLIGHT, SMALL_BYTES
+from shardviz.diagnose.policy import GRAVE, LARGE, SLIGHT, SMALL_BYTES
 from shardviz.diagnose.siblings import better_specs
 from shardviz.diagnose.specs import divides, suggest_specs
 from shardviz.foresee.tiles import laid_for_rows
@@ -41,7 +41,7 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
     tree = common_path([a.name for a, *_ in wrong])
     all_of_tree = f"{plural(many, 'array')} of {tree} come back sharded otherwise: " if many > 1 else ""
     moves = case.moved(_moved_out(case, [r for _, r, *_ in wrong]))
-    moved = f" To return {'them' if many > 1 else 'it'} so moves {moved_words(moves)}." if moves["runs"] else ""
+    moved = f" Resharding {'them' if many > 1 else 'it'} communicates {moved_words(moves)}." if moves["runs"] else ""
     if donated := total_bytes(a for a, r, *_ in wrong if a.donated and a.shard_shape != r.shard_shape):
         moved += f" Their donation, {format_bytes(donated)}, is not used." if many > 1 else " Its donation is not used."
     asked = case.report.plan.out_specs.get(result.name) is not None
@@ -51,8 +51,8 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
         f"comes-back-otherwise:{result.name}",
         severity(size >= SLIGHT * case.argument_bytes and not elsewhere),
         f"The step compiles twice: {all_of_tree}{argument.name} goes in as {given} and comes out as {returned}, "
-        f"{format_bytes(size)} a device.{moved}",
-        why=("the plan asks for the result so" if asked else "the plan gives the result no spec, so the compiler chose")
+        f"{format_bytes(size)} on each device.{moved}",
+        why=("the plan asks for that spec" if asked else "the plan gives the result no spec, so the compiler chose one")
         + "; jax.jit compiles the second call again for the new sharding, and refuses the array where in_shardings "
         "say the old one",
         value=result.name,
@@ -135,8 +135,6 @@ def _of_parameters(case: Case) -> dict[str, Spec]:
 def donated(case: Case) -> Iterator[Finding]:
     """Find arguments that could be donated, and donated ones whose new value a loop fills while it reads the old."""
     report = case.report
-    if any(v.shard_shape is None for v in (*report.arguments, *report.outputs)):
-        return  # an array that no spec describes
     alike = [a for a, r in pairs(case) if a.shard_shape == r.shard_shape and not (a.unused or a.on_host)]
     least = max(LARGE * case.argument_bytes, SMALL_BYTES)
     beside = [a for a in alike if a.donated and a.renewal == BESIDE]
@@ -145,7 +143,7 @@ def donated(case: Case) -> Iterator[Finding]:
         its = "its" if len(beside) == 1 else "their"
         yield Finding(
             f"donation-copied:{heaviest.name}",
-            severity(numbers.get("share", 0.0) >= NOTABLE),
+            severity(numbers.get("share", 0.0) >= GRAVE),
             f"{_copied_words(beside, numbers)} when the loop that fills {its} new value is done; {its} donation saves "
             "nothing.",
             why="the loop still reads slices of the old value while it fills the new one, like a scan with the old "
@@ -164,7 +162,7 @@ def donated(case: Case) -> Iterator[Finding]:
         first = f" {_copied_words(copies, numbers)} before parts of it are written." if copies else ""
         yield Finding(
             f"not-donated:{heaviest.name}",
-            severity(numbers.get("share", 0.0) >= NOTABLE),
+            severity(numbers.get("share", 0.0) >= GRAVE),
             f"{heaviest.name}{and_others(kept)} could be donated, which saves at most {format_bytes(size)} on each "
             f"device: a result of the same path and shape takes new memory.{first}",
             why="without donation, the old and the new array are in memory at the same time. The peak may fall by "

@@ -54,10 +54,9 @@ _NOTES = {
     "reshards-left": "Shardy did not turn {} into collectives, so the collectives listed at this level are not all; "
     "level 'partitioned' has them",
     "unforeseen": "{} other devices' shards along {}, and this level has no collective for it; level 'partitioned' "
-    "has what XLA makes of it",
-    "unknown-loops": "a loop's trip count cannot be told from the program ({}: a while_loop that ends on data, or "
-    "counts otherwise than by equal steps of whole numbers): what runs inside has no count, and totals take one run "
-    "of it",
+    "has XLA's collectives",
+    "unknown-loops": "the trip count of a loop is unknown ({}: a while_loop that ends on data, or does not count in "
+    "equal steps of whole numbers): the operations inside have no count, and totals include one run",
     "lowered-elsewhere": "JAX does not lower this program for {}: what is shown is its lowering for {}",
     "simulated-devices": "partitioned on simulated devices, not by the target's own compiler: {}",
     "options-left-out": "the plan's compiler options ({}) change nothing here; the target's compiler takes them",
@@ -66,13 +65,12 @@ _NOTES = {
     "ragged-as-plain": "jax.lax.ragged_dot is lowered for {} as a product of every group with all rows, and its FLOPs "
     "are counted so: as many times more as there are groups. A TPU's compiler multiplies each row with its own group "
     "alone; name the machine, as in program.propagate(plan, target='tpu v5e:2x4'), and that is counted",
-    "unknown-flops": "{0}: its FLOPs are not known, so totals and times are at least what they say; tell them by "
-    "flops={{{0!r}: FLOPs of one run on one device}}, or a Pallas kernel by its cost_estimate",
-    "flops-at-most": "a Pallas kernel skips blocks as its data say: its FLOPs, {} in each run on one device, are "
-    "counted as if it skipped none. Tell fewer by its cost_estimate, or by flops= and its name",
-    "own-partitioning": "{}{} says in Python how it is partitioned; its partition function is not called here, so it "
-    "is explored as what it computes, partitioned as any other code: collectives, FLOPs and shardings there may "
-    "differ from the run's",
+    "unknown-flops": "the FLOPs of {0} are not known, so totals and times are lower bounds; pass "
+    "flops={{{0!r}: FLOPs of one run on one device}}, or give a Pallas kernel a cost_estimate",
+    "flops-at-most": "a Pallas kernel skips blocks that depend on its data: its FLOPs, {} in each run on one device, "
+    "are counted as if it skipped none. For fewer, give it a cost_estimate, or pass flops= with its name",
+    "own-partitioning": "{}{} has a partition function in Python, which is not called here: the operation is "
+    "partitioned like any other code, so its collectives, FLOPs and shardings may differ from the run's",
 }
 """Rule → what a report says that leaves something out, or counts it otherwise."""
 _WARNINGS = frozenset(("unknown-loops", "unknown-flops", "own-partitioning"))

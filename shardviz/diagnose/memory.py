@@ -11,7 +11,7 @@ from typing import Any
 from shardviz.costs.step_cost import KEPT
 from shardviz.diagnose.case import Case, and_others, at_line, by_hand, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.feeding import pairs
-from shardviz.diagnose.policy import GRAVE, HELPS, LARGE, LARGEST, SLIGHT, SMALL_BYTES
+from shardviz.diagnose.policy import GRAVE, HELPS, LARGE, MOSTLY, SLIGHT, SMALL_BYTES
 from shardviz.diagnose.specs import free, further, over_all
 from shardviz.notation import Spec
 from shardviz.notation.spec import axes_size
@@ -184,7 +184,7 @@ def too_much(case: Case) -> Iterator[Finding]:
 def _holder(case: Case, total: float) -> str:
     """Return the argument that takes most of the memory, and the axes along which it is replicated."""
     for name, arrays in grouped((segments(v.name)[0], v) for v in case.arguments).items():
-        if (size := total_bytes(arrays)) > LARGEST * total:
+        if (size := total_bytes(arrays)) > MOSTLY * total:
             axes = [a for a, n in case.report.mesh.shape.items() if n > 1 and all(free(v, a) for v in arrays)]
             where = f", replicated along {quoted_axes(axes)}" if axes else ""
             return f" {name} takes {format_bytes(size)} of it{where}."

@@ -13,6 +13,7 @@ from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Finding, Suggestion
 from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.groups import grouped
 
 _ALONG = {
     "reshape": "reshape",
@@ -29,20 +30,19 @@ _ALONG = {
 def moves(case: Case) -> Iterator[Finding]:
     """Find avoidable communication, one finding per group of similar collectives."""
     for name, rule in _RULES.items():
-        groups: dict[tuple[object, ...], list[Collective]] = {}
-        for c in case.report.collectives:
-            ours = c.origin == "partitioner" or name in _OWN
-            if ours and c.axes and "windowed" not in c.facts and rule(case, c, (c,)) is not None:
-                change = c.before, c.after, c.array
-                apart = () if rule is _along else change if None not in change else (c.kind, c.axes, c.dtype, c.shape)
-                together = rule is _each_run and case.is_argument(c.operand)
-                key = (case.value_name(c), c.source, apart)
-                key = (c.axes, c.count if together else 0) if together or name in _EVERYWHERE else key
-                groups.setdefault(key, []).append(c)
-        for alike in groups.values():
+        ours = (c for c in case.report.collectives if c.origin == "partitioner" or name in _OWN)
+        avoidable = (c for c in ours if c.axes and "windowed" not in c.facts and rule(case, c, (c,)) is not None)
+        for alike in grouped((_cause(case, name, c), c) for c in avoidable).values():
             finding = _finding(case, name, alike)
             if finding.numbers["bytes"] >= TINY * case.moved_bytes:
                 yield finding
+
+
+def _cause(case: Case, name: str, c: Collective) -> tuple[object, ...]:
+    """Return a key that is equal for the collectives of one finding."""
+    if name in _EVERYWHERE or (name == "gathered-each-run" and case.is_argument(c.operand)):
+        return (c.axes,)
+    return case.value_name(c), c.source, () if name == "along-shards" else (c.kind, c.axes, c.dtype, c.shape)
 
 
 def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
@@ -68,19 +68,12 @@ def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
     )
 
 
-def _gathers(c: Collective) -> bool:
-    """Return whether a collective, or the resharding that it belongs to, leaves each device with more of the array."""
-    if c.before is None or c.after is None:
-        return c.kind == "all-gather"
-    return not {axis_name(a) for a in c.before.axes} <= {axis_name(a) for a in c.after.axes}
-
-
 def _gathered(c: Collective) -> tuple[Axis, ...]:
-    """Return the axes that shard the array before a collective and not after."""
+    """Return the axes along which a collective, or the resharding that it belongs to, gathers the array."""
     if c.before is None or c.after is None:
-        return c.axes or ()
+        return c.axes or () if c.kind == "all-gather" else ()
     after = {axis_name(a) for a in c.after.axes}
-    return tuple(a for a in c.before.axes if axis_name(a) not in after) or c.axes or ()
+    return tuple(a for a in c.before.axes if axis_name(a) not in after)
 
 
 class _Diagnosis(NamedTuple):
@@ -93,12 +86,8 @@ class _Diagnosis(NamedTuple):
 
 
 def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if not _gathers(c) or c.kind == "all-reduce" or "loop-invariant" not in c.facts or (c.count or 2) < 2:
+    if not _gathered(c) or c.kind == "all-reduce" or "loop-invariant" not in c.facts or case.runs_as_once(c):
         return None
-    if case.runs_as_once(c):
-        return None
-    if case.is_argument(c.operand) and c.origin == "partitioner":
-        alike = list({each.operand: each for each in alike}.values())
     extra = sum(each.operand_bytes * ((each.count or 1) - 1) for each in alike)
     held = sum(case.left(each) for each in alike)
     asked = c.origin != "partitioner" or "asked" in c.facts
@@ -132,11 +121,12 @@ def _wide(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
     if sums and c.origin != "user":
         return None
     does = "summed" if sums else "gathered"
-    others, where = and_others({case.what_inside(each) for each in alike}, "other array"), at_line(c.source)
+    arrays, where = {case.what_inside(each) for each in alike}, at_line(c.source)
+    are = f"{and_others(arrays, 'other array')} {'is' if len(arrays) == 1 else 'are'}"
+    was = "then cast to a narrower type" if narrowed else "cast from a narrower type before"
     return _Diagnosis(
-        f"{case.what(c)}{others} is {does} over {quoted_axes(c.axes or ())} as {c.dtype}, and "
-        + ("then cast to a narrower type" if narrowed else "was cast from a narrower type before"),
-        "a collective moves an array in the type that it has there; with the cast on its other side, fewer bytes move"
+        f"{case.what(c)}{are} {does} over {quoted_axes(c.axes or ())} as {c.dtype}, and {was}",
+        "a collective moves an array in the array's type; with the cast on its other side, fewer bytes move"
         + (", and the sum is rounded to the narrower type" if sums else ""),
         (by_hand(c.source, f"cast {'before' if narrowed else 'after'} the array is {does}{where}"),),
     )
@@ -181,7 +171,7 @@ _gathered_then_summed = _asked_otherwise(
 
 
 def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if not _gathers(c) or "stack" not in c.facts:
+    if "stack" not in c.facts:
         return None
     extra = sum(case.left(each) - each.operand_bytes for each in alike)
     each_run = "one slice of each" if len(alike) > 1 else "one slice of it"
@@ -197,8 +187,7 @@ def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
 def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if "undone" not in c.facts:
         return None
-    change = c.before is not None and c.after is not None and c.before != c.after
-    between = f" ({c.before} to {c.after} and back)" if change else ""
+    between = f" ({c.before} to {c.after} and back)" if c.before and c.after else ""
     return _Diagnosis(
         f"{case.what(c)} is resharded and then back again, and nothing uses it in between{between}",
         "two constraints, or a constraint and a reader of the array, disagree about its sharding",
@@ -231,16 +220,16 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
     return _Diagnosis(
         f"A {_ALONG[culprit]} runs along a dimension of {case.what_inside(c)} that is sharded along "
         f"{quoted_axes(c.axes or ())}, so the array is resharded for it",
-        "the shards of the result begin elsewhere in that dimension than those of the operand; with another dimension "
-        "sharded, the array could stay where it is",
+        "the result's shards have other offsets in that dimension than the operand's; with another dimension sharded, "
+        "no resharding is needed",
         case.elsewhere(c) or case.constrained(c, c.after, argument=True),
     )
 
 
 def _table(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if not _gathers(c) or "gather" not in c.read_by or "asked" in c.facts or c.before is None:
+    if not _gathered(c) or "gather" not in c.read_by or not case.is_argument(c.operand):
         return None
-    if not case.is_argument(c.operand) or not any(c.before.dims[:-1]):  # sharded features are gathered if that is less
+    if c.before is None or not any(c.before.dims[:-1]):  # sharded features are gathered if that is less
         return None
     return _Diagnosis(
         f"A lookup gathers all of {case.what_inside(c)} over {quoted_axes(_gathered(c))}, "
@@ -253,17 +242,19 @@ def _table(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
 
 
 def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
-    if c.kind != "all-reduce" or "accumulated" not in c.facts or (c.count or 2) < 2 or case.runs_as_once(c):
+    if "accumulated" not in c.facts or case.runs_as_once(c):
         return None
     axes = quoted_axes(c.axes or ())
     once, all_runs = sum(each.operand_bytes for each in alike), sum(each.assumed_bytes for each in alike)
     others = and_others(alike, "other array")
+    keep = f"add up what each device has{at_line(c.source)}" if c.origin == "user" else ""
+    keep = keep or f"accumulate in a jax.shard_map over {axes}"
     return _Diagnosis(
         f"The partial sums of {case.what_inside(c)}{others} are added over {axes} in each of "
         f"{plural(c.count or 1, 'run')} of a loop, although only the total after the loop is used",
         "the loop adds it to a total, and the total could be summed over the devices once, after the loop: "
         f"{format_bytes(once)} in place of {format_bytes(all_runs)}",
-        (by_hand(c.source, f"accumulate in a jax.shard_map over {axes}, and jax.lax.psum the total after the loop"),),
+        (by_hand(c.source, f"{keep}, and jax.lax.psum the total after the loop"),),
         {"extra_bytes": all_runs - once},
     )
 
@@ -277,10 +268,9 @@ def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> 
     now, better = c.after, c.before
     if case.is_argument(c.operand):  # the argument itself is resharded
         inputs, now, better = [v for v in inputs if v.name == c.operand], c.before, c.after
-    wrong = [v for v in inputs if v.spec is not None and v.spec.same_as(now, mesh) and not now.same_as(better, mesh)]
-    if not wrong or set(map(axis_name, now.axes)) - set(map(axis_name, better.axes)):
+    v = next((v for v in inputs if v.spec is not None and v.spec.same_as(now, mesh)), None)
+    if v is None or set(map(axis_name, now.axes)) - set(map(axis_name, better.axes)):
         return None
-    v = wrong[0]
     return _Diagnosis(
         f"{v.name} is sharded as {now}, and an operation takes it together with an array that is sharded as {better} "
         f"({', '.join(together)}), so one of the two is resharded",
@@ -299,11 +289,11 @@ def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
     mesh, names = case.report.mesh, [axis_name(a) for a in c.axes or ()]
     batched = []
     for v in case.arguments:
-        inputs = not (v.optimizer or v.becomes or v.scanned) and len(v.shape) > 2 and v.spec is not None
-        if inputs and v.spec is not None and any(set(names) & {axis_name(a) for a in dim} for dim in v.spec.dims[1:]):
-            rest = tuple(tuple(a for a in dim if axis_name(a) not in names) for dim in v.spec.dims)
-            spec = v.spec.with_dims(((*rest[0], *names), *rest[1:]))
-            batched += [(v.name, spec)] if divides(v, spec, mesh) else []
+        if v.spec is None or len(v.shape) < 3 or v.optimizer or v.becomes or v.scanned:
+            continue
+        rest = tuple(tuple(a for a in dim if axis_name(a) not in names) for dim in v.spec.dims)
+        spec = v.spec.with_dims(((*rest[0], *names), *rest[1:]))
+        batched += [(v.name, spec)] if rest[1:] != v.spec.dims[1:] and divides(v, spec, mesh) else []
     if not batched:
         return None  # there are too few images to share them out
     text = f"give {plural(len(batched), 'argument')} the batch's dimension sharded along {quoted_axes(names)}"
@@ -331,7 +321,7 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis 
     "gathered-then-sliced": _gathered_then_sliced,
     "gathered-then-summed": _gathered_then_summed,
 }
-_OWN = frozenset(("gathered-each-run", "gathered-wide", "sum-sliced", "gathered-then-sliced", "gathered-then-summed"))
+_OWN = _RULES.keys() - {"stack-gathered", "there-and-back", "along-shards", "table-gathered", "operands-unlike", "halo"}
 """Rules that also apply to the collectives that the function itself asks for, in a `shard_map`."""
 _EVERYWHERE = frozenset(("summed-each-run", "halo", "stack-gathered", "gathered-wide"))
 """Rules in which one cause has many collectives: those over the same axes become one finding."""

@@ -8,15 +8,12 @@ where it says so.
 # Findings.
 TINY = 1e-3  # communication below this share is no finding: the texts show no smaller one
 SLIGHT = 0.01  # memory below this share is no finding, nor such a part of all communication a warning
-NOTABLE = 0.02  # from this share of the step on, a copy is a warning: what a fix must save to be in the first rows
 GRAVE = 0.05  # from this share on, a finding is a warning: more than the error of a level (STEP_ERROR)
 LARGE = 0.1  # kept activations, padding, repeated products: findings from here on, as most have some
 REPEATED = 0.5  # the same for products at level `propagated`: the partitioner shards many that Shardy leaves repeated
-MOSTLY = 0.5  # an argument is unlike its tree if this share of the other bytes is sharded: more than half is a rule
-LARGEST = 0.5  # an argument is named as what takes the memory above this share: at most one can
+MOSTLY = 0.5  # most of a tree's bytes are sharded, or one argument takes most of the memory: more than half is a rule
 HELPS = 0.02  # changes that free less of what does not fit are not listed: fifty of them would be needed
 SUMMED = 2  # a sum moves this many times its result, so that a gather of less is no finding: as an all-reduce does
-SPARED = 1.01  # the partitioner shared products out if Shardy's FLOPs exceed its own by this factor: else rounding
 SMALL_BYTES = 2**20  # smaller arrays are no finding: a device reads a MiB in about a microsecond
 CUT = 3  # arguments suggested to be sharded along an axis whose devices repeat their work: the largest hold most bytes
 BETWEEN = 3  # specs suggested between two that XLA cannot go between: the nearest come first

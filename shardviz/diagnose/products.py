@@ -90,8 +90,9 @@ def _unfitting(
     if not moved:
         return
     numbers = case.moved(moved)
-    again = [q for q in report.products if q.source in lines and names & set(q.repeated)] if kind.sums else []
-    if again and case.step and (lost := _lost(case, again, names)):
+    if kind.sums and case.step:
+        again = (q for q in report.products if q.source in lines and names & set(q.repeated))
+        lost = _lost(case, list(again), names)
         numbers |= {"seconds": numbers["seconds"] + lost, "share": numbers["share"] + lost / case.step}
     weights = [v for v in case.arguments if v.name in arguments]
     weights = kind.alike(weights, axes, case) if kind.alike is not None else weights
@@ -207,12 +208,12 @@ def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Sp
     names = {axis_name(a) for a in axes[0]}
     if v.spec is None or (moved := moved_off(v, names, case.report.mesh)) is None:
         return None
-    (was, *_) = (d for d, dim in enumerate(v.spec.dims) if names & set(map(axis_name, dim)))
-    now = next(d for d, dim in enumerate(moved.dims) if names & set(map(axis_name, dim)))
+    was, now = (
+        next(d for d, dim in enumerate(spec.dims) if names & set(map(axis_name, dim))) for spec in (v.spec, moved)
+    )
     dims = [*v.spec.dims]
     dims[was], dims[now] = dims[now], dims[was]
-    exchanged = v.spec.with_dims(tuple(dims))
-    return exchanged if divides(v, exchanged, case.report.mesh) else moved
+    return v.spec.with_dims(tuple(dims))
 
 
 def _alone(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
@@ -291,7 +292,7 @@ _KINDS = (
         _summed_by_one,
         "The matrix products at {line} sum over a dimension that {0} shards in {weight} alone: each device "
         "has a partial sum of the whole result, or gathers {weight}, and the devices along {0} repeat the rest:",
-        "the other operand is the same on all devices along {0}; with {0} on the other dimension of {weight}, each "
+        "the other operand is replicated along {0}; with the other dimension of {weight} sharded along {0}, each "
         "device computes its own columns of the result, and nothing is summed",
         _along_another,
         sums=True,

@@ -72,11 +72,7 @@ def _less_than_tree(case: Case) -> Iterator[tuple[Value, list[str]]]:
         sharded = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
         for v in values:
             beside = total - sizes[v.name]
-            left = [
-                a
-                for a, n in mesh.shape.items()
-                if n > 1 and sharded[a] and sharded[a] >= MOSTLY * beside and free(v, a)
-            ]
+            left = [a for a in mesh.names if sharded[a] and sharded[a] >= MOSTLY * beside and free(v, a)]
             if left and v.name not in otherwise:
                 yield v, left
 
@@ -227,37 +223,24 @@ def _resharded(case: Case, rows: Sequence[_Recut]) -> dict[str, float]:
 def _unlike(case: Case) -> list[_Recut]:
     """Return the optimizer state sharded unlike its parameters, if it takes a hundredth of all arguments' bytes."""
     rows = [
-        (max(nbytes(v), nbytes(p)), _Recut(v, p.spec, p))
+        (v, p, p.spec)
         for v, p in _with_parameters(case)
         if v.spec is not None and p.spec is not None and not v.spec.same_as(p.spec, case.report.mesh)
     ]
-    largest = max((size for size, _ in rows), default=0.0)
-    rows = [(size, row) for size, row in rows if size >= SLIGHT * largest]
-    return [row for _, row in rows] if sum(size for size, _ in rows) >= SLIGHT * case.argument_bytes else []
+    size = sum(max(nbytes(v), nbytes(p)) for v, p, _ in rows)
+    return [_Recut(v, spec, p) for v, p, spec in rows] if size >= SLIGHT * case.argument_bytes else []
 
 
 def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
-    """Yield (array of an optimizer's state, its parameter): equal shapes, and the longest common path suffix.
-
-    Without a derivative in the program, only the order of the arguments tells them apart: the parameter comes first.
-    """
-    values = {v.name: v for v in case.arguments}
-    derives = any(p.phase == "backward" for p in case.report.products)
-    if derives or any(v.optimizer for v in values.values()):
-        used: dict[tuple[Any, ...], Value] = {}  # shape and an end of the path → the first such parameter
-        for v in values.values():
-            if not v.optimizer:
-                for end in _ends(v):
-                    used.setdefault(end, v)
-        for v in values.values():
-            parameter = next((used[end] for end in _ends(v) if end in used), None) if v.optimizer else None
-            if parameter is not None:
-                yield v, parameter
-        return
-    for (path, _), at in case.family.at.items():
-        alike = [values[name] for what, name in at if what == "argument" and name in values]
-        first = next((v for v in alike if "".join(segments(v.name)[1:]) == path), None)
-        yield from ((v, first) for v in alike if first is not None and v is not first)
+    """Yield (array of an optimizer's state, its parameter): equal shapes, and the longest common path suffix."""
+    used: dict[tuple[Any, ...], Value] = {}  # shape and an end of the path → the first such parameter
+    for v in case.arguments:
+        if not v.optimizer:
+            for end in _ends(v):
+                used.setdefault(end, v)
+    for v in case.arguments:
+        if v.optimizer and (end := next((end for end in _ends(v) if end in used), None)) is not None:
+            yield v, used[end]
 
 
 def _ends(v: Value) -> Iterator[tuple[Any, ...]]:
@@ -314,10 +297,10 @@ def stepped_along(case: Case) -> Iterator[Finding]:
             f"steps-along:{first.name}",
             severity(size >= GRAVE * case.argument_bytes),
             f"A loop steps along the first dimension of {first.name}{and_others(values)}, which is sharded along "
-            f"{quoted_axes(axes)}: each run needs a slice that only some devices have, {format_bytes(size)} on each "
-            "device in all.",
-            why="all devices need each slice in its turn, so it is communicated; with another dimension sharded, each "
-            "device has its own part of every slice",
+            f"{quoted_axes(axes)}: each run needs a slice that only some devices have. Together the slices take "
+            f"{format_bytes(size)} on each device.",
+            why="every device needs every slice, so each slice is communicated; with another dimension sharded, each "
+            "device has its shard of every slice",
             value=first.name,
             axes=axes,
             numbers=numbers,

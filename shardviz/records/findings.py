@@ -80,14 +80,14 @@ class Suggestion:
         if self.text:
             return self.text
         at = f" at {self.source.short}" if self.source else ""
-        order = f"in {self.policy} order" if self.policy else f"as for the axes {', '.join(self.axes)} in this order"
+        order = f"in {self.policy} order" if self.policy else f"as mesh_utils does for the axes {', '.join(self.axes)}"
         return {
             "argument": f"give {self.target} the spec {self.spec}",
             "output": f"ask for {self.target} as {self.spec}",
             "constrain": f"constrain {self.called or self.target}{at} to {self.spec}",
             "pad": f"make dimension {self.dimension} of {self.target} {format_count(self.size)} long",
             "donate": f"donate {self.target}",
-            "device-order": f"lay the mesh's devices out {order}",
+            "device-order": f"order the mesh's devices {order}",
             "checkpoint": f"jax.checkpoint with policy {self.policy}",
             "code": "",
         }[self.kind]

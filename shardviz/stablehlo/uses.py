@@ -42,7 +42,8 @@ def surroundings(
         facts.append("summed")
     if op.name in COLLECTIVES and _is_undone(graph, op, manual):
         facts.append("undone")
-    if op.name == "sdy.all_reduce" and all(map(_adds_to_a_total, readers(op.result, calls, _keeps_sums))):
+    added = op.name == "sdy.all_reduce" or (op.name == "stablehlo.all_reduce" and _body(op) == "stablehlo.add")
+    if added and all(map(_adds_to_a_total, readers(op.result, calls, _keeps_sums))):
         facts.append("accumulated")
     read_by = ("return" if r.op is None else _short(r.op) for r in reads)
     origin = maker(op.operands[0], _passes)
@@ -100,9 +101,13 @@ def _sums(user: Any, gather: MlirOperation) -> bool:
     if isinstance(user, Block) or user.kind != "reduce":
         return False
     at = ir.IntegerAttr(gather.native.attributes["all_gather_dim"]).value
-    body = user.native.regions[0].blocks[0].operations
     dims = ir.DenseI64ArrayAttr(user.native.attributes["dimensions"])
-    return at in list(dims) and body[0].operation.name == "stablehlo.add"
+    return at in list(dims) and _body(user) == "stablehlo.add"
+
+
+def _body(op: MlirOperation) -> str:
+    """Return the first operation of a reduction's body: what it reduces by."""
+    return op.native.regions[0].blocks[0].operations[0].operation.name
 
 
 def is_reshard(user: Operation | Block) -> bool:

@@ -36,13 +36,14 @@ from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
 from shardviz.plan.plan import Plan
+from shardviz.processes import LEVELS
 from shardviz.propagate.lower import LowerFor
 from shardviz.records import Finding
 from shardviz.records.amounts import format_seconds
 from shardviz.study.fixes import NO_ROOM, Change, CodeFor, Fix, Fixes, Rejected
 from shardviz.study.proposing import Proposals, plan_of
 from shardviz.study.scoring import Scorer
-from shardviz.study.trying import Step, Trying, Wait
+from shardviz.study.trying import Step, Trying, Wait, outcome
 from shardviz.study.workers import Lost, Shared, Workers, answer_of, can_travel, give
 
 
@@ -181,6 +182,13 @@ class Judged:
         return self.over, self.bytes if self.step is None else self.step, self.needed
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Scored(Change):
+    """A change that was scored; `judged` has its predicted costs."""
+
+    judged: Judged
+
+
 @dataclass(frozen=True)
 class Judge:
     """A scorer of plans, picklable for a worker; `machine` is None if no machine has a known speed."""
@@ -207,9 +215,9 @@ class Judge:
 
 
 def _run_task(program: Program, task: tuple[Judge, Plan, CodeFor | None, str, str]) -> Any:
-    """Run a worker's task: score a changed plan or, given a target, return its reports as JSON up to a level."""
+    """Run a worker's task: score a changed plan or, given a level, return its reports as JSON up to that level."""
     judge, plan, code, target, level = task
-    if not target:
+    if not level:
         return judge.change(program, plan, code)
     reports = [program.propagate(plan)]
     with contextlib.suppress(ShardvizError):
@@ -258,19 +266,18 @@ class Fixing(Trying[Fixes]):
         resolved = resolve_target(self._target, report.mesh)
         self._judge = Judge(machine, resolved.lowered_for)
         self._compiler = not resolved.missing
-        self._changes: dict[Plan, tuple[Judged, Change]] = {}
         self._proposals = Proposals(self.program, report, machine, plan, findings)
-        self._fixes: list[Fix] = []
+        self._short = any(finding.rule in NO_ROOM for finding in self._proposals.findings)
         self._untried: list[Change] = []
+        self._due: list[_Scored] = []
+        self._asked: set[tuple[Plan, str]] = set()  # changed plans, and the levels that were asked about them
+        self._offered: dict[Plan, tuple[Fix, _Scored]] = {}
         self._rejected = self._proposals.rejected
         self._tried = 0
         self._finished = False
-        self._short = any(finding.rule in NO_ROOM for finding in self._proposals.findings)
         self._shared: Shared | None = None  # the program, where a worker has what traces it
-        self._sent: dict[tuple[Plan, str], Future[bytes]] = {}
-        self._due: list[tuple[Judged, Change]] = []
+        self._sent: dict[tuple[Plan, str], Future[bytes]] = {}  # plan and level, none to score it → the worker's answer
         self._reports: dict[tuple[Plan, str], Report] = {}
-        self._through: set[Plan] = set()
 
     @property
     def state(self) -> Fixes:
@@ -282,7 +289,7 @@ class Fixing(Trying[Fixes]):
             program=self.program.name,
             target=self._target,
             level=self.report.level,
-            fixes=tuple(sorted(self._fixes, key=order)),
+            fixes=tuple(sorted((fix for fix, _ in self._offered.values()), key=order)),
             tried=self._tried,
             candidates=self._tried + len(self._untried),
             rejected=tuple(self._rejected),
@@ -299,8 +306,8 @@ class Fixing(Trying[Fixes]):
 
     def _run(self) -> Iterator[Step]:
         _AT_WORK.add(self)
-        base = self._judge(self.program, self.plan)
-        self._short = self._short or base.over > 0
+        self._base = self._judge(self.program, self.plan)
+        self._short = self._short or self._base.over > 0
         self._ask(self.plan, "compiled" if self._short else "partitioned")
         yield None
         changes = self._untried
@@ -310,74 +317,66 @@ class Fixing(Trying[Fixes]):
             if self.stopped:
                 break
             if self._tried < policy.EARLY and _is_grave(change) and not any(self._proposals.traces(change)):
-                yield from (None for _ in self._try_changes([change], base))  # no state: not all are proposed
-            yield from self._confirmed(base)
+                yield from (None for _ in self._try_changes([change]))  # no state: not all are proposed
+            yield from self._confirmed()
         traces = any(any(self._proposals.traces(change)) for change in changes)
         shared = Shared(self.program)
         if self.shares and traces and can_travel(shared) and _worker().begin():
             self._shared = shared
         # findings go first; other changes are tried while the partitioner runs
         first = [c for c in changes if _is_grave(c)]
-        yield from self._try_changes(first, base)
-        yield from self._try_changes([c for c in changes if c not in first], base)
-        yield from self._all_confirmed(base)
-        if not (self.stopped or self._fixes):
+        yield from self._try_changes(first)
+        yield from self._try_changes([c for c in changes if c not in first])
+        yield from self._all_confirmed()
+        if not (self.stopped or self._offered):
             changes += (pairs := list(self._proposals.pairs()))
-            yield from self._try_changes(pairs, base)
-            yield from self._all_confirmed(base)
+            yield from self._try_changes(pairs)
+            yield from self._all_confirmed()
         self._finished = not self.stopped
         for change in self._untried:
             self._refuse(change, "not tried: the time was over")
-        self._add_unconfirmed(base)
+        self._end_due()
         yield self.state
 
-    def _add_unconfirmed(self, base: Judged) -> None:
+    def _end_due(self) -> None:
         """Offer the best change that no compiler has confirmed by the end, if there is no other, at level propagated;
         refuse the others. What only a worker traces is not traced here."""
-        for judged, change in sorted(self._due, key=lambda each: each[0].rank):
-            if change.plan in self._changes:
+        for change in sorted(self._due, key=lambda change: change.judged.rank):
+            if change.plan in self._offered:
                 continue
-            refused, last = len(self._rejected), not (self._fixes or self._stopped or self._in_worker(change))
-            if last and (fix := self._confirm(change, judged, base)) is not None:
-                self._fixes.append(fix)
-            elif len(self._rejected) == refused:
+            refused, last = len(self._rejected), not (self._offered or self._stopped or self._in_worker(change))
+            if not (last and self._confirm(change)) and len(self._rejected) == refused:
                 self._refuse(change, "it helps at level propagated; the time was over before a compiler confirmed it")
 
-    def _try_changes(self, changes: Sequence[Change], base: Judged) -> Iterator[Step]:
+    def _try_changes(self, changes: Sequence[Change]) -> Iterator[Step]:
         """Try changes, those that trace the function for something else than its constraints last, and ask the
         partitioner about the best; at once about those that save much, and about constraints."""
-        good: list[tuple[Judged, Change]] = []
-        early: list[tuple[Judged, Change]] = []
-        traces = self._proposals.traces
+        good: list[_Scored] = []
+        early: list[_Scored] = []
+        traces, reconstrains = self._proposals.traces, self._proposals.reconstrains
         for change in filter(self._in_worker, changes):
-            self._send(change)
-        reconstrains = self._proposals.reconstrains
+            self._sent[change.plan, ""] = self._give(change)
         places = {c.plan: (self._in_worker(c), (False, False) if reconstrains(c) else traces(c)) for c in changes}
         for change in sorted(changes, key=lambda change: places[change.plan]):
-            if self.stopped:
+            if self.stopped or (answer := (yield from self._scored(change))) is None:
                 break
-            if (judged := (yield from self._judged(change))) is None:  # stopped
-                break
-            self._take(change, judged, base, good)
-            for each in (*self._few(good, base)[:1], *good[-1:]):
-                clear = each[0].saves(base) > policy.LARGE or (each[1] is good[-1][1] and reconstrains(each[1]))
-                if clear and each not in early and len(early) < policy.EARLY:
-                    early.append(each)
-                    self._due.append(each)
-                    self._ask_both(each[1], self._level(*each, base))
+            if (tried := self._taken(change, answer)) is not None:
+                good.append(tried)
+                clear = tried.judged.saves(self._base) > policy.LARGE or reconstrains(tried)
+                if clear and len(early) < policy.EARLY:
+                    early.append(tried)
+                    self._ask_about(tried, self._level(tried))
             yield self.state
-            yield from self._confirmed(base)
-        few = self._few(good, base)
-        for each in good:
-            if each not in (*few, *early):
-                self._refuse(each[1], "others save more")
-        for each in sorted((each for each in few if each not in early), key=lambda each: traces(each[1])):
-            self._due.append(each)
-            if self.stopped:
-                continue
-            self._ask_both(each[1], self._level(*each, base))
+            yield from self._confirmed()
+        few = [*early, *self._few(good)]
+        for change in sorted(few, key=traces):
+            if change not in early:
+                self._ask_about(change, self._level(change))
+        for change in good:
+            if change not in few:
+                self._refuse(change, "others save more")
 
-    def _judged(self, change: Change) -> Generator[Step, None, Any]:
+    def _scored(self, change: Change) -> Generator[Step, None, Any]:
         """Return the score of a change, from its worker or computed here; None if the search was stopped."""
         if not self._in_worker(change):
             return self._judge.change(self.program, change.plan, change.code)
@@ -386,27 +385,43 @@ class Fixing(Trying[Fixes]):
             yield Wait((future,))
         return answer_of(future) if future.done() else None
 
-    def _few(self, good: Sequence[tuple[Judged, Change]], base: Judged) -> list[tuple[Judged, Change]]:
+    def _taken(self, change: Change, answer: Any) -> _Scored | None:
+        """Return a change with its score; refuse it if it does not run or cannot help."""
+        self._tried += 1
+        self._untried.remove(change)
+        if isinstance(answer, str | Lost):
+            self._refuse(change, answer if isinstance(answer, str) else answer.why)
+            return None
+        judged, write = answer
+        scored = _Scored(**{**vars(change), "write": write or change.write}, judged=judged)
+        why = judged.worse_than(self._base)
+        if why and not (self._unforeseen(scored) or _holds_less(change, judged, self._base)):
+            self._refuse(change, why)
+            return None
+        return scored
+
+    def _few(self, good: Sequence[_Scored]) -> list[_Scored]:
         """Return the best changes for each finding, and the best of each other kind; best first."""
         taken: Counter[str] = Counter()
         few = []
-        for judged, change in sorted(good, key=lambda each: each[0].rank):
-            kind = "" if change.finding is None else change.finding.id
-            if self._level(judged, change, base) == "compiled":
+        for change in sorted(good, key=lambda change: change.judged.rank):
+            kind, most = "", policy.CONFIRMED_ELSE
+            if self._level(change) == "compiled":
                 kind = "memory"
             elif self._proposals.reconstrains(change):
                 kind = "constraints"
-            of_finding = change.finding is not None and kind == change.finding.id
-            if taken[kind] < (policy.CONFIRMED if of_finding else policy.CONFIRMED_ELSE):
+            elif change.finding is not None:
+                kind, most = change.finding.id, policy.CONFIRMED
+            if taken[kind] < most:
                 taken[kind] += 1
-                few.append((judged, change))
+                few.append(change)
         return few
 
-    def _level(self, judged: Judged, change: Change, base: Judged) -> str:
+    def _level(self, change: _Scored) -> str:
         """Return the level that decides about a change: `compiled` if memory decides, else `partitioned`."""
         unforeseen = self._proposals.reconstrains(change) or self._donates(change)
-        room = judged.needed < base.needed * (1 - policy.WORTH) or unforeseen
-        alone = bool(judged.worse_than(base)) and _holds_less(change, judged, base)
+        room = change.judged.needed < self._base.needed * (1 - policy.WORTH) or unforeseen
+        alone = bool(change.judged.worse_than(self._base)) and _holds_less(change, change.judged, self._base)
         return "compiled" if (self._short and room) or alone else "partitioned"
 
     def _donates(self, change: Change) -> bool:
@@ -414,132 +429,98 @@ class Fixing(Trying[Fixes]):
         reuses."""
         return change.plan.variant.donated != self.plan.variant.donated
 
-    def _take(self, change: Change, judged: Any, base: Judged, good: list[tuple[Judged, Change]]) -> None:
-        self._tried += 1
-        self._untried.remove(change)
-        if isinstance(judged, str | Lost):
-            self._refuse(change, judged if isinstance(judged, str) else judged.why)
-        elif (
-            (why := judged[0].worse_than(base))
-            and not self._unforeseen(change, judged[0], base)
-            and not _holds_less(change, judged[0], base)
-        ):
-            self._refuse(change, why)
-        else:
-            good.append((judged[0], replace(change, write=judged[1] or change.write)))
-
-    def _unforeseen(self, change: Change, judged: Judged, base: Judged) -> bool:
-        """Whether only the partitioner can tell the effect of a change.
-
-        Propagation does not predict all costs of a constraint, nor those that only a compiled report shows, such as a
-        convolution's halos.
-        """
+    def _unforeseen(self, change: _Scored) -> bool:
+        """Return whether only the partitioner can tell the effect of a change: propagation does not predict all costs
+        of a constraint, nor those of a convolution or a lookup, which the specs that a finding suggests may avoid."""
+        judged, base = change.judged, self._base
         longer = base.step is None or judged.step is None or judged.step > base.step * (1 + policy.UNFORESEEN)
-        shown = self.report.level != "propagated" and _is_grave(change)
-        only = self._proposals.reconstrains(change) or (self._short and self._donates(change))
-        return (shown or only) and not longer and judged.over <= base.over
+        suggested = _is_grave(change) or (change.finding is not None and change.plan.variant == self.plan.variant)
+        only = suggested or self._proposals.reconstrains(change) or (self._short and self._donates(change))
+        return only and not longer and judged.over <= base.over
 
     def _refuse(self, change: Change, why: str) -> None:
         self._rejected.append(Rejected(action=change.action, why=why))
 
-    # What a worker does.
+    # What the partitioner says, and the target's compiler, asked here or by a worker.
 
     def _in_worker(self, change: Change) -> bool:
         return self._shared is not None and any(self._proposals.traces(change))
 
-    def _send(self, change: Change, target: str = "", level: str = "") -> None:
-        task = self._judge, change.plan, change.code, target, level
-        self._sent[change.plan, target] = give(_run_task, self._shared, task, _worker())
-
-    # What the partitioner says, and the target's compiler.
+    def _give(self, change: Change, level: str = "") -> Future[bytes]:
+        task = self._judge, change.plan, change.code, self._target, level
+        return give(_run_task, self._shared, task, _worker())
 
     def _ask(self, plan: Plan, level: str) -> None:
-        """Request a plan's report of a level, unless it is there or requested. A compile that ends below the level is
-        replaced."""
+        """Request a plan's report of a level, unless it is there."""
         if self._report(plan, level) is None:
-            if level == "compiled" and plan not in self._through:
-                self._through.add(plan)
-                if (below := self.compiles.pop(plan, None)) is not None:
-                    below.stop()
-                    self._reports |= {(plan, name): report for name, report in below.reports.items()}
             with contextlib.suppress(ShardvizError):  # then a lower level decides
                 self._submit(self.program, plan, level, self._target)
+
+    def _ask_about(self, change: _Scored, level: str) -> None:
+        """Request the reports of a level of the plan and of a change, which decide about it."""
+        self._due.append(change)
+        self._asked.add((change.plan, level))
+        self._ask(self.plan, level)
+        if not self._in_worker(change):
+            self._ask(change.plan, level)
+        else:
+            self._sent[change.plan, level] = self._give(change, level)
 
     def _report(self, plan: Plan, level: str) -> Report | None:
         if level == "propagated":
             return self._reports.get((plan, level)) or self.program.propagate(plan)
         if plan is self.plan and (self.report.level, self.report.target) == (level, self._target):
             return self.report
-        future = self.compiles.get(plan)
-        return self._reports.get((plan, level)) or (None if future is None else future.reports.get(level))
+        futures = (self.compiles.get((plan, until)) for until in LEVELS)
+        reports = (future.reports.get(level) for future in futures if future is not None)
+        return self._reports.get((plan, level)) or next(filter(None, reports), None)
 
     def _awaited(self, change: Change) -> list[Future[Any]]:
         """Return the unfinished futures that a change depends on."""
-        futures: list[Future[Any]] = [
-            f for p in (self.plan, change.plan) if (f := self.compiles.get(p)) is not None and not f.done()
-        ]
-        sent = self._sent.get((change.plan, self._target))
-        futures += [sent] if sent is not None and not sent.done() else []
-        return futures
+        keys = [(plan, level) for plan in (self.plan, change.plan) for level in LEVELS]
+        futures: list[Future[Any]] = [self.compiles[key] for key in keys if key in self.compiles]
+        futures += [self._sent[key] for key in keys if key in self._sent]
+        return [future for future in futures if not future.done()]
 
-    def _all_confirmed(self, base: Judged) -> Iterator[Step]:
+    def _all_confirmed(self) -> Iterator[Step]:
         """Wait for all reports, those of the target's compiler on the first fixes too."""
         while not self.stopped and (self._due or self._asks_compiler()):
-            yield Wait([f for _, change in self._due for f in self._awaited(change)])
-            yield from self._confirmed(base)
+            yield Wait([f for change in self._due for f in self._awaited(change)])
+            yield from self._confirmed()
 
-    def _confirmed(self, base: Judged) -> Iterator[Step]:
-        """Add the changes whose reports are complete, and yield the state after each."""
-        for judged, change in [each for each in self._due if not self._awaited(each[1])]:
+    def _confirmed(self) -> Iterator[Step]:
+        """Offer the changes whose reports are complete and that help, and yield the state after each."""
+        for change in [each for each in self._due if not self._awaited(each)]:
             if self.stopped:
                 return
-            self._due.remove((judged, change))
-            fix = self._confirm(change, judged, base)
-            if (judged, change) in self._due:  # a higher level decides
-                continue
-            before = self._changes.pop(change.plan, None)
-            self._fixes = [each for each in self._fixes if each.plan != change.plan]
-            if fix is not None:
-                self._fixes.append(fix)
-                self._changes[fix.plan] = judged, change
-            if fix is not None or before is not None:
+            self._due.remove(change)
+            before = change.plan in self._offered
+            if self._confirm(change) or (before and change.plan not in self._offered):
                 yield self.state
 
     def _asks_compiler(self) -> bool:
         """Ask the target's compiler about the first fixes that it has not confirmed; return whether it was asked."""
         first = self.state.fixes[: policy.COMPILED] if self._compiler else ()
-        plans = (fix.plan for fix in first if fix.level == "partitioned")
-        asked = [self._changes[plan] for plan in plans if plan not in self._through]
-        for judged, change in asked:
-            self._due.append((judged, change))
-            self._ask_both(change, "compiled")
+        asked = [f.plan for f in first if f.level == "partitioned" and (f.plan, "compiled") not in self._asked]
+        for plan in asked:
+            self._ask_about(self._offered[plan][1], "compiled")
         return bool(asked)
 
-    def _ask_both(self, change: Change, level: str) -> None:
-        """Request the reports of a level of the plan and of a change."""
-        self._ask(self.plan, level)
-        if self._in_worker(change):
-            self._through |= {change.plan} if level == "compiled" else set()
-            self._send(change, self._target, level)
-        else:
-            self._ask(change.plan, level)
-
-    def _confirm(self, change: Change, judged: Judged, base: Judged) -> Fix | None:
-        """Return the fix at the highest level that has both reports; None if it does not help there."""
-        sent = self._sent.get((change.plan, self._target))
-        texts = () if sent is None else answer_of(sent)
-        for report in map(Report.from_json, () if isinstance(texts, Lost) else texts):
-            self._reports[change.plan, report.level] = report
-        plans = self.plan, change.plan
-        for plan in plans:
-            self._compiled(plan)  # raises the error of a crashed compile
-        levels = ("compiled", "partitioned", "propagated")
-        reports = next(pair for level in levels if (pair := self._pair(plans, level)) is not None)
+    def _confirm(self, change: _Scored) -> bool:
+        """Offer a change at the highest level that has both reports, and return whether it helps there; else refuse it,
+        or ask the target's compiler if only that can tell."""
+        for level in LEVELS:
+            texts = answer_of(sent) if (sent := self._sent.get((change.plan, level))) is not None else ()
+            for report in map(Report.from_json, () if isinstance(texts, Lost) else texts):
+                self._reports[change.plan, report.level] = report
+            for plan in (self.plan, change.plan):
+                outcome(self.compiles.get((plan, level)))  # raises the error of a crashed compile
+        reports = next(pair for level in (*LEVELS[::-1], "propagated") if (pair := self._pair(change, level)))
         level, machine = reports[0].level, None if self.machine is None else self.machine.text
         difference = compare_reports(("as it was", reports[0]), ("fixed", reports[1]), target=machine)
         moved = difference.amount("operand bytes")
         step = None if self.machine is None else difference.amount("step")
-        sides = [
+        before, after = (
             replace(
                 of,
                 bytes=getattr(moved, side) or 0.0,
@@ -547,31 +528,33 @@ class Fixing(Trying[Fixes]):
                 needed=of.needed if report.memory is None else sum(memory_parts(report).values()),
                 flops=of.flops if report.cost is None else report.cost.dot_flops,
             )
-            for of, side, report in zip((base, judged), ("before", "after"), reports, strict=True)
-        ]
-        why = sides[1].worse_than(sides[0])
-        if why and not (level == "compiled" and _holds_less(change, sides[1], sides[0])):
-            if level != "compiled" and self._is_close(change, *sides[::-1]):
-                self._due.append((judged, change))
-                self._ask_both(change, "compiled")
-            else:
-                self._refuse(change, f"{why}: so it is at level {level}")
-            return None
-        if level != "compiled" and sides[1].is_unsure(sides[0]):
-            if sides[1].needed > sides[0].needed * (1 - STEP_ERROR):
-                self._refuse(change, f"it saves less of the step than level {level} is off by")
-                return None
-            if self._compiler and change.plan not in self._through:
-                self._due.append((judged, change))
-                self._ask_both(change, "compiled")
-                return None
-        own = self._pair(plans, self.report.level) or reports
+            for of, side, report in zip((self._base, change.judged), ("before", "after"), reports, strict=True)
+        )
+        why = after.worse_than(before)
+        if why and level == "compiled" and _holds_less(change, after, before):
+            why = ""
+        unsure = level != "compiled" and not why and after.is_unsure(before)
+        lighter = after.needed < before.needed * (1 - STEP_ERROR)
+        if unsure and not lighter:
+            why = f"it saves less of the step than level {level} is off by"
+        elif why:
+            # the target's compiler can tell whether another constraint helps that needs less memory
+            longer = after.step is None or before.step is None or after.step > before.step * (1 + STEP_ERROR)
+            unsure = level != "compiled" and lighter and not longer and self._proposals.reconstrains(change)
+            why = f"{why}: so it is at level {level}"
+        if unsure and lighter and self._compiler and (change.plan, "compiled") not in self._asked:
+            self._ask_about(change, "compiled")
+            return False
+        self._offered.pop(change.plan, None)
+        if why:
+            self._refuse(change, why)
+            return False
         saved = None if step is None else -(step.difference or 0.0)
         if saved is not None and step is not None and abs(saved) <= policy.EQUAL * (step.before or 0.0):  # rounding
             saved = 0.0
-        fixed = self._fixed(change, own, sides[1].needed < sides[0].needed * (1 - policy.WORTH))
-        return Fix(
-            findings=fixed,
+        own = self._pair(change, self.report.level) or reports
+        fix = Fix(
+            findings=self._fixed(change, own, after.needed < before.needed * (1 - policy.WORTH)),
             plan=change.plan,
             action=change.action,
             difference=difference,
@@ -579,22 +562,17 @@ class Fixing(Trying[Fixes]):
             seconds=saved,
             step=None if step is None else step.before,
             bytes=-(moved.difference or 0.0),
-            memory=sides[1].needed - sides[0].needed,
-            over=sides[1].over,
+            memory=after.needed - before.needed,
+            over=after.over,
             write=change.write,
         )
+        self._offered[change.plan] = fix, change
+        return True
 
-    def _is_close(self, change: Change, after: Judged, before: Judged) -> bool:
-        """Return whether only the target's compiler can tell if another constraint helps: it needs less memory, and the
-        step is not longer by more than the level's error."""
-        if not (self._compiler and self._proposals.reconstrains(change)) or change.plan in self._through:
-            return False
-        longer = after.step is None or before.step is None or after.step > before.step * (1 + STEP_ERROR)
-        return not longer and after.needed < before.needed * (1 - STEP_ERROR)
-
-    def _pair(self, plans: Sequence[Plan], level: str) -> list[Report] | None:
-        reports = [report for plan in plans if (report := self._report(plan, level)) is not None]
-        return reports if len(reports) == len(plans) else None
+    def _pair(self, change: Change, level: str) -> list[Report]:
+        """Return the reports of a level of the plan and of a change; empty if one is not there."""
+        reports = [report for plan in (self.plan, change.plan) if (report := self._report(plan, level)) is not None]
+        return reports if len(reports) == 2 else []
 
     def _fixed(self, change: Change, reports: Sequence[Report], lighter: bool) -> tuple[Finding, ...]:
         """Return the findings that a change removes, then those that it makes cheaper. If the change's own finding is

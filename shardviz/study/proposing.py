@@ -34,7 +34,7 @@ from shardviz.records.findings import Suggestion
 from shardviz.records.groups import grouped, summed
 from shardviz.records.paths import segments
 from shardviz.records.phases import phase
-from shardviz.records.report import Constrained, PlanRecord
+from shardviz.records.report import Constrained
 from shardviz.study.fixes import Change, Rejected
 from shardviz.tracing.intermediates import Constrain, Intermediate, as_propagated
 
@@ -48,8 +48,6 @@ _REWRITTEN = frozenset(
 """The rules whose suggestion `Plan.with_variant` can carry out in a `shard_map`, or on a constraint in a loop."""
 _HOISTED = "gathered-each-run", "gather before the loop"
 """The rule of these that moves a gather out of a loop, and what is written for it."""
-_VARIED = frozenset(("donate", "pad", "checkpoint"))
-"""Kinds of suggestions that change the program rather than the plan."""
 
 
 def plan_of(report: Report) -> Plan:
@@ -112,7 +110,7 @@ class Proposals:
             elif not change.plan.constraints:
                 with contextlib.suppress(ShardvizError):  # raised again, and reported, when the change is tried
                     key = self.program.bind(change.plan)
-            if key != self._bound and repr(key) not in seen and not self._steps_along(key):
+            if key != self._bound and repr(key) not in seen:
                 seen.add(repr(key))
                 yield change
 
@@ -123,19 +121,6 @@ class Proposals:
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {v.name: v.shape for v in self.report.arguments}
-
-    def _steps_along(self, bound: Any) -> bool:
-        """Return whether a plan shards a loop's stepped dimension along axes that the original plan does not use."""
-        specs, ours = bound.in_specs if isinstance(bound, PlanRecord) else {}, self._bound.in_specs
-        other = {name for name in specs if name in ours and specs[name] != ours[name]}
-        if not other:  # the dimensions of a large program take seconds to find
-            return False
-        stepped = (m for d in self.program.dimensions if d.undivided and not (d.mapped or d.taken) for m in d.arguments)
-
-        def added_axes(m):
-            return set(specs[m.path].dims[m.dimension]) - set(ours[m.path].dims[m.dimension])
-
-        return any(m.path in other and added_axes(m) for m in stepped)
 
     def constrains(self, change: Change) -> bool:
         return len(change.plan.constraints) > len(self.plan.constraints)
@@ -161,17 +146,7 @@ class Proposals:
             left -= any(suggestion.kind != "code" for suggestion in finding.suggestions)
             yield from self._donating(finding)
             for suggestion in finding.suggestions:
-                plan = self.suggested(suggestion)
-                if suggestion.kind in _VARIED:
-                    yield from self._varied(finding, suggestion)
-                elif suggestion.kind == "code":
-                    if line := self._rewritable(finding):
-                        plan, words = self.plan.with_variant(collectives=line), suggestion.words
-                        yield Change(plan=plan, finding=finding, action=words, write=words)
-                    else:
-                        self.by_hand[suggestion.words] = None
-                elif plan is not None:
-                    yield Change(plan=plan, finding=finding, action=_action(suggestion, plan))
+                yield from self._against(finding, suggestion)
             if finding.rule in _REPEATED:
                 for axis in map(axis_name, finding.axes):
                     yield from (replace(change, finding=finding) for change in self._along(axis))
@@ -180,6 +155,27 @@ class Proposals:
         yield from self._as_most_are()
         yield from self._by_costly_axes()
         yield from self._constrained()
+
+    def _against(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
+        """Propose a finding's suggestion, if it can be tried."""
+        if what.kind == "pad":
+            yield from self._padded(finding, what)
+        elif what.kind == "checkpoint":
+
+            def code(variant: Program) -> str:
+                if not checkpoints(variant):
+                    raise ShardvizError("the function differentiates no loop and no jax.checkpoint to apply it to")
+                return ", and ".join(checkpoint_words(variant, what.policy, _NAMED))
+
+            plan = self.plan.with_variant(checkpoint=what.policy)
+            yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", code=code)
+        elif what.kind == "code" and (line := self._rewritable(finding)):
+            plan = self.plan.with_variant(collectives=line)
+            yield Change(plan=plan, finding=finding, action=what.words, write=what.words)
+        elif what.kind == "code":
+            self.by_hand[what.words] = None
+        elif (plan := self.suggested(what)) is not None:
+            yield Change(plan=plan, finding=finding, action=_action(what, plan))
 
     def suggested(self, what: Suggestion) -> Plan | None:
         """Return the plan with a suggestion applied; None if a plan cannot express it."""
@@ -235,20 +231,6 @@ class Proposals:
             names = ", ".join(map(repr, roots))
             write = f"jax.jit({self.program.name}, donate_argnames=[{names}])"
             yield Change(plan=plan, finding=finding, action=f"donate {' and '.join(roots)}", write=write)
-
-    def _varied(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
-        """Propose a variant of the program for a suggestion that a plan cannot express."""
-        if what.kind == "checkpoint":
-
-            def code(variant: Program) -> str:
-                if not checkpoints(variant):
-                    raise ShardvizError("the function differentiates no loop and no jax.checkpoint to apply it to")
-                return ", and ".join(checkpoint_words(variant, what.policy, _NAMED))
-
-            plan = self.plan.with_variant(checkpoint=what.policy)
-            yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", code=code)
-        if what.kind == "pad":
-            yield from self._padded(finding, what)
 
     def _padded(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
         """Propose a longer dimension in all arrays that have it, also sharded by the axes that did not divide it."""

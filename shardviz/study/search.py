@@ -35,7 +35,7 @@ from shardviz.study.answer import Fallen, Finalist, Search, Tried, why_not
 from shardviz.study.candidates import Choice, Space
 from shardviz.study.finalists import Finalists
 from shardviz.study.scoring import Floor, Score, Scorer, floor_of, score_there
-from shardviz.study.trying import Step, Trying
+from shardviz.study.trying import Step, Trying, Wait, outcome
 from shardviz.study.workers import WORTH, Lost, Shared, Workers, answers, can_travel, cores, free_cores
 
 
@@ -492,15 +492,17 @@ class Searching(Trying[Search]):
         finalists = self._finalists
         assert finalists.level is not None
         finalists.asked.append(each)
+        future = None
         try:
-            self._submit(self.program, each.plan, finalists.level, self.machine.text, policy.PATIENCE)
-            yield from self._waits([each.plan], until)
-            report = self._compiled(each.plan)
+            future = self._submit(self.program, each.plan, finalists.level, self.machine.text, policy.PATIENCE)
+            while future is not None and not (self.stopped or future.done() or time.monotonic() >= until):
+                yield Wait((future,), until)
+            report = outcome(future)
         except ShardvizError as error:
             report = error
         if report is None or isinstance(report, CompileStopped):
-            if each.plan in self.compiles:
-                self.compiles[each.plan].stop()
+            if future is not None:
+                future.stop()
             return
         if isinstance(report, ShardvizError):
             finalists.refuse(each, report)

@@ -70,14 +70,14 @@ class Trying(ABC, Generic[S]):
         begun: the start, by `time.monotonic`.
         until: when the time is over, by `time.monotonic`.
         shares: whether this process has other work in between.
-        compiles: plan → its running or finished compile.
+        compiles: plan and level → its running or finished compile.
     """
 
     def __init__(self, seconds: float = math.inf) -> None:
         self.begun = time.monotonic()
         self.until = self.begun + seconds
         self.shares = self._stopped = False
-        self.compiles: dict[Plan, ReportFuture] = {}
+        self.compiles: dict[tuple[Plan, str], ReportFuture] = {}
         self._steps = self._all()
 
     @property
@@ -137,23 +137,21 @@ class Trying(ABC, Generic[S]):
         for future in list(self.compiles.values()):
             future.stop()
 
-    def _submit(self, program: Program, plan: Plan, level: str, target: str, timeout: float | None = None) -> None:
-        """Compile a plan in another process, without waiting. Raises ShardvizError as `Program.submit`."""
-        if not self.stopped and plan not in self.compiles:
-            self.compiles[plan] = program.submit(plan, level, target=target, timeout=timeout)
+    def _submit(
+        self, program: Program, plan: Plan, level: str, target: str, timeout: float | None = None
+    ) -> ReportFuture | None:
+        """Compile a plan in another process, once, and return its future; None if the loop was stopped. Raises
+        ShardvizError as `Program.submit`."""
+        if not self.stopped and (plan, level) not in self.compiles:
+            self.compiles[plan, level] = program.submit(plan, level, target=target, timeout=timeout)
+        return self.compiles.get((plan, level))
 
-    def _waits(self, plans: Sequence[Plan], until: float = math.inf) -> Iterator[Wait]:
-        for plan in plans:
-            future = self.compiles.get(plan)
-            while future is not None and not (self.stopped or future.done() or time.monotonic() >= until):
-                yield Wait((future,), until)
 
-    def _compiled(self, plan: Plan) -> Report | ShardvizError | None:
-        """Return a compile's report or error; None if it was not requested or is not done."""
-        future = self.compiles.get(plan)
-        if future is None or not future.done():
-            return None
-        error = future.exception()
-        if error is not None and not isinstance(error, ShardvizError):
-            raise error
-        return future.result() if error is None else error
+def outcome(future: ReportFuture | None) -> Report | ShardvizError | None:
+    """Return a compile's report or error; None if it was not requested or is not done."""
+    if future is None or not future.done():
+        return None
+    error = future.exception()
+    if error is not None and not isinstance(error, ShardvizError):
+        raise error
+    return future.result() if error is None else error

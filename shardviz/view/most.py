@@ -9,7 +9,6 @@ beside the collectives that it reduces. Other fixes have rows of their own. Each
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +20,7 @@ from shardviz.diagnose.brief import brief
 from shardviz.explorer.cards import Deck, Results, equal_level
 from shardviz.explorer.snapshot import TriedFixes
 from shardviz.notation.spec import axis_name
-from shardviz.records import Frame
+from shardviz.records import Collective, Frame
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
 from shardviz.records.findings import Finding
 from shardviz.records.groups import grouped
@@ -33,7 +32,6 @@ from shardviz.view.report import TONES
 from shardviz.view.step_cost import SAME, comparable, pair, work_lines
 
 MOST = 14
-_LONGEST = 220
 _CAUSES = {
     "all-reduce": "partial sums are added across devices",
     "reduce-scatter": "partial sums are added across devices, and each keeps its shard",
@@ -61,6 +59,18 @@ class _Entry:
         own = self.finding.numbers.get("seconds", 0.0) if self.finding is not None else 0.0
         return own or max(0.0, (self.fix and self.fix.seconds) or 0.0)
 
+    def is_helped(self, fix: Fix) -> bool:
+        """Return whether a fix that removes no finding reduces the collectives of this row."""
+        spent = self.spent
+        if fix.findings or spent is None or spent.what != "collective" or spent.source is None:
+            return False
+        more = 0.0
+        for change in fix.difference.collectives:
+            for sign, total in ((-1.0, change.before), (1.0, change.after)):
+                alike = (c for c in (total.collectives if total else ()) if c.kind == spent.kind and _about(c, spent))
+                more += sign * sum(c.assumed_bytes for c in alike)
+        return more < 0
+
 
 @dataclass(frozen=True)
 class _ComparedStep:
@@ -81,38 +91,28 @@ class _ComparedStep:
         return cls(results, results.cost(), other.cost(results.level) if alike else None)
 
     def entries(self, tried_fixes: TriedFixes, plan: object) -> list[_Entry]:
-        """Return the rows: each fix goes to the first row that it helps, or has a row of its own."""
-        fixes = tried_fixes.fixes if tried_fixes.of == plan else None
-        findings = self.results.findings
-        entries = self._entries([finding for finding in findings if finding.severity != "note"])
-        if fixes is None:
-            return entries
-        unplaced = {fix.action: fix for fix in fixes}
-        for place, entry in enumerate(entries):
-            if entry.finding is not None:
-                helps = (fix for fix in fixes.of(entry.finding) if fix.action in unplaced)
-            else:  # then only what no finding suggests can be its fix
-                helps = (fix for fix in unplaced.values() if not fix.finding and _lessens(fix, entry.spent))
-            if (fix := next(helps, None)) is not None:
-                entries[place] = replace(entry, fix=unplaced.pop(fix.action))
-        notes = {finding.id: finding for finding in findings}
-        for entry in entries:
-            notes.pop(entry.finding.id if entry.finding is not None else "", None)
-        more = []
-        for fix in unplaced.values():
-            finding = next((notes.pop(each.id) for each in fix.findings if each.id in notes), None)
-            more.append(_Entry(finding=finding, fix=fix))
-        entries += sorted(more, key=lambda entry: entry.finding is None)
-        return sorted(entries, key=self._order)
-
-    def _entries(self, findings: list[Finding]) -> list[_Entry]:
+        """Return the rows: each finding goes to the first cost that it is about, each fix to the first row that it
+        helps; the others have rows of their own, notes only with a fix."""
+        findings = {finding.id: finding for finding in self.results.findings}
+        grave = [finding for finding in findings.values() if finding.severity != "note"]
         rows, least = [], policy.SHOWN * self._seconds
         for each in _by_bytes(self.results) if self.cost is None else spendings(self.cost, self.before):
             if self.cost is None or abs(each.difference) >= least or each.seconds >= least:
-                finding = next((f for f in findings if _about(f, each)), None)
-                findings = [f for f in findings if f is not finding]
-                rows.append(_Entry(each, finding))
-        return sorted((*rows, *(_Entry(finding=finding) for finding in findings)), key=self._order)
+                finding = next((f for f in grave if f.id in findings and _about(f, each)), None)
+                rows.append(_Entry(each, finding and findings.pop(finding.id)))
+        rows += [_Entry(finding=findings.pop(finding.id)) for finding in grave if finding.id in findings]
+        unplaced = {fix.action: fix for fix in tried_fixes.items if tried_fixes.of == plan}
+        for place, row in sorted(enumerate(rows), key=lambda each: self._order(each[1])):
+            if row.finding is not None:
+                helps = (fix for fix in unplaced.values() if row.finding.id in {f.id for f in fix.findings})
+            else:  # then only what no finding suggests can be its fix
+                helps = (fix for fix in unplaced.values() if row.is_helped(fix))
+            if (fix := next(helps, None)) is not None:
+                rows[place] = replace(row, fix=unplaced.pop(fix.action))
+        for fix in unplaced.values():
+            note = next((findings.pop(each.id) for each in fix.findings if each.id in findings), None)
+            rows.append(_Entry(finding=note, fix=fix))
+        return sorted(rows, key=self._order)
 
     def _order(self, entry: _Entry) -> tuple[int, float, float]:
         spent, finding, fix = entry.spent, entry.finding, entry.fix
@@ -203,27 +203,12 @@ def _progress(tried_fixes: TriedFixes, deck: Deck) -> Iterator[doc.Piece]:
         yield doc.words(text, quiet=True, tip="fixes are tried while the explorer is idle")
 
 
-def _lessens(fix: Fix, spent: Spending | None) -> bool:
-    """Return whether a fix reduces the collectives of a row."""
-    if spent is None or spent.what != "collective" or spent.source is None:
+def _about(one: Finding | Collective, spent: Spending) -> bool:
+    """Return whether a finding or a collective is about a cost: the same line and axes, and a collective."""
+    if spent.what != "collective" or one.source is None or spent.source is None or not one.axes:
         return False
-    names = {axis_name(a) for a in spent.axes or ()}
-    more = 0.0
-    for change in fix.difference.collectives:
-        for sign, total in ((-1.0, change.before), (1.0, change.after)):
-            for one in total.collectives if total else ():
-                same = one.kind == spent.kind and {axis_name(a) for a in one.axes or ()} == names
-                if same and one.source is not None and one.source.bare == spent.source.bare:
-                    more += sign * one.assumed_bytes
-    return more < 0
-
-
-def _about(finding: Finding, spent: Spending) -> bool:
-    """Return whether a finding is about a cost: the same line and axes, and a collective."""
-    if spent.what != "collective" or finding.source is None or spent.source is None or not finding.axes:
-        return False
-    same = (finding.source.file, finding.source.line) == (spent.source.file, spent.source.line)
-    return same and {axis_name(a) for a in finding.axes} == {axis_name(a) for a in spent.axes or ()}
+    names = [{axis_name(a) for a in axes or ()} for axes in (one.axes, spent.axes)]
+    return one.source.bare == spent.source.bare and names[0] == names[1]
 
 
 def _by_bytes(results: Results) -> Sequence[Spending]:
@@ -254,7 +239,7 @@ def _place(entry: _Entry, step: _ComparedStep) -> tuple[doc.Piece, ...]:
 def _detail(finding: Finding | None) -> tuple[doc.Block, ...]:
     if finding is None:
         return ()
-    return doc.listed(None if _brief(finding) == finding.text else doc.paragraph(finding.text), doc.notes(finding.why))
+    return doc.listed(None if brief(finding) == finding.text else doc.paragraph(finding.text), doc.notes(finding.why))
 
 
 def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> doc.Piece:
@@ -314,7 +299,7 @@ def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[doc.Piece
 
 
 def _finding(finding: Finding) -> doc.Piece:
-    text = _brief(finding)
+    text = brief(finding)
     return doc.words(
         text,
         strong=True,
@@ -394,13 +379,6 @@ def _cause(spent: Spending, step: _ComparedStep) -> Iterator[doc.Piece]:
     yield doc.words("are sharded along" if more else "is sharded along")
     yield doc.axes(spent.axes)
     yield doc.words(f"and gathered: {'this line' if spent.source else 'a line that is not known'} needs the full array")
-
-
-def _brief(finding: Finding) -> str:
-    """Return a finding in few words; the opened row has the full text."""
-    if len(text := brief(finding)) <= _LONGEST:
-        return text
-    return doc.shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
 
 
 def _try(entry: _Entry) -> Iterator[doc.Piece]:

@@ -110,6 +110,33 @@ def test_what_a_resharding_communicates_is_what_leaving_it_out_saves():
     assert finding.numbers["bytes"] == sum(c.assumed_bytes for c in legs) <= saved
 
 
+@pytest.mark.parametrize("level", ["propagate", "partition"])
+@pytest.mark.parametrize(
+    ("collective", "fires"),
+    [(jax.lax.psum, True), (jax.lax.pmean, True), (jax.lax.pmax, False)],
+    ids=["psum", "pmean", "pmax"],
+)
+def test_a_psum_of_a_shard_map_in_a_loop_that_only_adds_it_up_belongs_behind_the_loop(collective, fires, level):
+    def step(w, xs):
+        def add(total, x):
+            return total + collective(jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w), "data"), None
+
+        return jax.lax.scan(add, jnp.zeros_like(w), xs)[0]
+
+    def summed(w, xs):
+        specs = {"in_specs": (P(), P(None, "data")), "out_specs": P(), "check_vma": False}
+        return jax.shard_map(step, mesh=jax.sharding.AbstractMesh((8,), ("data",)), **specs)(w, xs)
+
+    program = sv.trace(summed, s(256, 256), s(4, 64, 256))
+    report = getattr(program, level)(sv.Plan("data=8", (P(), P(None, "data"))))
+    found = report.findings.of("summed-each-run")
+    assert bool(found) is fires
+    for finding in found:
+        words = "add up what each device has at test_loops.py:"
+        assert finding.severity == "warning" and finding.suggestions[0].words.startswith(words)
+        assert finding.numbers["extra_bytes"] == 3 * 4 * 256 * 256
+
+
 def test_a_constraint_that_is_suggested_fits_the_rank_of_its_value():
     """A row of one dimension is made at the line of what is kept, which has two."""
 

@@ -62,8 +62,8 @@ def stepped(loss, params, *args):
     return jax.tree.map(lambda p, g: p - (0.1 * g).astype(p.dtype), params, jax.grad(loss)(params, *args))
 
 
-@of_package("haiku", "dm-haiku jmp tabulate", "kernels of Haiku's ResNet-18 by their output channels")
-def resnet() -> Bad:
+def resnet():
+    """A step of Haiku's ResNet-18, and its arguments."""
     import haiku as hk
 
     net = hk.transform_with_state(lambda x: hk.nets.ResNet18(1000)(x, is_training=True))
@@ -77,15 +77,26 @@ def resnet() -> Bad:
 
         return stepped(loss, params, images)
 
-    by_output = jax.tree.map(lambda a: P(None, None, None, "model") if a.ndim == 4 else P(), params)
+    return train, (params, state, images, labels)
+
+
+@of_package("haiku", "dm-haiku jmp tabulate", "kernels of Haiku's ResNet-18 by their output channels")
+def kernels() -> Bad:
+    train, args = resnet()
+    by_output = jax.tree.map(lambda a: P(None, None, None, "model") if a.ndim == 4 else P(), args[0])
     return Bad(
         train,
-        (params, state, images, labels),
+        args,
         DM,
         (by_output, P(), BATCH, BATCH),
         r"params\[.*'w'\]|convolution.*model|batch along data and model|batch .*model",
         good=(P(), P(), BOTH, BOTH),
     )
+
+
+@of_package("haiku", "dm-haiku jmp tabulate", "images of Haiku's ResNet-18 along one axis, labels along both")
+def images() -> Bad:
+    return Bad(*resnet(), DM, (P(), P(), BATCH, BOTH), r"\bimages\b", good=(P(), P(), BOTH, BOTH))
 
 
 @of_package("haiku", "dm-haiku jmp tabulate", "vectors of Haiku's quantiser sharded along their features")

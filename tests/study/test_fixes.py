@@ -175,7 +175,7 @@ def test_a_finding_s_suggestions_are_tried(lame):
     assert fix.action == "give params[1]['w'] the spec P('model', 'data')"
     assert fix.finding is not None
     refused = {n.action: n.why for n in found.rejected}
-    assert refused["give x the spec P()"] == "the step is no shorter"
+    assert refused["give x the spec P()"] == "the step is no shorter: so it is at level partitioned"
     assert "no axis 'nowhere'" in refused["give params[1]['w'] the spec P('nowhere')"]
     assert found.by_hand[0] == "think"
     assert "Not tried, because only a person can write it" in found.text()
