@@ -4,51 +4,54 @@
     exercise.answer([("all-reduce", "model", "65.5 kB")])                  # the learner's prediction
     assert exercise.reveal().score == 1                                    # asks the compiler, and grades the answer
 
-Nothing is compiled before `reveal`. The compiler's answer at the exercise's level is right. A kind of question is a
-class with all that belongs to it: its words, the fields of its form, how an answer is read, and how it is graded.
+Nothing is compiled before `reveal`. The compiler's answer at the exercise's level is right. Every answer is name →
+value (an amount, a spec, or the name of a plan), and is graded in one way. The table `KINDS` has the differences.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import operator
-import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from shardviz.ask.calls import program_and_plan
 from shardviz.ask.program import Program
 from shardviz.caching import cached_property
 from shardviz.costs.step_cost import cost_of
-from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
-from shardviz.lessons.asked import Question
-from shardviz.notation import Spec
+from shardviz.lessons.questions import WHO, Answer, Question, Row
+from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.plan.plan import Plan
-from shardviz.records import PlanRecord
-from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.records.collectives import KINDS, Collective, axes_words
-from shardviz.records.groups import grouped, summed
+from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.collectives import KINDS as COLLECTIVES
+from shardviz.records.collectives import Collective, axes_words
+from shardviz.records.groups import summed
 from shardviz.records.limits import amount_of
-from shardviz.records.report import ASKED
+from shardviz.records.paths import segments
 from shardviz.records.why import CollectiveWhy, Why
+from shardviz.study.sweep import ASK_AT
+from shardviz.view import document as doc
+from shardviz.view.comparison import comparison_document
+from shardviz.view.why import axis_section
 
 EQUAL = "equal"
 KEPT = "kept"
 """For `memory`: the activations kept for the backward pass. No spec states their size, so the answer may omit them."""
+NONE = "none"
+"""The choice of no collective in a form."""
 _NEAR = 0.1  # bytes and seconds within this relative error are right
 _SMALL = 0.01  # amounts below this share of all bytes may be omitted
-_FORMULAS = 3  # how many of the longest collectives are shown with a formula
 _SAME = 0.01  # plans within this relative difference cost the same
-_MOST_OUTPUTS = 12  # outputs that have fields in the form
+_FORMULAS = 3  # how many of the longest collectives are shown with a formula
+_MOST_ARGUMENTS = 16  # arguments in the question
 
 
 class Field(NamedTuple):
@@ -60,63 +63,32 @@ class Field(NamedTuple):
     example: str = ""
 
 
-@dataclass(frozen=True)
-class Graded:
-    """A graded item of a result: the learner's and the compiler's answer (empty if there is none), the points reached
-    and possible (0 if it is too small to count), and a verdict. `why` is the cause, if known; `times` a wrong amount as
-    a multiple of the right one."""
+class Right(NamedTuple):
+    """The compiler's value of an item (None if no value is right), and its text. An item that does not count has a
+    point only if it is named, and `note` as its verdict otherwise."""
 
-    what: str
-    given: str
-    right: str
-    points: float
-    of: float
-    verdict: str
-    why: Why | CollectiveWhy | None = None
-    times: float | None = None
+    value: Any
+    text: str
+    counts: bool = True
+    note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Result(Displayed):
-    """The result of an answer, the number `tries`: its graded rows, and the hints (`ideas`) for misconceptions that it
-    shows. The right answer is `shown` if all was right, or the learner gave up. If it was shown before (`helped`), the
-    score is 0."""
+class Kind(NamedTuple):
+    """The differences between kinds of questions, as functions of the exercise; their words are in `exercises.toml`.
 
-    exercise: Exercise
-    rows: tuple[Graded, ...]
-    tries: int
-    shown: bool
-    ideas: tuple[str, ...] = ()
-    helped: bool = False
+    Attributes:
+        right: the compiler's answer.
+        items: the names that are asked for. If there are none, the answer has to find them, and the form may grow.
+        row: the form's fields for an item, if it has several.
+        read: an answer, parsed and checked, if it is not item → amount or the name of a plan; errors as `answer`.
+        why: why an item's value is so; None if unknown.
+    """
 
-    @property
-    def compared(self) -> Comparison | None:
-        """For `cheaper`, the comparison of the plans."""
-        return compare_reports(self.exercise.reports) if isinstance(self.exercise, CheaperExercise) else None
-
-    @property
-    def points(self) -> float:
-        """The points reached, at least 0; wrong items subtract points."""
-        return max(0.0, sum(row.points for row in self.rows))
-
-    @property
-    def of(self) -> float:
-        """The points possible."""
-        return sum(row.of for row in self.rows)
-
-    @property
-    def score(self) -> float:
-        """The share of points reached, 0 to 1; 0 if the right answer was shown before."""
-        share = self.points / self.of if self.of else float(all(row.points >= 0 for row in self.rows))
-        return 0.0 if self.helped else share
-
-    def to_json(self) -> str:
-        """Return the result as JSON for a grader: score, tries, and each item with the given and the right answer."""
-        parts, asked = ("what", "given", "right", "points", "of", "verdict"), self.exercise
-        about = {"ask": asked.ask, "level": asked.level, "target": asked.report.target, "tries": self.tries}
-        scored = {"score": self.score, "points": self.points, "of": self.of}
-        rows = [{name: getattr(row, name) for name in parts} for row in self.rows]
-        return json.dumps({**about, **scored, "rows": rows}, indent=1)
+    right: Callable[[Exercise], dict[str, Right]]
+    items: Callable[[Exercise], list[str]]
+    row: Callable[[Exercise, str], tuple[Field, ...]] | None = None
+    read: Callable[[Exercise, Any], dict[str, Any]] | None = None
+    why: Callable[[Exercise, str], Any] = lambda asked, name: None
 
 
 @dataclass(eq=False, repr=False)
@@ -124,62 +96,88 @@ class Exercise(Question):
     """A question about a program under a plan; made by `sv.lessons.exercise`.
 
     Attributes:
-        program, plan, other, names, level, target, title: as `exercise` takes them.
+        program, plan, ask, other, names, level, target, title: as `exercise` takes them.
         ideas: (hint, the parsed wrong answer that gets the hint).
         given: the parsed answer; None before `answer`.
         result: the graded answer; None before `reveal`.
-        ask: the kind of question.
-        grows: whether the form may get more rows of fields.
     """
+
+    starred = False
 
     program: Program
     plan: Plan
+    ask: str
     other: Plan | None = None
     names: tuple[str, str] = ("A", "B")
     level: str = "partitioned"
     target: str | None = None
-    title: str = ""
-    ideas: tuple[tuple[str, Any], ...] = ()
-    given: Any = None
-
-    ask: ClassVar[str]
-    grows = False
+    ideas: tuple[tuple[str, dict[str, Any]], ...] = ()
+    given: dict[str, Any] | None = None
 
     @property
-    def items(self) -> Sequence[str]:
-        """The names that are asked for; empty if the answer has to find them."""
-        return ()
+    def kind(self) -> Kind:
+        """The differences between this kind of question and others."""
+        return KINDS[self.ask]
 
     @property
-    def words(self) -> dict[str, str]:
-        """The words of this kind of question, of `exercises.toml`."""
+    def words(self) -> dict[str, Any]:
+        """The words and units of this kind of question."""
         return _words()[self.ask]
 
-    @cached_property
-    def bound(self) -> PlanRecord:
-        """The plan, with a spec for every argument."""
-        return self.program.bind(self.plan)
+    @property
+    def mesh(self) -> DeviceMesh:
+        return self.plan.mesh
+
+    @property
+    def items(self) -> list[str]:
+        return self.kind.items(self)
+
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """The plans by name; a single plan is named `spec`."""
+        return (
+            {"spec": self.plan} if self.other is None else dict(zip(self.names, (self.plan, self.other), strict=True))
+        )
 
     @cached_property
+    def reports(self) -> dict[str, Report]:
+        """The compiler's answer for each plan."""
+        return {name: answer_at(self.program, plan, self.level, self.target) for name, plan in self.plans.items()}
+
+    @property
+    def compared(self) -> Comparison | None:
+        """For `cheaper`, the comparison of the plans."""
+        return compare_reports(self.reports) if self.other else None
+
+    @property
     def report(self) -> Report:
-        """The compiler's answer."""
-        return answer_at(self.program, self.plan, self.level, self.target)
+        """The compiler's answer for the plan."""
+        return next(iter(self.reports.values()))
 
-    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
-        """Return the rows of fields of the form; if the form `grows`, this many."""
-        raise NotImplementedError
+    def row(self, item: str) -> tuple[Field, ...]:
+        """Return the fields of the form for an item."""
+        if self.kind.row is not None:
+            return self.kind.row(self, item)
+        choices = [(name, name) for name in (*self.names, EQUAL)] if self.other else []
+        example = "may be left out" if item == KEPT else self.words.get("amount", "")
+        return (Field(self.words["field"].format(item=item), choices, example=example),)
 
-    def filled(self, rows: Sequence[tuple[Any, ...]]) -> Any:
-        """Return the answer in a form, from the values of its rows of fields."""
-        return rows[0][0]
-
-    def read(self, answered: Any) -> Any:
-        """Parse and check an answer; errors as `answer`."""
-        raise NotImplementedError
-
-    def grade(self) -> list[Graded]:
-        """Compare the given answer with the compiler's."""
-        raise NotImplementedError
+    def read(self, answered: Any) -> dict[str, Any]:
+        """Parse and check an answer; arguments and errors as `answer`."""
+        if self.kind.read is not None:
+            return self.kind.read(self, answered)
+        names = [*self.items, *([KEPT] if self.ask == "memory" else [])]
+        if len(names) == 1 and not isinstance(answered, Mapping):
+            answered = {names[0]: answered}
+        if not isinstance(answered, Mapping) or not answered or not answered.keys() <= {*names}:
+            have = ", ".join(map(repr, names))
+            raise ShardvizError(f"answer({excerpt(repr(answered))}): expected name → value; there are {have}")
+        if self.other is None:
+            return {name: amount_of(value, self.words["unit"], name) for name, value in answered.items()}
+        if not {*answered.values()} <= {*self.names, EQUAL}:
+            choices = ", ".join(map(repr, (*self.names, EQUAL)))
+            raise ShardvizError(f"answer({', '.join(map(repr, answered.values()))}): expected {choices}")
+        return dict(answered)
 
     def answer(self, answered: Any) -> Exercise:
         """Record the learner's prediction.
@@ -200,7 +198,7 @@ class Exercise(Question):
         self.given, self.result = self.read(answered), None
         return self
 
-    def reveal(self, *, give_up: bool = False) -> Result:
+    def reveal(self, *, give_up: bool = False) -> Answer:
         """Ask the compiler, and grade the answer.
 
         Args:
@@ -213,309 +211,233 @@ class Exercise(Question):
         if self.given is None and not give_up:
             raise ShardvizError("answer first: exercise.answer(...); or exercise.reveal(give_up=True)")
         if self.result is None:
-            rows = tuple(self.grade())
-            lost = any(row.points < row.of or row.points < 0 for row in rows)
-            ideas = tuple(text for text, wrong in self.ideas if lost and _alike(self.given, wrong))
-            helped, shown = self.helped, self.count(not lost) or not lost
-            about = {"exercise": self, "tries": self.tries, "helped": helped}
-            self.result = Result(rows=rows, shown=shown, ideas=ideas, **about)
+            answer = Answer(question=self, rows=tuple(self._graded(self.given or {})))
+            ideas = [hint for hint, wrong in self.ideas if self.given is not None and _follows(self.given, wrong)]
+            ideas = [] if answer.solved else ideas or [self.words["hint"]]
+            self.counted(replace(answer, ideas=tuple(ideas)))
         if give_up:
-            self.give(self.result.shown, give_up)
+            self.give(give_up)
             self.result = replace(self.result, shown=True)
         return self.result
 
-    def widget(self) -> Any:
-        """Return the exercise as a form for a notebook: fields for the answer, a button, and the result."""
-        return paint("form", self)
+    def below(self, answer: Answer) -> Iterator[doc.Block]:
+        """Yield the number of missing items; if shown, why each missed item is so, and the comparison of two plans."""
+        missing = sum(row.of > 0 and not row.given for row in answer.rows)
+        if not answer.shown:
+            if missing and not self.items:
+                yield doc.paragraph(f"{plural(missing, 'collective')} {'is' if missing == 1 else 'are'} missing.")
+            return
+        if not answer.rows:
+            yield doc.paragraph("There are none, and you named none.")
+        for row in answer.rows:
+            if isinstance(why := row.why, CollectiveWhy):
+                yield doc.section(f"Why {row.what}", doc.paragraph(why.need.words))
+            elif isinstance(why, Why):
+                answers = (axis_section(axis, why.source, row.what).blocks for axis in why.axes)
+                firsts = (next((block for block in some if isinstance(block, doc.Paragraph)), None) for some in answers)
+                yield doc.section(f"Why {row.what} is {row.right}", *firsts)
+        if self.compared is not None:  # a step's time is in the table above
+            difference = comparison_document(replace(self.compared, notes=()))
+            yield doc.section("From {} to {}".format(*self.names), *difference.blocks, fold="open")
+        yield from doc.notes(f"The right answer is from {WHO[self.level]} ({self.level}).")
 
-    def why(self, of: Any) -> Any:
-        """Return why an output or a collective is so; None if propagation has none such."""
-        try:
-            return self.program.why(self.plan, of)
-        except ShardvizError:
-            return None
+    def _graded(self, given: dict[str, Any]) -> Iterator[Row]:
+        """Compare an answer with the compiler's."""
+        right = self.kind.right(self)
+        for name, (value, text, counts, note) in right.items():
+            mine, named = given.get(name), name in given
+            of = float((counts or named) and value is not None)
+            share, verdict, times = (
+                self._compared(mine, value) if named and of else (0.0, "missed" if of else note, None)
+            )
+            why = self.kind.why(self, name) if share < of else None
+            words = "" if not named else "named" if mine is None else self.text_of(mine)
+            yield Row(name, words, text, share * of, of, verdict, why, times)
+        strange = (name for name in given if name not in right and name != KEPT)
+        yield from (Row(name, "named", "", -0.5, 0.0, "does not exist") for name in strange)
 
+    def _compared(self, mine: Any, right: Any) -> tuple[float, str, float | None]:
+        """Return the share of an item's points, the verdict, and a wrong amount as a multiple of the right one."""
+        if mine is None or _is_same(mine, right):
+            return 1.0, "right", None
+        if isinstance(right, str):
+            return 0.0, "wrong", None
+        if isinstance(right, Spec):
+            hits, rank = sum(map(operator.eq, mine.dims, right.dims)), len(right.dims)
+            return hits / rank / 2, f"{hits} of {rank} dimensions are right", None
+        verdict = self.words["too large" if mine > right else "too small"]
+        return self.words["part"], verdict, mine / right if right else None
 
-class OutputsExercise(Exercise):
-    """How are the results sharded?"""
-
-    ask = "outputs"
-
-    @property
-    def items(self) -> Sequence[str]:
-        return [name for name, spec in self.bound.out_specs.items() if spec is None]
-
-    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
-        axes, shapes = self.plan.mesh.names, {o.name: o.shape for o in self.program.outputs(self.plan)}
-        longest = len(axes) if len(axes) < 4 else 2
-        orders = itertools.chain(*(itertools.permutations(axes, count) for count in range(1, longest + 1)))
-        choices = [("whole", ()), *((", ".join(order), order) for order in orders)]
-
-        def of(name: str) -> tuple[Field, ...]:
-            labels = (f"{name} dim {d} ({size:,}) is sharded along" for d, size in enumerate(shapes[name]))
-            return tuple(Field(label, choices, ()) for label in labels)
-
-        return [of(name) for name in self.items[:_MOST_OUTPUTS]]
-
-    def filled(self, rows: Sequence[tuple[Any, ...]]) -> Any:
-        return {name: Spec(dims) for name, dims in zip(self.items, rows, strict=False)}
-
-    def read(self, answered: Any) -> dict[str, Spec | None]:
-        names = {output.name for output in self.program.outputs(self.plan)}
-        by_name = isinstance(answered, Mapping) and answered and names.issuperset(answered)
-        mesh = self.plan.mesh
-        plan = Plan(mesh, out_edits=answered) if by_name else Plan(mesh, out_specs=answered)
-        specs = self.program.bind(plan).out_specs
-        return {name: specs.get(name) for name in self.items}
-
-    def grade(self) -> list[Graded]:
-        def plain(spec: Spec, rank: int) -> Spec:
-            """Return a full-rank spec without axes of size 1."""
-            sizes, dims = self.plan.mesh.shape, Spec.of(spec, rank).dims
-            return Spec(tuple(tuple(a for a in dim if not isinstance(a, str) or sizes[a] > 1) for dim in dims))
-
-        rows = []
-        for value in self.report.outputs:
-            given, rank = (self.given or {}).get(value.name), len(value.shape)
-            mine, right = (None if spec is None else plain(spec, rank) for spec in (given, value.spec))
-            texts = tuple("" if spec is None else str(spec.canonical()) for spec in (mine, right))
-            names = value.name, texts[0], texts[1]
-            hits = 0 if mine is None or right is None else sum(map(operator.eq, mine.dims, right.dims))
-            if value.name not in self.items:
-                continue
-            if right is None:
-                rows.append(Graded(*names, 0.0, 0.0, "the compiler's answer is no PartitionSpec"))
-            elif mine == right:
-                rows.append(Graded(*names, 1.0, 1.0, "right"))
-            else:
-                verdict = "missed" if mine is None else f"{hits} of {rank} dimensions are right"
-                rows.append(Graded(*names, hits / max(rank, 1) / 2, 1.0, verdict, self.why(value.name)))
-        return rows
+    def text_of(self, value: Any) -> str:
+        """Return a value of an answer as text."""
+        if isinstance(value, float):
+            return (format_seconds if self.words["unit"] == "s" else format_bytes)(value)
+        return str(value.canonical() if isinstance(value, Spec) else value)
 
 
-class CheaperExercise(Exercise):
-    """Which of two plans is cheaper?"""
-
-    ask = "cheaper"
-
-    @cached_property
-    def reports(self) -> dict[str, Report]:
-        """The compiler's answer for each of the plans."""
-        assert self.other is not None
-        plans = zip(self.names, (self.plan, self.other), strict=True)
-        return {name: answer_at(self.program, plan, self.level, self.target) for name, plan in plans}
-
-    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
-        return [(Field("cheaper is", [(name, name) for name in (*self.names, EQUAL)]),)]
-
-    def read(self, answered: Any) -> str:
-        if not isinstance(answered, str) or answered not in (*self.names, EQUAL):
-            raise ShardvizError(f"answer({answered!r}): expected {', '.join(map(repr, (*self.names, EQUAL)))}")
-        return answered
-
-    def grade(self) -> list[Graded]:
-        if self.target is None:
-            costs = [sum(c.assumed_bytes for c in report.collectives) for report in self.reports.values()]
-        else:
-            costs = [cost_of(report, self.target).seconds for report in self.reports.values()]
-        one, other = costs
-        if one is None or other is None:
-            raise ShardvizError("cheaper: a step's time is not known for both plans; ask without a target: by bytes")
-        best = EQUAL if abs(one - other) <= _SAME * max(one, other) else self.names[other < one]
-        what, text = ("bytes moved", format_bytes) if self.target is None else ("step", format_seconds)
-        words = ", ".join(f"{name} {text(cost)}" for name, cost in zip(self.names, costs, strict=True))
-        verdict = "right" if self.given == best else "missed" if self.given is None else "wrong"
-        right = f"{best}: {words} ({what})"
-        return [Graded("the cheaper plan", self.given or "", right, float(self.given == best), 1.0, verdict)]
+def answer_at(program: Program, plan: Plan, level: str, target: str | None) -> Report:
+    """Return the report of a level. Only `compiled` depends on the target, so that other answers are the same
+    everywhere."""
+    return ASK_AT[level](program, plan, target if level == "compiled" else None)
 
 
-class AmountsExercise(Exercise):
-    """A question whose answer is an amount for each name."""
-
-    off = "too small", "too large"
-    part = 0.0  # points for a right name with a wrong amount
-    small = True  # whether a small item has points if it is named
-    unit = staticmethod(format_bytes)
-
-    def sizes(self) -> dict[str, float]:
-        """Return the right amounts."""
-        raise NotImplementedError
-
-    def why_there(self, name: str) -> Any:
-        """Return why an item exists; None if unknown."""
-
-    def grade(self) -> list[Graded]:
-        sizes, given, rows = self.sizes(), self.given or {}, []
-        for name, size in sizes.items():
-            guess, named, right = given.get(name), name in given, self.unit(size)
-            large = size >= _SMALL * sum(sizes.values()) and (named or name != KEPT)
-            of = float(large or (named and self.small))
-            if not named:
-                verdict = "missed" if of else "left out" if name == KEPT else "too small to count"
-                rows.append(Graded(name, "", right, 0.0, of, verdict, self.why_there(name) if of else None))
-            elif guess is None or _near(guess, size):
-                rows.append(Graded(name, "named" if guess is None else self.unit(guess), right, of, of, "right"))
-            else:
-                answer, off, times = self.unit(guess), self.off[guess > size], guess / size if size else None
-                rows.append(Graded(name, answer, right, self.part * of, of, off, times=times))
-        strange = [name for name in given if name not in sizes and name != KEPT]
-        return rows + [Graded(name, "named", "", -0.5, 0.0, "does not exist") for name in strange]
+def _is_same(mine: Any, right: Any) -> bool:
+    """Return whether values are equal; amounts approximately."""
+    both = isinstance(mine, float) and isinstance(right, float)
+    return abs(mine - right) <= _NEAR * right if both else mine == right
 
 
-class CollectivesExercise(AmountsExercise):
-    """Which collectives are there, and how many bytes do they take?"""
-
-    ask = "collectives"
-    off = "right, but too few bytes", "right, but too many bytes"
-    part = 0.5
-    grows = True
-
-    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
-        names, kinds = self.plan.mesh.names, [(kind, kind) for kind in ("none", *KINDS)]
-        axes = [some for n in range(1, len(names) + 1) for some in itertools.combinations(names, n)]
-        over, size = Field("over", [(", ".join(some), some) for some in axes], axes[0]), "may be left out"
-        each = (Field(f"collective {row}", kinds, "none") for row in range(1, rows + 1))
-        return [(kind, over, Field("bytes", example=size)) for kind in each]
-
-    def filled(self, rows: Sequence[tuple[Any, ...]]) -> Any:
-        return [(kind, over, size.strip() or None) for kind, over, size in rows if kind != "none"]
-
-    def read(self, answered: Any) -> dict[str, float | None]:
-        if isinstance(answered, str | Mapping) or not isinstance(answered, Sequence):
-            given = excerpt(repr(answered))
-            raise ShardvizError(f"answer({given}): expected a list such as [('all-reduce', 'model')], or []")
-        sizes = {}
-        for each in answered:
-            if isinstance(each, str) or not isinstance(each, Sequence) or not 2 <= len(each) <= 3:
-                raise ShardvizError(
-                    f"answer: {excerpt(repr(each))}: expected (kind, axes) or (kind, axes, bytes), such as "
-                    "('all-gather', 'data', '16.8 MB')"
-                )
-            kind, axes = each[0], (each[1],) if isinstance(each[1], str) else tuple(each[1])
-            if kind not in KINDS:
-                raise ShardvizError(f"answer: there is no collective {kind!r}; there are {', '.join(KINDS)}")
-            have = self.plan.mesh.names
-            if not axes or any((a[0] if isinstance(a, tuple) and a else a) not in have for a in axes):
-                words = f"{kind} over {excerpt(repr(each[1]))}: the mesh has the axes {', '.join(map(repr, have))}"
-                raise ShardvizError(f"answer: {words}")
-            name = f"{kind} over {', '.join(sorted({axis_text(a) for a in axes}))}"
-            if name in sizes:
-                raise ShardvizError(f"answer: {name} appears twice; give one entry with the sum of bytes")
-            sizes[name] = None if len(each) == 2 or each[2] is None else amount_of(each[2], "B", "bytes")
-        return sizes
-
-    @cached_property
-    def groups(self) -> dict[str, list[Collective]]:
-        """The compiler's collectives by kind and axes, those with the most bytes first."""
-
-        def name(c: Collective) -> str:
-            axes = axes_words(None) if c.axes is None else ", ".join(sorted(map(axis_text, c.axes)))
-            return f"{c.kind} over {axes}"
-
-        groups = grouped((name(c), c) for c in self.report.collectives)
-        return dict(sorted(groups.items(), key=lambda group: -sum(c.assumed_bytes for c in group[1])))
-
-    def sizes(self) -> dict[str, float]:
-        return {name: sum(c.assumed_bytes for c in group) for name, group in self.groups.items()}
-
-    def why_there(self, name: str) -> Any:
-        """Explain a compiled collective by the propagated one of the same kind and axes, preferably on the same
-        line."""
-        c = max(self.groups[name], key=lambda c: c.assumed_bytes)
-        alike = [p for p in self.program.propagate(self.plan).collectives if (p.kind, p.axes) == (c.kind, c.axes)]
-        alike.sort(key=lambda p: (p.source != c.source, -p.assumed_bytes))
-        return self.why(alike[0]) if alike else None
+def _follows(mine: dict[str, Any], wrong: dict[str, Any]) -> bool:
+    """Return whether an answer has all items of a wrong answer, which may omit amounts; neither, if that has none."""
+    have = all(name in mine and (value is None or _is_same(mine[name], value)) for name, value in wrong.items())
+    return have if wrong else not mine
 
 
-class MemoryExercise(AmountsExercise):
-    """How many bytes does a device hold?"""
-
-    ask = "memory"
-    small = False
-
-    @property
-    def items(self) -> Sequence[str]:
-        return [*dict.fromkeys(_root(argument.name) for argument in self.program.arguments)]
-
-    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
-        fields = [(Field(name, example="16.8 MB"),) for name in self.items]
-        keeps = self.program.propagate(self.plan).residual_bytes
-        return [*fields, *([(Field(KEPT, example="may be left out"),)] if keeps else [])]
-
-    def filled(self, rows: Sequence[tuple[Any, ...]]) -> Any:
-        return {name: size for name, (size,) in zip((*self.items, KEPT), rows, strict=False) if size.strip()}
-
-    def read(self, answered: Any) -> dict[str, float]:
-        names = [*self.items, KEPT]
-        if not isinstance(answered, Mapping) or not answered or not answered.keys() <= set(names):
-            have = ", ".join(map(repr, names))
-            raise ShardvizError(f"answer({excerpt(repr(answered))}): expected name → bytes; there are {have}")
-        return {name: amount_of(size, "B", name) for name, size in answered.items()}
-
-    def sizes(self) -> dict[str, float]:
-        sizes = summed((_root(value.name), value.bytes_per_device or 0.0) for value in self.report.arguments)
-        return sizes | ({KEPT: self.report.residual_bytes} if self.report.residual_bytes else {})
+def _why(asked: Exercise, of: Any) -> Why | CollectiveWhy | None:
+    """Return why an output or a collective is so; None if propagation has none such."""
+    try:
+        return asked.program.why(asked.plan, of)
+    except ShardvizError:
+        return None
 
 
-class SecondsExercise(AmountsExercise):
-    """How long do the collectives take?"""
-
-    ask = "seconds"
-    unit = staticmethod(format_seconds)
-    item = "all collectives, one after the other"
-
-    def fields(self, rows: int = 3) -> list[tuple[Field, ...]]:
-        return [(Field("seconds", example="66 us"),)]
-
-    def read(self, answered: Any) -> dict[str, float]:
-        return {self.item: amount_of(answered, "s", "seconds")}
-
-    def sizes(self) -> dict[str, float]:
-        total = cost_of(self.report, self.target or "").total.whole_seconds
-        if total is None:
-            raise ShardvizError("seconds: the time of a collective is not known on this target")
-        return {self.item: total}
-
-    def grade(self) -> list[Graded]:
-        collectives = cost_of(self.report, self.target or "").collectives
-        longest = sorted(collectives, key=lambda c: -(c.total_seconds or 0.0))[:_FORMULAS]
-        names = [f"{c.kind} over {axes_words(c.axes)} x {c.count}" for c in longest]
-        formulas = (c.formula or "" for c in longest)
-        return super().grade() + [Graded(*each, 0.0, 0.0, "") for each in zip(names, itertools.repeat(""), formulas)]
+def _free_outputs(asked: Exercise) -> list[str]:
+    """Return the outputs without a spec."""
+    return [name for name, spec in asked.program.bind(asked.plan).out_specs.items() if spec is None]
 
 
-_KINDS = OutputsExercise, CollectivesExercise, CheaperExercise, MemoryExercise, SecondsExercise
-KINDS_OF_QUESTIONS = {kind.ask: kind for kind in _KINDS}
+def _spec_row(asked: Exercise, name: str) -> tuple[Field, ...]:
+    """Return a choice of axes for each dimension of an output."""
+    axes, shapes = asked.plan.mesh.names, {o.name: o.shape for o in asked.program.outputs(asked.plan)}
+    longest = len(axes) if len(axes) < 4 else 2
+    orders = itertools.chain(*(itertools.permutations(axes, count) for count in range(1, longest + 1)))
+    choices = [("whole", ()), *((", ".join(order), order) for order in orders)]
+    return tuple(Field(f"{name} dim {d} ({n:,}) is sharded along", choices, ()) for d, n in enumerate(shapes[name]))
+
+
+def _read_specs(asked: Exercise, answered: Any) -> dict[str, Any]:
+    ranks = {output.name: len(output.shape) for output in asked.program.outputs(asked.plan)}
+    by_name = isinstance(answered, Mapping) and answered and ranks.keys() >= answered.keys()
+    plan = Plan(asked.plan.mesh, **{"out_edits" if by_name else "out_specs": answered})
+    specs = asked.program.bind(plan).out_specs
+    return {name: _plain(spec, ranks[name], asked) for name in asked.items if (spec := specs.get(name)) is not None}
+
+
+def _right_specs(asked: Exercise) -> dict[str, Right]:
+    outputs, items = asked.report.outputs, asked.items
+    specs = {v.name: v.spec and _plain(v.spec, len(v.shape), asked) for v in outputs if v.name in items}
+    none = Right(None, "", note="the compiler's answer is no PartitionSpec")
+    return {name: none if spec is None else Right(spec, asked.text_of(spec)) for name, spec in specs.items()}
+
+
+def _plain(spec: Spec, rank: int, asked: Exercise) -> Spec:
+    """Return a full-rank spec without axes of size 1."""
+    sizes, dims = asked.plan.mesh.shape, Spec.of(spec, rank).dims
+    return Spec(tuple(tuple(a for a in dim if not isinstance(a, str) or sizes[a] > 1) for dim in dims))
+
+
+def _cheaper(asked: Exercise) -> dict[str, Right]:
+    target, reports = asked.target, asked.reports.values()
+    what, text = ("bytes moved", format_bytes) if target is None else ("step", format_seconds)
+    one, other = (
+        sum(c.assumed_bytes for c in r.collectives) if target is None else cost_of(r, target).seconds for r in reports
+    )
+    if one is None or other is None:
+        raise ShardvizError("cheaper: a step's time is not known for both plans; ask without a target: by bytes")
+    best = EQUAL if abs(one - other) <= _SAME * max(one, other) else asked.names[other < one]
+    words = ", ".join(f"{name} {text(cost)}" for name, cost in zip(asked.names, (one, other), strict=True))
+    return {asked.items[0]: Right(best, f"{best}: {words} ({what})")}
+
+
+def _collective_row(asked: Exercise, name: str) -> tuple[Field, ...]:
+    names = asked.plan.mesh.names
+    axes = [some for n in range(1, len(names) + 1) for some in itertools.combinations(names, n)]
+    kind = Field(name, [(kind, kind) for kind in (NONE, *COLLECTIVES)], NONE)
+    return (
+        kind,
+        Field("over", [(", ".join(some), some) for some in axes], axes[0]),
+        Field("bytes", example="may be left out"),
+    )
+
+
+def _read_collectives(asked: Exercise, answered: Any) -> dict[str, Any]:
+    if isinstance(answered, str | Mapping) or not isinstance(answered, Sequence):
+        given = excerpt(repr(answered))
+        raise ShardvizError(f"answer({given}): expected a list such as [('all-reduce', 'model')], or []")
+    sizes, have = {}, asked.plan.mesh.names
+    for each in answered:
+        if isinstance(each, str) or not isinstance(each, Sequence) or not 2 <= len(each) <= 3:
+            example = "(kind, axes) or (kind, axes, bytes), such as ('all-gather', 'data', '16.8 MB')"
+            raise ShardvizError(f"answer: {excerpt(repr(each))}: expected {example}")
+        kind, over, size = (*each, None)[:3]
+        axes = (over,) if isinstance(over, str) else tuple(over)
+        if kind not in COLLECTIVES:
+            raise ShardvizError(f"answer: there is no collective {kind!r}; there are {', '.join(COLLECTIVES)}")
+        if not axes or any((a[0] if isinstance(a, tuple) and a else a) not in have for a in axes):
+            words = f"{kind} over {excerpt(repr(over))}: the mesh has the axes {', '.join(map(repr, have))}"
+            raise ShardvizError(f"answer: {words}")
+        name = f"{kind} over {', '.join(sorted({axis_text(a) for a in axes}))}"
+        if name in sizes:
+            raise ShardvizError(f"answer: {name} appears twice; give one entry with the sum of bytes")
+        sizes[name] = None if size in (None, "") else amount_of(size, "B", "bytes")
+    return sizes
+
+
+def _named(c: Collective) -> str:
+    """Return the item of a compiled collective."""
+    return f"{c.kind} over {axes_words(None) if c.axes is None else ', '.join(sorted(map(axis_text, c.axes)))}"
+
+
+def _collectives(asked: Exercise) -> dict[str, Right]:
+    sizes = summed((_named(c), c.assumed_bytes) for c in asked.report.collectives)
+    return _by_size(dict(sorted(sizes.items(), key=lambda item: -item[1])))
+
+
+def _why_there(asked: Exercise, name: str) -> Any:
+    of_name = (c for c in asked.report.collectives if _named(c) == name)
+    return _why(asked, max(of_name, key=lambda c: c.assumed_bytes))
+
+
+def _by_size(sizes: Mapping[str, float]) -> dict[str, Right]:
+    """Return amounts, of which small ones and `kept` do not count."""
+    least = _SMALL * sum(sizes.values())
+    return {
+        name: Right(
+            size, format_bytes(size), size >= least and name != KEPT, "left out" if name == KEPT else "too small to count"
+        )
+        for name, size in sizes.items()
+    }
+
+
+def _held(asked: Exercise) -> dict[str, Right]:
+    kept = asked.report.residual_bytes
+    sizes = summed((segments(value.name)[0], value.bytes_per_device or 0.0) for value in asked.report.arguments)
+    return _by_size(sizes | ({KEPT: kept} if kept else {}))
+
+
+def _seconds(asked: Exercise) -> dict[str, Right]:
+    """Return the seconds of all collectives, and the formulas of the longest."""
+    cost = cost_of(asked.report, asked.target or "")
+    if (total := cost.total.whole_seconds) is None:
+        raise ShardvizError("seconds: the time of a collective is not known on this target")
+    longest = sorted(cost.collectives, key=lambda c: -(c.total_seconds or 0.0))[:_FORMULAS]
+    formulas = {f"{c.kind} over {axes_words(c.axes)} x {c.count}": Right(None, c.formula or "") for c in longest}
+    return {asked.items[0]: Right(total, format_seconds(total)), **formulas}
+
+
+KINDS = {
+    "outputs": Kind(_right_specs, _free_outputs, _spec_row, _read_specs, _why),
+    "collectives": Kind(_collectives, lambda asked: [], _collective_row, _read_collectives, _why_there),
+    "cheaper": Kind(_cheaper, lambda asked: ["the cheaper plan"]),
+    "memory": Kind(_held, lambda asked: [*dict.fromkeys(segments(a.name)[0] for a in asked.program.arguments)]),
+    "seconds": Kind(_seconds, lambda asked: ["all collectives, one after the other"]),
+}
+"""The kinds of questions, by the `ask` of `exercise`."""
 
 
 @cache
-def _words() -> dict[str, dict[str, str]]:
+def _words() -> dict[str, dict[str, Any]]:
     return tomllib.loads((files("shardviz.lessons") / "exercises.toml").read_text(encoding="utf-8"))
-
-
-def answer_at(program: Program, plan: Plan, level: str, target: Any = None) -> Report:
-    """Return the report of a level. Only `compiled` depends on the target, so that other answers are the same
-    everywhere."""
-    if level == "compiled":
-        return program.compile(plan, "cpu" if target is None else target)
-    return program.partition(plan) if level == "partitioned" else program.propagate(plan)
-
-
-def _near(guess: float, right: float) -> bool:
-    return abs(guess - right) <= _NEAR * abs(right)
-
-
-def _alike(mine: Any, other: Any) -> bool:
-    """Return whether two answers are equal; amounts approximately, and an omitted amount equals any."""
-    if isinstance(mine, float) and isinstance(other, float):
-        return _near(mine, other)
-    if isinstance(mine, dict) and isinstance(other, dict) and other:
-        return mine.keys() >= other.keys() and all(v is None or _alike(mine[k], v) for k, v in other.items())
-    return mine == other
-
-
-def _root(path: str) -> str:
-    return re.split(r"[\[.]", path)[0]
 
 
 def exercise(
@@ -560,7 +482,7 @@ def exercise(
         1.0
     """
     program, plan = program_and_plan(program if plan is None else (program, plan))
-    for argument, value, choices in (("ask", ask, KINDS_OF_QUESTIONS), ("level", level, ASKED)):
+    for argument, value, choices in (("ask", ask, KINDS), ("level", level, ASK_AT)):
         if value not in choices:
             raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {', '.join(map(repr, choices))}")
     if (ask == "cheaper") != isinstance(other, Plan):
@@ -571,13 +493,54 @@ def exercise(
         raise ShardvizError(f"exercise(names={names!r}): expected two different names, neither of them 'equal'")
     if ask == "seconds" and target is None:
         raise ShardvizError("exercise: ask='seconds' needs a target, such as 'tpu v5e:4x4'")
-    for each in (plan, other):
-        if each is not None:
-            program.bind(each)
-    question = KINDS_OF_QUESTIONS[ask](program, plan, other, (names[0], names[-1]), level, target, title)
-    if isinstance(question, OutputsExercise) and not question.items:
+    question = Exercise(program, plan, ask, other, (names[0], names[-1]), level, target, title=title)
+    for each in question.plans.values():
+        program.bind(each)
+    if ask == "outputs" and not question.items:
         raise ShardvizError(
             "exercise(ask='outputs'): the plan says how every output is sharded; leave some without a spec"
         )
     question.ideas = tuple((text, question.read(wrong)) for text, wrong in (ideas or {}).items())
     return question
+
+
+@doc.document.register
+def exercise_document(exercise: Exercise) -> doc.Document:
+    """Return the question: the mesh, the arguments' shardings, and how to answer."""
+    program, mesh, words = exercise.program, exercise.plan.mesh, exercise.words
+    first = exercise.items[0].replace("'", "\\'") if exercise.items else ""
+    outputs = doc.Rows(
+        [output for output in program.outputs(exercise.plan) if output.name in exercise.items], first=24, noun="output"
+    ).table(
+        ("output", lambda output: doc.code(output.name)),
+        ("shape", lambda output: doc.shape(output.shape, dtype=output.dtype)),
+        ("spec", lambda output: "?"),
+    )
+    target = "" if exercise.target is None else f", on {exercise.target}"
+    answered = f"; answered {plural(exercise.tries, 'time')}" if exercise.tries else ""
+    python = words["example"].format(first=first, names=exercise.names, axis=mesh.names[-1])
+    note = words.get("note", "")
+    return doc.Document.of(
+        doc.paragraph(doc.words(words["question"], strong=True)),
+        doc.notes(note if exercise.target is None else words.get("note_on_target", note)),
+        arguments_table(program, exercise.plans, mesh),
+        outputs if exercise.ask == "outputs" else None,
+        doc.notes(f"The answer is from {WHO[exercise.level]}{target}{answered}."),
+        doc.paragraph("in Python:  ", doc.code(python), "  then  ", doc.code("exercise.reveal()")),
+        title=(doc.words(exercise.title or "exercise", strong=True), doc.code(program.name)),
+        lead=(doc.mesh_axes(mesh),),
+        mesh=mesh,
+    )
+
+
+def arguments_table(program: Program, plans: Mapping[str, Plan], mesh: DeviceMesh) -> doc.Table:
+    """Return a row per argument, with its spec under each plan."""
+    specs = {
+        head if plan.mesh == mesh else f"{head}, on {plan.mesh}": program.bind(plan).in_specs
+        for head, plan in plans.items()
+    }
+    return doc.Rows(program.arguments, most=_MOST_ARGUMENTS, noun="argument").table(
+        ("argument", lambda argument: doc.code(argument.name)),
+        ("shape", lambda argument: doc.shape(argument.shape, dtype=argument.dtype)),
+        *((head, lambda argument, of=of: doc.spec(of[argument.name].canonical())) for head, of in specs.items()),
+    )

@@ -6,9 +6,8 @@ findings of the learner's plan that par's plan does not have, and where the plan
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardviz.ask.calls import program_and_plan
@@ -17,109 +16,67 @@ from shardviz.caching import cached_property
 from shardviz.compiler.targets import targets
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import StepCost, cost_of
-from shardviz.display import Displayed, paint
 from shardviz.errors import ShardvizError
-from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
-from shardviz.lessons.asked import PAR, STARS, Question, Starred
-from shardviz.lessons.exercises import answer_at
+from shardviz.lessons.exercises import answer_at, arguments_table
+from shardviz.lessons.questions import PAR, WHO, Answer, Question, cost_row
+from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records import Findings
 from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.records.report import ASKED
+from shardviz.study.sweep import ASK_AT
+from shardviz.view import document as doc
+from shardviz.view.step_cost import memory_words
 
 Idea = Plan | Callable[[Report], bool]
 """A misconception: a plan that follows it, or a predicate of the answer's report."""
+_MOST_HINTS = 3  # maximum number of findings shown as hints
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Attempt(Starred):
-    """A scored plan.
+class Attempt(Answer):
+    """A scored plan: `times_par` has its seconds per step and bytes per device as multiples of par's.
 
     Attributes:
-        puzzle: the puzzle.
         plan: the plan.
         report: the compiler's answer.
         cost: the cost of its step on the machine.
-        ideas: hints for common misconceptions that the plan follows.
     """
 
-    puzzle: Puzzle
     plan: Plan
     report: Report
     cost: StepCost
-    ideas: tuple[str, ...] = ()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds per step."""
-        return self.cost.step.seconds
-
-    @property
-    def times_par(self) -> tuple[float, float]:
-        """Seconds per step, and bytes per device as far as the level knows, as multiples of par's."""
-        mine, par = self.cost, self.puzzle.par
-        return mine.step.seconds / par.step.seconds, mine.needs.total / par.needs.total
-
-    @property
-    def fits(self) -> bool:
-        """Whether the plan may fit the machine's memory."""
-        return self.cost.needs.fits is not False
-
-    @property
-    def worst(self) -> float:
-        return max(self.times_par) if self.fits else math.inf
-
-    @property
-    def least(self) -> int:
-        """1 if the plan is better than the start."""
-        start = self.puzzle.begun
-        better = self.seconds < start.step.seconds * (2 - PAR) or start.needs.fits is False
-        return int(better and self.fits)
-
-    @property
-    def under_par(self) -> bool:
-        """Whether it beats par in time or memory and is not worse in the other."""
-        return self.stars == STARS and min(self.times_par) < 2 - PAR
 
     @property
     def hints(self) -> Findings:
         """The findings that par's plan does not have, gravest first; none if par is reached."""
-        of_par = {(f.rule, f.value) for f in self.puzzle.par_findings}
-        own = () if self.stars == STARS else self.report.findings_on(self.cost.machine)
+        par = self.question.report_of(self.question.par_plan).findings_on(self.cost.machine)
+        of_par = {(f.rule, f.value) for f in par}
+        own = () if self.solved else self.report.findings_on(self.cost.machine)
         return Findings(f for f in own if (f.rule, f.value) not in of_par)
 
     @property
     def excess(self) -> tuple[str, ...]:
         """One sentence each for the largest excess over par's memory and time; none if par is reached."""
-        both, (slower, larger) = (self.cost, self.puzzle.par), (times > PAR for times in self.times_par)
-        arguments = [{a.name: a.bytes_per_device or 0.0 for a in cost.report.arguments} for cost in both]
-        steps = [cost.step for cost in both]
-        times = [
-            {"matrix products": s.compute, "memory traffic": s.memory, "communication": s.communication} for s in steps
-        ]
+        both, (slower, larger) = (self.cost, self.question.par), (times > PAR for times in self.times_par)
+        arguments = ({a.name: a.bytes_per_device or 0.0 for a in cost.report.arguments} for cost in both)
+        steps = (
+            {"matrix products": s.compute, "memory traffic": s.memory, "communication": s.communication}
+            for s in (cost.step for cost in both)
+        )
         compared = (
             larger and _most("Memory", format_bytes, *(cost.needs.parts for cost in both)),
             larger and _most("Among the arguments", format_bytes, *arguments),
-            slower and _most("Time", format_seconds, *times),
+            slower and _most("Time", format_seconds, *steps),
         )
         return tuple(sentence for sentence in compared if sentence)
 
 
 def _most(what: str, text: Callable[[float], str], mine: Mapping[str, float], par: Mapping[str, float]) -> str:
     """Name the amount that exceeds par's most; empty if none does."""
-    above = [name for name in mine if mine[name] > par.get(name, 0.0)]
-    name = max(above, key=lambda name: mine[name] - par.get(name, 0.0), default="")
+    above = {name: amount - par.get(name, 0.0) for name, amount in mine.items() if amount > par.get(name, 0.0)}
+    name = max(above, key=above.__getitem__, default="")
     return f"{what}: {name} {text(mine[name])}, {text(par.get(name, 0.0))} for par." if name else ""
-
-
-@dataclass(frozen=True, repr=False)
-class Solution(Displayed):
-    """Par's plan, its code, and the comparison of its step with that of the starting plan."""
-
-    plan: Plan
-    code: str
-    compared: Comparison
 
 
 @dataclass(eq=False, repr=False)
@@ -137,10 +94,14 @@ class Puzzle(Question):
     target: str
     par_plan: Plan
     level: str
-    title: str = ""
     ideas: Mapping[str, Idea] = field(default_factory=dict)
 
     ask = "puzzle"
+    right = "The plan fits"
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        return self.start.mesh
 
     @cached_property
     def par(self) -> StepCost:
@@ -148,24 +109,9 @@ class Puzzle(Question):
         return self._cost(self.par_plan)
 
     @cached_property
-    def par_findings(self) -> Findings:
-        """The findings of par's plan, which are not hints."""
-        return self.report_of(self.par_plan).findings_on(self.par.machine)
-
-    @cached_property
     def begun(self) -> StepCost:
         """The cost of a step of the starting plan."""
         return self._cost(self.start)
-
-    @cached_property
-    def form(self) -> Any:
-        """The form; see `widget`."""
-        return paint("form", self)
-
-    def widget(self) -> Any:
-        """Return the form: buttons that open the explorer, score its plan, and show the solution. Each call returns the
-        same form."""
-        return self.form
 
     @property
     def explorer(self) -> Any:
@@ -189,16 +135,10 @@ class Puzzle(Question):
         have, size = plan.mesh.size, self.start.mesh.size
         if have != size:
             raise ShardvizError(f"answer: the plan's mesh has {have} devices, expected {size} as on {self.target}")
-        about = {"puzzle": self, "tries": self.tries + 1, "helped": self.helped}
-        report, cost = self.report_of(plan), self._cost(plan)
-        ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea))
-        attempt = Attempt(plan=plan, report=report, cost=cost, ideas=ideas, **about)
-        self.count(max(attempt.times_par) <= PAR)
-        self.keep(attempt)
-        return attempt
+        return self.counted(self._attempt(plan))
 
-    def reveal(self, *, give_up: bool = False) -> Solution:
-        """Return par's plan and its differences from the starting plan.
+    def reveal(self, *, give_up: bool = False) -> Attempt:
+        """Return par's plan with its code and costs.
 
         Args:
             give_up: show it before the third wrong try; plans tried later get no stars.
@@ -206,10 +146,33 @@ class Puzzle(Question):
         Raises:
             ShardvizError: if there are fewer than three wrong tries, none reached par, and `give_up` is False.
         """
-        self.give(self.result is not None and self.result.stars == STARS, give_up)
-        both = {"start": self.report_of(self.start), "par": self.report_of(self.par_plan)}
-        code = self.program.plan_code(self.par_plan)
-        return Solution(self.par_plan, code, compare_reports(both, target=self.target))
+        self.give(give_up)
+        return replace(self._attempt(self.par_plan), shown=True)
+
+    def _attempt(self, plan: Plan) -> Attempt:
+        report, cost, start, par = self.report_of(plan), self._cost(plan), self.begun, self.par
+        rows = (
+            cost_row("a step takes", cost.step.seconds, par.step.seconds, format_seconds),
+            cost_row("a device needs", cost.needs.total, par.needs.total, format_bytes),
+        )
+        better = cost.step.seconds < start.step.seconds * (2 - PAR) or start.needs.fits is False
+        problem = memory_words(cost.needs) if cost.needs.fits is False else ""
+        ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea))
+        graded = {"rows": rows, "problem": problem, "ideas": ideas, "least": int(better)}
+        return Attempt(question=self, plan=plan, report=report, cost=cost, **graded)
+
+    def below(self, answer: Attempt) -> Iterator[doc.Block]:
+        """Yield where the plan costs more than par's, and findings; if shown, the code of par's plan."""
+        yield from (doc.paragraph(sentence) for sentence in answer.excess)
+        findings = doc.Rows(answer.hints[:_MOST_HINTS]).table(
+            ("where", lambda hint: doc.line(hint.source) if hint.source else hint.value),
+            (doc.wrapped("what"), lambda hint: " ".join(hint.text.split())),
+        )
+        if findings.rows:
+            yield doc.section("Findings about this plan that par's plan does not have", findings)
+        if answer.shown and not (answer.tries and answer.solved):
+            yield doc.Figure(of=doc.Listing(self.program.plan_code(self.par_plan)), caption="A plan that reaches par")
+        yield from doc.notes(f"The score is from {WHO[self.level]} ({self.level}).")
 
     def report_of(self, plan: Plan) -> Report:
         """Return the compiler's answer."""
@@ -272,8 +235,32 @@ def puzzle(
     machine = machine_of(target, start.mesh.size)
     if level is None:
         level = "compiled" if any(s.name == machine.chip.kind and s.ready for s in targets()) else "partitioned"
-    if level not in ASKED:
-        raise ShardvizError(f"puzzle(level={level!r}): level is {', '.join(map(repr, ASKED))}")
+    if level not in ASK_AT:
+        raise ShardvizError(f"puzzle(level={level!r}): level is {', '.join(map(repr, ASK_AT))}")
     for plan in (start, par):
         program.bind(plan)
-    return Puzzle(program, start, machine.text, par, level, title, dict(ideas or {}))
+    return Puzzle(program, start, machine.text, par, level, dict(ideas or {}), title=title)
+
+
+@doc.document.register
+def puzzle_document(puzzle: Puzzle) -> doc.Document:
+    """Return the task: the machine, the arguments, par, and how to answer."""
+    mesh, judge = puzzle.start.mesh, f"{WHO[puzzle.level]} ({puzzle.level})"
+    title = doc.words(puzzle.title or "puzzle", strong=True), doc.code(puzzle.program.name)
+    return doc.Document.of(
+        doc.paragraph(doc.words("Find a plan that is as fast as par and needs no more memory.", strong=True)),
+        doc.Rows({"to begin with": puzzle.begun, "par": puzzle.par}.items()).table(
+            ("", lambda each: each[0]),
+            (doc.right("a step"), lambda each: doc.seconds(each[1].step.seconds)),
+            (
+                doc.right("memory of a device"),
+                lambda each: doc.nbytes(each[1].needs.total, tip=memory_words(each[1].needs)),
+            ),
+        ),
+        arguments_table(puzzle.program, {"to begin with": puzzle.start}, mesh),
+        doc.notes(f"Who keeps the score: {judge}, and the cost model of {puzzle.target}."),
+        doc.paragraph("in Python:  ", doc.code("puzzle.answer(sv.Plan(...))")),
+        title=(*title, doc.words(f"on {puzzle.target}")),
+        lead=(doc.mesh_axes(mesh),),
+        mesh=mesh,
+    )

@@ -1,35 +1,28 @@
 """A learner's function run on simulated devices, in a process of its own, and compared with the unsharded function.
 
 `run` is called by `processes.Trial`. It writes its stage (`tracing`, `running`, ...) to standard error, so that the
-kernel knows what did not end. A problem is returned as one sentence.
+kernel knows what did not end. A `Problem` is one sentence.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
+import itertools
 import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardviz._jax.jaxprs import every_equation, sub_jaxprs
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
 from shardviz.errors import excerpt
 
 STAGE = "shardviz stage: "
-CROSSED = "a collective that not all devices call"
-"""The stage of a program in which a device may wait for ever: a branch or a loop contains a collective."""
-_COLLECTIVES = ("all_gather", "psum", "psum_scatter", "all_to_all", "ppermute", "pmax", "pmin", "ragged_all_to_all")
-"""The functions of `jax.lax` that a learner writes."""
-_SAME = {
-    "psum_invariant": "psum",
-    "psum2": "psum",
-    "reduce_scatter": "psum_scatter",
-    "all_gather_invariant": "all_gather",
-}
-"""A jaxpr's name of a collective → that of its function, if it is another one."""
 _ADVICE = {
     "boolean conversion of traced": " In place of `if` use `jnp.where`, which has both cases.",
     "Slice entries must be static": " Reshape the array, so that one index is enough.",
@@ -43,118 +36,90 @@ class Problem(Exception):
 
 
 def run(data: bytes, *, puzzle: Mapping[str, Any]) -> bytes:
-    """Run a pickled function as a puzzle asks, and return JSON.
+    """Run a pickled function as a puzzle asks, and return JSON: the `problem`, which is empty if the results are right;
+    and the `grid` of a schedule."""
+    import cloudpickle
 
-    The JSON has `problem`, one sentence; or, for a schedule, `orders`; or `mine` and `par`. Each of these two has a
-    `jax.export` file as text, and the bytes of the largest array on a device.
-    """
+    grid, problem = [], ""
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what the function prints, in order with the stages
+            _stage("reading")
+            learners = cloudpickle.loads(data)
             if sizes := puzzle.get("schedule"):
-                answer: dict[str, Any] = {"orders": _orders(_learners(data), sizes)}
+                _stage("tracing")
+                grid = scheduled(learners, **sizes)
             else:
-                answer = _checked(data, puzzle)
-    except Problem as problem:
-        answer = {"problem": str(problem)}
-    return json.dumps(answer).encode()
+                _check(learners, puzzle)
+    except Problem as found:
+        problem = str(found)
+    return json.dumps({"problem": problem, "grid": grid}).encode()
 
 
 def _stage(name: str) -> None:
     os.write(2, f"\n{STAGE}{name}\n".encode())
 
 
-def _learners(data: bytes) -> Any:
-    import cloudpickle
-
-    _stage("reading")
-    return cloudpickle.loads(data)
-
-
 def defined(code: str) -> Any:
     """Return the last function that a text defines."""
-    import jax
-    import jax.numpy as jnp
-
     names: dict[str, Any] = {"jax": jax, "jnp": jnp, "__name__": "__main__"}
     exec(compile(code, "<puzzle>", "exec"), names)
     return list(names.values())[-1]
 
 
-def _orders(f: Any, sizes: Mapping[str, int]) -> list[list[str]]:
-    _stage("tracing")
-    orders = [_called(f, stage, *sizes.values()) for stage in range(sizes["stages"])]
-    for stage, order in enumerate(orders):
-        if not isinstance(order, list | tuple) or not all(isinstance(work, str) for work in order):
-            got = excerpt(repr(order))
-            raise Problem(f"Stage {stage}: the function returns {got}, expected a list such as ['F0', 'B0'].")
-    return orders
+def sharded(f: Any, puzzle: Mapping[str, Any], mesh: Any) -> Any:
+    """Return a function on all devices of a mesh, jitted. Its results get a leading dimension for the devices, so that
+    the result of each device is compared."""
+
+    def each(*shards: Any) -> Any:
+        return jax.tree.map(lambda y: jnp.asarray(y)[None], f(*shards))
+
+    ins, outs = specs_of(puzzle, "arguments"), PartitionSpec(mesh.axis_names)
+    return jax.jit(jax.shard_map(each, mesh=mesh, in_specs=ins, out_specs=outs, check_vma=False))
 
 
-def _checked(data: bytes, puzzle: Mapping[str, Any]) -> dict[str, Any]:
-    import jax
-    import numpy as np
-    from jax.sharding import NamedSharding, PartitionSpec
+def specs_of(puzzle: Mapping[str, Any], side: str) -> tuple[PartitionSpec, ...]:
+    """Return the specs of a puzzle's `arguments` or `results`."""
+    return tuple(PartitionSpec(*(axis or None for axis in each["spec"])) for each in puzzle[side])
 
+
+def inputs_of(puzzle: Mapping[str, Any]) -> list[np.ndarray]:
+    """Return the arguments: whole numbers below `below`, or whole numbers as floats, whose sums are exact."""
+    random = np.random.default_rng(0)
+    return [
+        random.integers(0, each["below"], each["shape"], "int32")
+        if "below" in each
+        else random.integers(-4, 5, each["shape"]).astype("float32") / np.float32(each.get("over", 1))
+        for each in puzzle["arguments"]
+    ]
+
+
+def _check(learners: Any, puzzle: Mapping[str, Any]) -> None:
+    """Compare a function's results on each device with the unsharded function's; raise the first `Problem`."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 8)
     names, sizes = tuple(puzzle["mesh"]), tuple(puzzle["mesh"].values())
     mesh = jax.make_mesh(sizes, names, axis_types=(jax.sharding.AxisType.Auto,) * len(sizes))
-
-    def shardings(side: str) -> list[Any]:
-        specs = (PartitionSpec(*(axis or None for axis in each["spec"])) for each in puzzle[side])
-        return [NamedSharding(mesh, spec) for spec in specs]
-
-    def sharded(f: Any) -> Any:
-        """Return the function on all devices; results get a leading dimension for the devices, so that each is
-        compared."""
-
-        def each(*shards):
-            return jax.tree.map(lambda y: jax.numpy.asarray(y)[None], f(*shards))
-
-        specs = tuple(sharding.spec for sharding in shardings("arguments"))
-        return jax.jit(jax.shard_map(each, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(names), check_vma=False))
-
-    random = np.random.default_rng(0)
-    inputs = [_input(random, each) for each in puzzle["arguments"]]
-    expected, wanted = defined(puzzle["goal"])(*inputs), []
+    inputs, wanted = inputs_of(puzzle), []
+    expected = defined(puzzle["goal"])(*inputs)
     results = expected if isinstance(expected, tuple) else (expected,)
-    for array, sharding in zip(map(np.asarray, results), shardings("results"), strict=True):
-        places = sharding.devices_indices_map(array.shape)
+    for array, spec in zip(map(np.asarray, results), specs_of(puzzle, "results"), strict=True):
+        places = NamedSharding(mesh, spec).devices_indices_map(array.shape)
         wanted.append(np.stack([array[places[device]] for device in mesh.devices.flat]))
-    arguments = zip(inputs, shardings("arguments"), strict=True)
-    shapes = [jax.ShapeDtypeStruct(i.shape, i.dtype, sharding=sharding) for i, sharding in arguments]
-
-    learners, par = _learners(data), sharded(defined(puzzle["answer"]))
-    mine = sharded(lambda *shards: _called(learners, *shards))
+    mine = sharded(lambda *shards: _called(learners, *shards), puzzle, mesh)
     _stage("tracing")
     try:
-        traced = mine.trace(*shapes)
+        shapes = jax.tree.leaves(mine.trace(*inputs).out_info)
     except Problem:
         raise
     except Exception as error:  # the learner's function may raise anything
         raise Problem(f"The function's result cannot be used: {_first_line(error)}") from error
-    _same_shapes(jax.tree.leaves(traced.out_info), wanted)
-    if forbidden := sorted(_kinds(_open(traced)) & set(puzzle.get("forbidden", ()))):
-        also = " (as `pmean` does)" if forbidden[0] == "psum" else ""
-        raise Problem(f"The function calls `{forbidden[0]}`{also}, which this puzzle forbids.")
-    _stage(CROSSED if _crossed(_open(traced)) else "running")
+    _same_shapes(shapes, wanted)
+    _stage("running")
     try:
-        results = jax.block_until_ready(mine(*map(jax.device_put, inputs, shardings("arguments"))))
+        outcome = jax.block_until_ready(mine(*inputs))
     except Exception as error:  # the learner's function may raise anything
         raise Problem(f"The program ends with an error while it runs: {_first_line(error)}") from error
-    _same_values(jax.tree.leaves(results), wanted, [each.get("name", "result") for each in puzzle["results"]])
-    _stage("reading")
-    return {
-        who: {"export": _export(f, shapes), "largest": _largest(_open(f.trace(*shapes)))}
-        for who, f in (("mine", mine), ("par", par))
-    }
-
-
-def _input(random: Any, each: Mapping[str, Any]) -> Any:
-    """Return an argument's values: whole numbers below `below`, or whole numbers as floats, whose sums are exact."""
-    if "below" in each:
-        return random.integers(0, each["below"], each["shape"], "int32")
-    return random.integers(-4, 5, each["shape"]).astype("float32") / each.get("over", 1)
+    _same_values(jax.tree.leaves(outcome), wanted, [each.get("name", "result") for each in puzzle["results"]])
 
 
 def _called(f: Any, *arguments: Any) -> Any:
@@ -178,9 +143,7 @@ def _called(f: Any, *arguments: Any) -> Any:
         raise Problem("The function ends its process (SystemExit): let it return its result.") from error
 
 
-def _same_shapes(results: list[Any], wanted: list[Any]) -> None:
-    import jax
-
+def _same_shapes(results: list[Any], wanted: list[np.ndarray]) -> None:
     if len(results) != len(wanted):
         what = f"{len(results)} array{'s' * (len(results) > 1)}" if results else "nothing"
         missing = "" if results else " Is the `return` missing?"
@@ -194,9 +157,7 @@ def _same_shapes(results: list[Any], wanted: list[Any]) -> None:
             raise Problem(f"{which} is {result.dtype}, expected {right.dtype}.")
 
 
-def _same_values(results: list[Any], wanted: list[Any], names: list[str]) -> None:
-    import numpy as np
-
+def _same_values(results: list[Any], wanted: list[np.ndarray], names: list[str]) -> None:
     for name, result, right in zip(names, map(np.asarray, results), wanted, strict=True):
         apart = np.argwhere(~np.isclose(result, right, rtol=1e-3, atol=1e-4))
         if len(apart):
@@ -208,46 +169,63 @@ def _same_values(results: list[Any], wanted: list[Any], names: list[str]) -> Non
             )
 
 
-def _export(f: Any, shapes: Any) -> str:
-    import jax
-
-    try:
-        return base64.b64encode(jax.export.export(f)(*shapes).serialize()).decode()
-    except (ValueError, NotImplementedError) as error:  # jax.export's errors about callbacks and effects
-        words = "Take out `jax.debug` and callbacks, so that the program can be measured"
-        raise Problem(f"The values are right. {words}: {_first_line(error)}") from error
-
-
 def _first_line(error: Exception) -> str:
     return excerpt((str(error).strip() or type(error).__name__).splitlines()[0])
 
 
-def _open(traced: Any) -> Any:
-    return getattr(traced.jaxpr, "jaxpr", traced.jaxpr)
+def scheduled(f: Any, *, stages: int, micro: int) -> list[list[str]]:
+    """Return the work of each pipeline stage turn by turn; empty text for a turn in which the stage waits.
+
+    A function returns a stage's order of work: `F2` is microbatch 2's forward pass, `B2` its backward pass. Each piece
+    of work is done in the first turn in which its inputs are there. Raises the first `Problem`.
+
+    >>> print(drawn(scheduled(lambda stage, stages, micro: ["F0", "F1", "B0", "B1"], stages=2, micro=2)))
+    stage 0  F0 F1 .  .  B0 B1
+    stage 1  .  F0 F1 B0 B1 .
+    """
+    wanted = {f"{way}{number}" for way in "FB" for number in range(micro)}
+    orders = [_called(f, stage, stages, micro) for stage in range(stages)]
+    for stage, order in enumerate(orders):
+        if not isinstance(order, list | tuple) or not all(isinstance(work, str) for work in order):
+            got = excerpt(repr(order))
+            raise Problem(f"Stage {stage}: the function returns {got}, expected a list such as ['F0', 'B0'].")
+        wrong = (
+            *(f"has {w!r}; the work is F0 to F{micro - 1}, B0 to B{micro - 1}" for w in order if w not in wanted),
+            *(f"never does {work}" for work in sorted(wanted - set(order))),
+            *(f"does {work} twice" for work in order if order.count(work) > 1),
+        )
+        if wrong:
+            raise Problem(f"Stage {stage} {wrong[0]}.")
+    left, done, grid = [list(order) for order in orders], set(), [[] for _ in orders]
+    while any(left):
+        missing = {stage: _needs(stage, order[0], stages) - done for stage, order in enumerate(left) if order}
+        turn = {stage: left[stage].pop(0) for stage, inputs in missing.items() if not inputs}
+        if not turn:
+            stage, inputs = next(iter(missing.items()))
+            raise Problem(
+                f"Deadlock in turn {len(grid[0])}: stage {stage} waits with {left[stage][0]} for "
+                f"{min(inputs)[1]} of stage {min(inputs)[0]}, and no stage can go on."
+            )
+        for stage, row in enumerate(grid):
+            row.append(turn.get(stage, ""))
+        done |= turn.items()
+    return grid
 
 
-def _kinds(jaxpr: Any) -> set[str]:
-    """Return the collectives in a jaxpr, by the names of their functions."""
-    names = (str(equation.primitive.name) for equation in every_equation(jaxpr))
-    return {_SAME.get(name, name) for name in names} & set(_COLLECTIVES)
+def _needs(stage: int, work: str, stages: int) -> set[tuple[int, str]]:
+    """Return the (stage, work) that must be done before."""
+    if work[0] == "F":
+        return {(stage - 1, work)} if stage else set()
+    return {(stage, f"F{work[1:]}")} | ({(stage + 1, work)} if stage < stages - 1 else set())
 
 
-def _crossed(jaxpr: Any) -> bool:
-    """Return whether a branch, or a loop of unknown length, contains a collective."""
-    branching = (e for e in every_equation(jaxpr) if e.primitive.name in ("cond", "while"))
-    return any(_kinds(inner) for equation in branching for inner in sub_jaxprs(equation.params))
+def most_kept(grid: Sequence[Sequence[str]]) -> int:
+    """Return the most microbatches whose activations one stage keeps at once, until their backward pass."""
+    changes = ([{"F": 1, "B": -1}.get(work[:1], 0) for work in row] for row in grid)
+    return max(max(itertools.accumulate(each)) for each in changes)
 
 
-def _largest(jaxpr: Any) -> float:
-    """Return the bytes of the largest array that a device computes, without temporaries of functions such as
-    `jnp.roll`, which are jitted by themselves."""
-
-    def sizes(inner: Any) -> Iterator[int]:
-        for equation in inner.eqns:
-            arrays = (v.aval for v in equation.outvars if hasattr(v.aval, "dtype"))
-            yield from (a.size * a.dtype.itemsize for a in arrays)
-            for each in sub_jaxprs(equation.params) if equation.primitive.name not in ("jit", "pjit") else ():
-                yield from sizes(each)
-
-    maps = (e for e in every_equation(jaxpr) if e.primitive.name == "shard_map")
-    return float(max((size for e in maps for inner in sub_jaxprs(e.params) for size in sizes(inner)), default=0))
+def drawn(grid: Sequence[Sequence[str]]) -> str:
+    """Return a schedule as text: a line per stage, a column per turn."""
+    lines = (f"stage {s}  " + " ".join(f"{work or '.':2}" for work in row) for s, row in enumerate(grid))
+    return "\n".join(line.rstrip() for line in lines)

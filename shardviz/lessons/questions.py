@@ -1,0 +1,392 @@
+"""The common part of all questions: an answer is graded, counted, scored, shown, and kept as progress.
+
+A wrong try gets hints. The right answer is shown with the third wrong try, or on request; answers after it have the
+score 0. Exercises, puzzles and written functions differ in what they ask, and in how an answer is graded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+from shardviz.caching import cached_property
+from shardviz.display import Displayed, is_watched, paint
+from shardviz.errors import ShardvizError
+from shardviz.files import read_whole, write_whole
+from shardviz.notation import DeviceMesh
+from shardviz.records.amounts import format_number, plural
+from shardviz.records.why import CollectiveWhy, Why
+from shardviz.view import document as doc
+
+FREE = 3
+"""Number of wrong tries after which the right answer is shown."""
+STARS = 3
+PAR, NEAR = 1.005, 1.25
+"""The multiples of par's costs up to which an answer has three stars, and two."""
+KEPT = ".shardviz-progress.json"
+"""The file in the notebook's folder with the best score of each lesson."""
+WHO = {
+    "propagated": "Shardy's propagation",
+    "partitioned": "XLA's partitioner",
+    "compiled": "the target's own compiler",
+}
+
+A = TypeVar("A", bound="Answer")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A graded item of an answer: the learner's and the right value (empty if there is none), the points reached and
+    possible (0 if it does not count), and a verdict. `why` is the cause, if known. `times` is the learner's amount as a
+    multiple of the right one, or of par's."""
+
+    what: str
+    given: str
+    right: str
+    points: float = 0.0
+    of: float = 0.0
+    verdict: str = ""
+    why: Why | CollectiveWhy | None = None
+    times: float | None = None
+
+
+def cost_row(what: str, mine: float, par: float, text: Callable[[float], str]) -> Row:
+    """Return a cost beside par's."""
+    return Row(what, text(mine), text(par), times=mine / max(par, 1e-9))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Answer(Displayed):
+    """A graded answer, scored by its points; or, if the question is `starred`, by the rows' multiples of par's costs.
+
+    Attributes:
+        question: the question.
+        rows: the graded items.
+        problem: a sentence about why the answer cannot have stars; else empty.
+        ideas: hints, such as those for misconceptions that the answer follows.
+        least: the stars of an answer that is far above par.
+        tries: the number of the try; 0 if it did not count.
+        left: the number of wrong tries that are left before the right answer is shown.
+        shown: whether the right answer is shown with this answer.
+        helped: whether the right answer was shown before, so that the score is 0.
+    """
+
+    question: Any
+    rows: tuple[Row, ...] = ()
+    problem: str = ""
+    ideas: tuple[str, ...] = ()
+    least: int = 1
+    tries: int = 0
+    left: int = FREE
+    shown: bool = False
+    helped: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The problem; or, of a starred answer, the cost that exceeds par most; else empty."""
+        if self.problem or not self.rows or not self.question.starred:
+            return self.problem
+        most, right = max(self.rows, key=lambda row: row.times or 0.0), self.question.right
+        if self.worst > PAR:
+            return f"{right}, but {most.what} {most.given}: {most.times:.2f} x par ({most.right})."
+        return f"{right}, and {'it is under par' if self.under_par else 'par is reached'}."
+
+    @property
+    def points(self) -> float:
+        """The points reached, at least 0; wrong items subtract points."""
+        return max(0.0, sum(row.points for row in self.rows))
+
+    @property
+    def of(self) -> float:
+        """The points possible."""
+        return sum(row.of for row in self.rows)
+
+    @property
+    def times_par(self) -> tuple[float, ...]:
+        """The costs as multiples of par's."""
+        return tuple(row.times for row in self.rows if row.times is not None)
+
+    @property
+    def worst(self) -> float:
+        """The largest multiple of par's costs; infinite if there is a problem."""
+        return float("inf") if self.problem else max(self.times_par, default=0.0)
+
+    @property
+    def under_par(self) -> bool:
+        """Whether one of its costs is below par's, and none is above."""
+        return self.worst <= PAR and min(self.times_par) < 2 - PAR
+
+    @property
+    def score(self) -> float:
+        """The share of points or stars, 0 to 1; 0 if the right answer was shown before."""
+        return 0.0 if self.helped else self._share
+
+    @property
+    def solved(self) -> bool:
+        """Whether the answer is right, and not above par."""
+        return self._share == 1
+
+    @property
+    def stars(self) -> int:
+        """3: as good as par; 2: at most a quarter above; else `least`; 0 with a problem, or after help."""
+        return round(self.score * STARS)
+
+    @property
+    def _share(self) -> float:
+        if not self.question.starred:
+            return self.points / self.of if self.of else float(all(row.points >= 0 for row in self.rows))
+        stars = STARS if self.worst <= PAR else 2 if self.worst <= NEAR else 0 if self.problem else self.least
+        return stars / STARS
+
+    def to_json(self) -> str:
+        """Return the answer as JSON for a grader: score, tries, and each item with the given and the right value."""
+        rows = [{name: value for name, value in vars(row).items() if name not in ("why", "times")} for row in self.rows]
+        about = {name: getattr(self.question, name, "") for name in ("ask", "level", "target")} | {"tries": self.tries}
+        return json.dumps({**about, "score": self.score, "points": self.points, "of": self.of, "rows": rows}, indent=1)
+
+
+@dataclass(eq=False, repr=False)
+class Question(Displayed):
+    """A question. Kinds differ in how they grade an answer, and in the blocks that they show below it.
+
+    Attributes:
+        title: its title.
+        starred: whether answers have stars for their costs; otherwise points.
+        right: the sentence's beginning for a right answer.
+        tries, wrong: the number of answers, and of wrong ones.
+        helped: whether the right answer was shown; later answers have the score 0.
+        result: the graded answer that counts (an exercise's last, otherwise the best); None before the first.
+    """
+
+    title: str = field(default="", kw_only=True)
+    tries: int = field(default=0, init=False)
+    wrong: int = field(default=0, init=False)
+    helped: bool = field(default=False, init=False)
+    result: Any = field(default=None, init=False)
+    starred: ClassVar[bool] = True
+    right: ClassVar[Any] = ""
+
+    @cached_property
+    def form(self) -> Any:
+        """The form; see `widget`."""
+        return paint("form", self)
+
+    def widget(self) -> Any:
+        """Return the form: fields for the answer or the explorer, a button that grades the answer, and the result; the
+        question itself if nobody can press a button. Each call returns the same form."""
+        return self.form
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The mesh."""
+        raise NotImplementedError
+
+    @property
+    def items(self) -> Sequence[str]:
+        """The names that are asked for; empty if the answer has to find them."""
+        return ()
+
+    def below(self, answer: Any) -> Iterator[doc.Block]:
+        """Yield the blocks that a kind of question shows below an answer's rows."""
+        raise NotImplementedError
+
+    def counted(self, answer: A) -> A:
+        """Count a graded answer, and return it with its number. Make it the result, unless a better one has stars."""
+        self.tries, self.wrong = self.tries + 1, self.wrong + (not answer.solved)
+        left = FREE - self.wrong
+        answer = replace(answer, tries=self.tries, left=left, shown=answer.solved or left <= 0, helped=self.helped)
+        self.helped |= left <= 0 and not answer.solved
+        best = self.result if self.starred and self.result else answer
+        self.result = max(best, answer, key=lambda each: (each.stars, -each.worst))
+        return answer
+
+    def give(self, give_up: bool) -> None:
+        """Record that the right answer is shown. Raises ShardvizError if tries are left, and `give_up` is False."""
+        solved = self.result is not None and self.result.solved
+        if not (solved or self.helped or give_up):
+            raise ShardvizError(
+                f"reveal: {self.wrong} of {FREE} wrong tries so far; try again, or ask once more with "
+                "reveal(give_up=True): afterwards there are no stars"
+            )
+        self.helped |= not solved
+
+    def then(self, result: Any) -> Any:
+        """Return a result that contains the answer. Before a person's first try, return a note that it is locked."""
+        return result if self.tries or not is_watched() else _locked(f"answer the question “{self.title}” first")
+
+
+@dataclass(frozen=True, repr=False)
+class Note(Displayed):
+    """A Document of one paragraph."""
+
+    pieces: tuple[doc.Piece | str, ...]
+    quiet: bool = False
+
+
+def _locked(what: str) -> Note:
+    return Note((f"Locked: {what}, then run this cell again.",), quiet=True)
+
+
+def guess(guess: float | None, right: float, unit: str = "") -> Note:
+    """Return a guessed amount beside the right one, with the factor between them.
+
+    Args:
+        guess: the learner's amount. As long as it is None, a person gets a note that the right one is locked.
+        right: the right amount.
+        unit: the unit of both.
+
+    Raises:
+        ShardvizError: if an amount is not positive.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.lessons.guess(10.0, 25.0, "MB")
+        25 MB; your guess, 10 MB, is off by a factor of 2.50
+    """
+    for name, amount in (("guess", guess), ("right", right)):
+        if amount is not None and not amount > 0:
+            raise ShardvizError(f"guess({name}={amount!r}): expected a positive number")
+    answer = doc.words(f"{format_number(right)} {unit}".rstrip(), strong=True)
+    if guess is None:
+        return _locked("put your number in the place of None") if is_watched() else Note((answer,))
+    times, mine = max(guess / right, right / guess), f"{format_number(guess)} {unit}".rstrip()
+    factor = doc.words(format_number(times), strong=True, tone="good" if times < 1.1 else "warn")
+    return Note((answer, f"; your guess, {mine}, is off by a factor of", factor))
+
+
+@dataclass(frozen=True, repr=False)
+class Scores(Displayed):
+    """The scores of several questions."""
+
+    questions: tuple[Any, ...]
+
+    @property
+    def score(self) -> float:
+        """The mean score; an unanswered question counts 0."""
+        reached = sum(each.result.score for each in self.questions if each.result)
+        return reached / len(self.questions) if self.questions else 0.0
+
+
+def scores(*questions: Any, lesson: str = "") -> Scores:
+    """Return the scores of several exercises, puzzles and written functions, as a table.
+
+    Args:
+        questions: the questions.
+        lesson: the lesson's title; its best score is then kept in the notebook's folder, for `progress`, if a person
+            runs the notebook.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> exercise = sv.lessons.exercise(sv.gallery.mlp(), ask="collectives", title="mlp")
+        >>> sv.lessons.scores(exercise).score
+        0.0
+    """
+    result = Scores(questions)
+    if lesson and is_watched() and any(each.tries for each in questions):
+        kept = progress().lessons
+        with contextlib.suppress(ShardvizError):  # a folder that cannot be written to
+            write_whole(KEPT, json.dumps({**kept, lesson: max(result.score, kept.get(lesson, 0.0))}, indent=1))
+    return result
+
+
+@dataclass(frozen=True, repr=False)
+class LessonScores(Displayed):
+    """The best score of each lesson that was done: its title → 0 to 1."""
+
+    lessons: Mapping[str, float]
+
+
+def progress() -> LessonScores:
+    """Return the scores that `scores(..., lesson=...)` kept in the notebook's folder.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.lessons.progress()
+        No lesson was done in this folder yet.
+    """
+    try:
+        kept = json.loads(read_whole(KEPT))
+        return LessonScores({str(lesson): float(score) for lesson, score in kept.items()})
+    except (ShardvizError, ValueError, TypeError, AttributeError):  # none yet, or not ours
+        return LessonScores({})
+
+
+@doc.document.register
+def note_document(note: Note) -> doc.Document:
+    """Return the paragraph."""
+    return doc.Document.of(doc.paragraph(*note.pieces, quiet=note.quiet))
+
+
+@doc.document.register
+def scores_document(scores: Scores) -> doc.Document:
+    """Return a row per question, and the mean."""
+    rows = doc.Rows(scores.questions).table(
+        ("exercise", lambda each: each.title or each.program.name),
+        ("asked", lambda each: each.ask),
+        (doc.right("score"), lambda each: f"{each.result.score:.0%}" if each.result else "not answered"),
+        (doc.right("tries"), lambda each: str(each.tries)),
+    )
+    return doc.Document.of(rows, title=(doc.words("score", quiet=True), doc.words(f"{scores.score:.0%}", strong=True)))
+
+
+@doc.document.register
+def progress_document(progress: LessonScores) -> doc.Document:
+    """Return a row per lesson that was done, in the lessons' order."""
+    if not progress.lessons:
+        return doc.Document.of(doc.paragraph("No lesson was done in this folder yet."))
+    done = {title: (int("0" + title.split(".")[0] if title[0].isdigit() else 0), title) for title in progress.lessons}
+    rows = doc.Rows(sorted(done, key=done.__getitem__)).table(
+        ("lesson", lambda title: title),
+        (doc.right("best score"), lambda title: f"{progress.lessons[title]:.0%}"),
+        ("", lambda title: "★" * round(STARS * progress.lessons[title])),
+    )
+    return doc.Document.of(rows, title=doc.words("So far", strong=True))
+
+
+@doc.document.register
+def answer_document(answer: Answer) -> doc.Document:
+    """Return the stars or the score, a row per item, the question's own blocks, hints, and what comes next."""
+    question, starred = answer.question, answer.question.starred
+    right = answer.shown or starred
+
+    def verdict(row: Row) -> doc.Piece:
+        lost = row.points < row.of or row.points < 0 or (starred and (row.times or 0.0) > PAR)
+        times = f": {format_number(row.times)} x" if right and row.times is not None else ""  # says the right amount
+        return doc.words(row.verdict + times, tone="bad" if lost else "good" if row.of else "")
+
+    def points(row: Row) -> str:
+        reached = format_number(row.points).replace("-", "−")
+        return f"{reached} of {format_number(row.of)}" if row.of else reached if row.points else ""
+
+    named = [row for row in answer.rows if right or row.given or (row.of and question.items)]
+    rows = doc.Rows(named, most=48, first=40, noun="answer").table(
+        ("", lambda row: doc.words(row.what) if starred else doc.code(row.what)),
+        ("yours" if starred else "answer", lambda row: row.given or doc.words("nothing" if row.of else "", quiet=True)),
+        (doc.wrapped("par" if starred else "right"), lambda row: row.right or "does not exist") if right else None,
+        (doc.wrapped(), verdict),
+        None if starred else (doc.right("points"), points),
+    )
+    tone = "good" if answer.score == 1 else "warn" if answer.score > 0 else "bad"
+    reached = "★" * answer.stars + "☆" * (STARS - answer.stars) if starred else f"score {answer.score:.0%}"
+    tries = "at the first try" if answer.tries == 1 else f"at try {answer.tries}"
+    tries = tries if answer.tries else "the right answer" if answer.shown else "not counted"
+    free = f"Try again. The right answer is shown after {plural(answer.left, 'more wrong answer')}, or on request."
+    helped = f"The right answer was shown before: no {'stars' if starred else 'points'}."
+    return doc.Document.of(
+        doc.paragraph(*with_code(answer.sentence, strong=True)) if answer.sentence else None,
+        rows if rows.rows else None,
+        question.below(answer),
+        (doc.paragraph(*with_code(hint), label="hint") for hint in answer.ideas),
+        doc.notes(helped if answer.helped else "", free if answer.tries and not answer.shown else ""),
+        title=(doc.words(reached, strong=True, tone=tone), doc.words(tries, quiet=True)),
+        mesh=question.mesh,
+    )
+
+
+def with_code(text: str, *, strong: bool = False) -> list[doc.Piece]:
+    """Return the pieces of a sentence whose code stands between backticks."""
+    parts = enumerate(text.split("`"))
+    return [doc.code(part) if place % 2 else doc.words(part.strip(), strong=strong) for place, part in parts if part]
