@@ -4,23 +4,21 @@
     exercise.answer([("all-reduce", "model", "65.5 kB")])                  # the learner's prediction
     assert exercise.reveal().score == 1                                    # asks the compiler, and grades the answer
 
-Nothing is compiled before `reveal`. The compiler's answer at the exercise's level is right. Every answer is name →
+Nothing is compiled before `reveal`. The compiler's answer at the exercise's level is right. Every answer is item →
 value (an amount, a spec, or the name of a plan), and is graded in one way. The table `KINDS` has the differences.
 """
 
 from __future__ import annotations
 
 import itertools
-import operator
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 from shardviz.ask.calls import program_and_plan
-from shardviz.ask.program import Program
 from shardviz.caching import cached_property
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError, excerpt
@@ -37,9 +35,10 @@ from shardviz.records.groups import summed
 from shardviz.records.limits import amount_of
 from shardviz.records.paths import segments
 from shardviz.records.why import CollectiveWhy, Why
-from shardviz.study.sweep import ASK_AT
+from shardviz.study.sweep import ASK_AT, report_at
 from shardviz.view import document as doc
 from shardviz.view.comparison import comparison_document
+from shardviz.view.plans import arguments_table
 from shardviz.view.why import axis_section
 
 EQUAL = "equal"
@@ -51,7 +50,6 @@ _NEAR = 0.1  # bytes and seconds within this relative error are right
 _SMALL = 0.01  # amounts below this share of all bytes may be omitted
 _SAME = 0.01  # plans within this relative difference cost the same
 _FORMULAS = 3  # how many of the longest collectives are shown with a formula
-_MOST_ARGUMENTS = 16  # arguments in the question
 
 
 class Field(NamedTuple):
@@ -73,46 +71,76 @@ class Right(NamedTuple):
     note: str = ""
 
 
-class Kind(NamedTuple):
-    """The differences between kinds of questions, as functions of the exercise; their words are in `exercises.toml`.
-
-    Attributes:
-        right: the compiler's answer.
-        items: the names that are asked for. If there are none, the answer has to find them, and the form may grow.
-        row: the form's fields for an item, if it has several.
-        read: an answer, parsed and checked, if it is not item → amount or the name of a plan; errors as `answer`.
-        why: why an item's value is so; None if unknown.
-    """
-
-    right: Callable[[Exercise], dict[str, Right]]
-    items: Callable[[Exercise], list[str]]
-    row: Callable[[Exercise, str], tuple[Field, ...]] | None = None
-    read: Callable[[Exercise, Any], dict[str, Any]] | None = None
-    why: Callable[[Exercise, str], Any] = lambda asked, name: None
-
-
 @dataclass(eq=False, repr=False)
 class Exercise(Question):
-    """A question about a program under a plan; made by `sv.lessons.exercise`.
+    """A question about how the compiler shards a program: predict, then reveal.
+
+    Args:
+        program: a traced program, or an example of the gallery.
+        plan: mesh and specs; None for the example's own.
+        ask: `outputs`: how are the outputs without a spec sharded? `collectives`: which collectives does the compiler
+            insert, over which axes, with how many bytes? `cheaper`: which of two plans takes less time on the target,
+            or moves fewer bytes if there is no target? `memory`: how many bytes per device does each argument take, and
+            the activations kept for the backward pass? `seconds`: how long do a step's collectives take on the target?
+        other: for `cheaper`, the second plan.
+        names: for `cheaper`, the names of the plans.
+        level: the level of the right answer: `partitioned` (XLA's partitioner, on simulated devices), `compiled` (the
+            target's whole compiler) or `propagated` (Shardy).
+        target: the machine.
+        title: the exercise's title.
+        ideas: common misconceptions: a hint → the wrong answer that gets it. A hint does not state the right answer.
 
     Attributes:
-        program, plan, ask, other, names, level, target, title: as `exercise` takes them.
-        ideas: (hint, the parsed wrong answer that gets the hint).
-        given: the parsed answer; None before `answer`.
+        given: the answer, item → value; None before `answer`.
         result: the graded answer; None before `reveal`.
+
+    Raises:
+        ShardvizError: for an unknown question, or a missing argument.
+        SpecError: if a plan does not fit the program.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> plans = {"plan": mlp.plan, "other": mlp.plan.with_spec("params[1]['w']", None)}
+        >>> exercise = sv.lessons.exercise(mlp, **plans, ask="cheaper", level="propagated", target="tpu v5e:2x4")
+        >>> exercise.answer("B").reveal().score
+        1.0
     """
 
-    starred = False
-
-    program: Program
-    plan: Plan
+    program: Any
+    plan: Any = None
+    _: KW_ONLY
     ask: str
     other: Plan | None = None
     names: tuple[str, str] = ("A", "B")
     level: str = "partitioned"
     target: str | None = None
-    ideas: tuple[tuple[str, dict[str, Any]], ...] = ()
-    given: dict[str, Any] | None = None
+    ideas: Mapping[str, Any] | None = None
+    given: dict[str, Any] | None = field(default=None, init=False)
+
+    starred = False
+
+    def __post_init__(self) -> None:
+        own = self.program if self.plan is None else (self.program, self.plan)
+        self.program, self.plan = program_and_plan(own)
+        for argument, choices in (("ask", KINDS), ("level", ASK_AT)):
+            if (value := getattr(self, argument)) not in choices:
+                words = f"{argument} is {', '.join(map(repr, choices))}"
+                raise ShardvizError(f"exercise({argument}={value!r}): {words}")
+        if (self.ask == "cheaper") != isinstance(self.other, Plan):
+            words = "ask='cheaper' compares the plan with other=, a second sv.Plan; nothing else does"
+            raise ShardvizError(f"exercise: {words}")
+        if len(self.names) != 2 or len({*self.names, EQUAL}) != 3:
+            words = "expected two different names, neither of them 'equal'"
+            raise ShardvizError(f"exercise(names={self.names!r}): {words}")
+        if self.ask == "seconds" and self.target is None:
+            raise ShardvizError("exercise: ask='seconds' needs a target, such as 'tpu v5e:4x4'")
+        for plan in self.plans.values():
+            self.program.bind(plan)
+        if self.ask == "outputs" and not self.items:
+            words = "the plan says how every output is sharded; leave some without a spec"
+            raise ShardvizError(f"exercise(ask='outputs'): {words}")
+        self.ideas = {hint: self.read(wrong) for hint, wrong in (self.ideas or {}).items()}
 
     @property
     def kind(self) -> Kind:
@@ -135,24 +163,23 @@ class Exercise(Question):
     @property
     def plans(self) -> dict[str, Plan]:
         """The plans by name; a single plan is named `spec`."""
-        return (
-            {"spec": self.plan} if self.other is None else dict(zip(self.names, (self.plan, self.other), strict=True))
-        )
+        both = (self.plan, self.other)
+        return {"spec": self.plan} if self.other is None else dict(zip(self.names, both, strict=True))
 
     @cached_property
     def reports(self) -> dict[str, Report]:
         """The compiler's answer for each plan."""
-        return {name: answer_at(self.program, plan, self.level, self.target) for name, plan in self.plans.items()}
-
-    @property
-    def compared(self) -> Comparison | None:
-        """For `cheaper`, the comparison of the plans."""
-        return compare_reports(self.reports) if self.other else None
+        return {name: report_at(self.level, self.program, plan, self.target) for name, plan in self.plans.items()}
 
     @property
     def report(self) -> Report:
         """The compiler's answer for the plan."""
         return next(iter(self.reports.values()))
+
+    @property
+    def compared(self) -> Comparison | None:
+        """For `cheaper`, the comparison of the plans."""
+        return compare_reports(self.reports) if self.other else None
 
     def row(self, item: str) -> tuple[Field, ...]:
         """Return the fields of the form for an item."""
@@ -174,9 +201,10 @@ class Exercise(Question):
             raise ShardvizError(f"answer({excerpt(repr(answered))}): expected name → value; there are {have}")
         if self.other is None:
             return {name: amount_of(value, self.words["unit"], name) for name, value in answered.items()}
-        if not {*answered.values()} <= {*self.names, EQUAL}:
-            choices = ", ".join(map(repr, (*self.names, EQUAL)))
-            raise ShardvizError(f"answer({', '.join(map(repr, answered.values()))}): expected {choices}")
+        for value in answered.values():
+            if value not in (*self.names, EQUAL):
+                choices = ", ".join(map(repr, (*self.names, EQUAL)))
+                raise ShardvizError(f"answer({excerpt(repr(value))}): expected {choices}")
         return dict(answered)
 
     def answer(self, answered: Any) -> Exercise:
@@ -211,21 +239,59 @@ class Exercise(Question):
         if self.given is None and not give_up:
             raise ShardvizError("answer first: exercise.answer(...); or exercise.reveal(give_up=True)")
         if self.result is None:
-            answer = Answer(question=self, rows=tuple(self._graded(self.given or {})))
-            ideas = [hint for hint, wrong in self.ideas if self.given is not None and _follows(self.given, wrong)]
-            ideas = [] if answer.solved else ideas or [self.words["hint"]]
-            self.counted(replace(answer, ideas=tuple(ideas)))
+            answer = self.graded(Answer, self._rows(self.given or {}))
+            wrong = self.ideas if self.given is not None and answer.share < 1 and self.ideas else {}
+            ideas = tuple(hint for hint, idea in wrong.items() if _follows(self.given or {}, idea))
+            self.counted(replace(answer, ideas=ideas))
         if give_up:
             self.give(give_up)
             self.result = replace(self.result, shown=True)
         return self.result
 
+    def _rows(self, given: dict[str, Any]) -> Iterator[Row]:
+        """Compare an answer with the compiler's."""
+        right = self.kind.right(self)
+        for item, (value, text, counts, note) in right.items():
+            mine, named = given.get(item), item in given
+            of = float((counts or named) and value is not None)
+            share, verdict, times = 0.0, "missed" if of else note, None
+            if named and of:
+                share, verdict, times = self._compared(mine, value)
+            why = self.kind.why(self, item) if share < of else None
+            words = "" if not named else "named" if mine is None else self.text_of(mine)
+            yield Row(item, words, text, share * of, of, verdict, why, times)
+        strange = (item for item in given if item not in right and item != KEPT)
+        yield from (Row(item, "named", "", -0.5, verdict="does not exist") for item in strange)
+
+    def _compared(self, mine: Any, right: Any) -> tuple[float, str, float | None]:
+        """Return the share of an item's points, the verdict, and a wrong amount as a multiple of the right one."""
+        if isinstance(right, Spec):
+            both = [(Spec((one,)), Spec((other,))) for one, other in zip(mine.dims, right.dims, strict=True)]
+            hits = sum(one.same_as(other, self.mesh) for one, other in both)
+            if hits < len(both):
+                return hits / len(both) / 2, f"{hits} of {len(both)} dimensions are right", None
+        elif isinstance(right, float) and mine is not None and not _is_near(mine, right):
+            verdict = self.words["too large" if mine > right else "too small"]
+            return self.words["part"], verdict, mine / right if right else None
+        elif isinstance(right, str) and mine != right:
+            return 0.0, "wrong", None
+        return 1.0, "right", None
+
+    def text_of(self, value: Any) -> str:
+        """Return a value of an answer as text."""
+        if isinstance(value, float):
+            return (format_seconds if self.words["unit"] == "s" else format_bytes)(value)
+        return str(value.canonical() if isinstance(value, Spec) else value)
+
     def below(self, answer: Answer) -> Iterator[doc.Block]:
-        """Yield the number of missing items; if shown, why each missed item is so, and the comparison of two plans."""
+        """Yield a hint, and the number of missing items; or, if the right answer is shown, the reasons for the missed
+        items, and the comparison of two plans."""
         missing = sum(row.of > 0 and not row.given for row in answer.rows)
         if not answer.shown:
             if missing and not self.items:
                 yield doc.paragraph(f"{plural(missing, 'collective')} {'is' if missing == 1 else 'are'} missing.")
+            if not answer.ideas:
+                yield doc.paragraph(self.words["hint"], label="hint")
             return
         if not answer.rows:
             yield doc.paragraph("There are none, and you named none.")
@@ -241,56 +307,69 @@ class Exercise(Question):
             yield doc.section("From {} to {}".format(*self.names), *difference.blocks, fold="open")
         yield from doc.notes(f"The right answer is from {WHO[self.level]} ({self.level}).")
 
-    def _graded(self, given: dict[str, Any]) -> Iterator[Row]:
-        """Compare an answer with the compiler's."""
-        right = self.kind.right(self)
-        for name, (value, text, counts, note) in right.items():
-            mine, named = given.get(name), name in given
-            of = float((counts or named) and value is not None)
-            share, verdict, times = (
-                self._compared(mine, value) if named and of else (0.0, "missed" if of else note, None)
-            )
-            why = self.kind.why(self, name) if share < of else None
-            words = "" if not named else "named" if mine is None else self.text_of(mine)
-            yield Row(name, words, text, share * of, of, verdict, why, times)
-        strange = (name for name in given if name not in right and name != KEPT)
-        yield from (Row(name, "named", "", -0.5, 0.0, "does not exist") for name in strange)
 
-    def _compared(self, mine: Any, right: Any) -> tuple[float, str, float | None]:
-        """Return the share of an item's points, the verdict, and a wrong amount as a multiple of the right one."""
-        if mine is None or _is_same(mine, right):
-            return 1.0, "right", None
-        if isinstance(right, str):
-            return 0.0, "wrong", None
-        if isinstance(right, Spec):
-            hits, rank = sum(map(operator.eq, mine.dims, right.dims)), len(right.dims)
-            return hits / rank / 2, f"{hits} of {rank} dimensions are right", None
-        verdict = self.words["too large" if mine > right else "too small"]
-        return self.words["part"], verdict, mine / right if right else None
-
-    def text_of(self, value: Any) -> str:
-        """Return a value of an answer as text."""
-        if isinstance(value, float):
-            return (format_seconds if self.words["unit"] == "s" else format_bytes)(value)
-        return str(value.canonical() if isinstance(value, Spec) else value)
+exercise = Exercise
 
 
-def answer_at(program: Program, plan: Plan, level: str, target: str | None) -> Report:
-    """Return the report of a level. Only `compiled` depends on the target, so that other answers are the same
-    everywhere."""
-    return ASK_AT[level](program, plan, target if level == "compiled" else None)
-
-
-def _is_same(mine: Any, right: Any) -> bool:
-    """Return whether values are equal; amounts approximately."""
-    both = isinstance(mine, float) and isinstance(right, float)
-    return abs(mine - right) <= _NEAR * right if both else mine == right
+def _is_near(mine: float, right: float) -> bool:
+    return abs(mine - right) <= _NEAR * right
 
 
 def _follows(mine: dict[str, Any], wrong: dict[str, Any]) -> bool:
-    """Return whether an answer has all items of a wrong answer, which may omit amounts; neither, if that has none."""
-    have = all(name in mine and (value is None or _is_same(mine[name], value)) for name, value in wrong.items())
-    return have if wrong else not mine
+    """Return whether an answer has all items of a wrong answer, which may omit amounts; none, if that has none."""
+
+    def same(item: str, value: Any) -> bool:
+        amounts = isinstance(value, float) and isinstance(mine[item], float)
+        return value is None or (_is_near(mine[item], value) if amounts else mine[item] == value)
+
+    return all(item in mine and same(item, value) for item, value in wrong.items()) if wrong else not mine
+
+
+# The kinds of questions.
+
+
+class Kind(NamedTuple):
+    """The differences between kinds of questions, as functions of the exercise; their words are in `exercises.toml`.
+
+    Attributes:
+        right: the compiler's answer.
+        items: the names that are asked for. If there are none, the answer has to find them, and the form may grow.
+        row: the form's fields for an item, if it has several.
+        read: an answer, parsed and checked, if it is not item → amount or the name of a plan; errors as `answer`.
+        why: why an item's value is so; None if unknown.
+    """
+
+    right: Callable[[Exercise], dict[str, Right]]
+    items: Callable[[Exercise], list[str]]
+    row: Callable[[Exercise, str], tuple[Field, ...]] | None = None
+    read: Callable[[Exercise, Any], dict[str, Any]] | None = None
+    why: Callable[[Exercise, str], Any] = lambda asked, item: None
+
+
+def _right_specs(asked: Exercise) -> dict[str, Right]:
+    specs = {value.name: value.spec for value in asked.report.outputs if value.name in asked.items}
+    none = "the compiler's answer is no PartitionSpec"
+    return {item: Right(spec, asked.text_of(spec) if spec else "", note=none) for item, spec in specs.items()}
+
+
+def _free_outputs(asked: Exercise) -> list[str]:
+    return [item for item, spec in asked.program.bind(asked.plan).out_specs.items() if spec is None]
+
+
+def _spec_row(asked: Exercise, item: str) -> tuple[Field, ...]:
+    axes, shapes = asked.mesh.names, {o.name: o.shape for o in asked.program.outputs(asked.plan)}
+    longest = len(axes) if len(axes) < 4 else 2
+    orders = itertools.chain(*(itertools.permutations(axes, count) for count in range(1, longest + 1)))
+    choices = [("whole", ()), *((", ".join(order), order) for order in orders)]
+    return tuple(Field(f"{item} dim {d} ({n:,}) is sharded along", choices, ()) for d, n in enumerate(shapes[item]))
+
+
+def _read_specs(asked: Exercise, answered: Any) -> dict[str, Any]:
+    names = {output.name for output in asked.program.outputs(asked.plan)}
+    by_name = isinstance(answered, Mapping) and answered and names >= answered.keys()
+    plan = Plan(asked.mesh, **{"out_edits" if by_name else "out_specs": answered})
+    specs = asked.program.bind(plan).out_specs
+    return {item: spec for item in asked.items if (spec := specs.get(item)) is not None}
 
 
 def _why(asked: Exercise, of: Any) -> Why | CollectiveWhy | None:
@@ -301,70 +380,38 @@ def _why(asked: Exercise, of: Any) -> Why | CollectiveWhy | None:
         return None
 
 
-def _free_outputs(asked: Exercise) -> list[str]:
-    """Return the outputs without a spec."""
-    return [name for name, spec in asked.program.bind(asked.plan).out_specs.items() if spec is None]
+def _collectives(asked: Exercise) -> dict[str, Right]:
+    sizes = summed((_named(c), c.assumed_bytes) for c in asked.report.collectives)
+    return _by_size(dict(sorted(sizes.items(), key=lambda item: -item[1])))
 
 
-def _spec_row(asked: Exercise, name: str) -> tuple[Field, ...]:
-    """Return a choice of axes for each dimension of an output."""
-    axes, shapes = asked.plan.mesh.names, {o.name: o.shape for o in asked.program.outputs(asked.plan)}
-    longest = len(axes) if len(axes) < 4 else 2
-    orders = itertools.chain(*(itertools.permutations(axes, count) for count in range(1, longest + 1)))
-    choices = [("whole", ()), *((", ".join(order), order) for order in orders)]
-    return tuple(Field(f"{name} dim {d} ({n:,}) is sharded along", choices, ()) for d, n in enumerate(shapes[name]))
+def _named(c: Collective) -> str:
+    """Return the item of a compiled collective."""
+    return f"{c.kind} over {axes_words(None) if c.axes is None else ', '.join(sorted(map(axis_text, c.axes)))}"
 
 
-def _read_specs(asked: Exercise, answered: Any) -> dict[str, Any]:
-    ranks = {output.name: len(output.shape) for output in asked.program.outputs(asked.plan)}
-    by_name = isinstance(answered, Mapping) and answered and ranks.keys() >= answered.keys()
-    plan = Plan(asked.plan.mesh, **{"out_edits" if by_name else "out_specs": answered})
-    specs = asked.program.bind(plan).out_specs
-    return {name: _plain(spec, ranks[name], asked) for name in asked.items if (spec := specs.get(name)) is not None}
+def _by_size(sizes: Mapping[str, float]) -> dict[str, Right]:
+    """Return amounts, of which small ones and `kept` do not count."""
+    least, notes = _SMALL * sum(sizes.values()), {KEPT: "left out"}
+    return {
+        item: Right(size, format_bytes(size), size >= least and item != KEPT, notes.get(item, "too small to count"))
+        for item, size in sizes.items()
+    }
 
 
-def _right_specs(asked: Exercise) -> dict[str, Right]:
-    outputs, items = asked.report.outputs, asked.items
-    specs = {v.name: v.spec and _plain(v.spec, len(v.shape), asked) for v in outputs if v.name in items}
-    none = Right(None, "", note="the compiler's answer is no PartitionSpec")
-    return {name: none if spec is None else Right(spec, asked.text_of(spec)) for name, spec in specs.items()}
-
-
-def _plain(spec: Spec, rank: int, asked: Exercise) -> Spec:
-    """Return a full-rank spec without axes of size 1."""
-    sizes, dims = asked.plan.mesh.shape, Spec.of(spec, rank).dims
-    return Spec(tuple(tuple(a for a in dim if not isinstance(a, str) or sizes[a] > 1) for dim in dims))
-
-
-def _cheaper(asked: Exercise) -> dict[str, Right]:
-    target, reports = asked.target, asked.reports.values()
-    what, text = ("bytes moved", format_bytes) if target is None else ("step", format_seconds)
-    one, other = (
-        sum(c.assumed_bytes for c in r.collectives) if target is None else cost_of(r, target).seconds for r in reports
-    )
-    if one is None or other is None:
-        raise ShardvizError("cheaper: a step's time is not known for both plans; ask without a target: by bytes")
-    best = EQUAL if abs(one - other) <= _SAME * max(one, other) else asked.names[other < one]
-    words = ", ".join(f"{name} {text(cost)}" for name, cost in zip(asked.names, (one, other), strict=True))
-    return {asked.items[0]: Right(best, f"{best}: {words} ({what})")}
-
-
-def _collective_row(asked: Exercise, name: str) -> tuple[Field, ...]:
-    names = asked.plan.mesh.names
+def _collective_row(asked: Exercise, item: str) -> tuple[Field, ...]:
+    names = asked.mesh.names
     axes = [some for n in range(1, len(names) + 1) for some in itertools.combinations(names, n)]
-    kind = Field(name, [(kind, kind) for kind in (NONE, *COLLECTIVES)], NONE)
-    return (
-        kind,
-        Field("over", [(", ".join(some), some) for some in axes], axes[0]),
-        Field("bytes", example="may be left out"),
-    )
+    kind = Field(item, [(kind, kind) for kind in (NONE, *COLLECTIVES)], NONE)
+    over = Field("over", [(", ".join(some), some) for some in axes], axes[0])
+    return kind, over, Field("bytes", example="may be left out")
 
 
 def _read_collectives(asked: Exercise, answered: Any) -> dict[str, Any]:
     if isinstance(answered, str | Mapping) or not isinstance(answered, Sequence):
         given = excerpt(repr(answered))
         raise ShardvizError(f"answer({given}): expected a list such as [('all-reduce', 'model')], or []")
-    sizes, have = {}, asked.plan.mesh.names
+    sizes, have = {}, asked.mesh.names
     for each in answered:
         if isinstance(each, str) or not isinstance(each, Sequence) or not 2 <= len(each) <= 3:
             example = "(kind, axes) or (kind, axes, bytes), such as ('all-gather', 'data', '16.8 MB')"
@@ -376,37 +423,30 @@ def _read_collectives(asked: Exercise, answered: Any) -> dict[str, Any]:
         if not axes or any((a[0] if isinstance(a, tuple) and a else a) not in have for a in axes):
             words = f"{kind} over {excerpt(repr(over))}: the mesh has the axes {', '.join(map(repr, have))}"
             raise ShardvizError(f"answer: {words}")
-        name = f"{kind} over {', '.join(sorted({axis_text(a) for a in axes}))}"
-        if name in sizes:
-            raise ShardvizError(f"answer: {name} appears twice; give one entry with the sum of bytes")
-        sizes[name] = None if size in (None, "") else amount_of(size, "B", "bytes")
+        item = f"{kind} over {', '.join(sorted({axis_text(a) for a in axes}))}"
+        if item in sizes:
+            raise ShardvizError(f"answer: {item} appears twice; give one entry with the sum of bytes")
+        sizes[item] = None if size in (None, "") else amount_of(size, "B", "bytes")
     return sizes
 
 
-def _named(c: Collective) -> str:
-    """Return the item of a compiled collective."""
-    return f"{c.kind} over {axes_words(None) if c.axes is None else ', '.join(sorted(map(axis_text, c.axes)))}"
+def _why_there(asked: Exercise, item: str) -> Any:
+    alike = (c for c in asked.report.collectives if _named(c) == item)
+    return _why(asked, max(alike, key=lambda c: c.assumed_bytes))
 
 
-def _collectives(asked: Exercise) -> dict[str, Right]:
-    sizes = summed((_named(c), c.assumed_bytes) for c in asked.report.collectives)
-    return _by_size(dict(sorted(sizes.items(), key=lambda item: -item[1])))
-
-
-def _why_there(asked: Exercise, name: str) -> Any:
-    of_name = (c for c in asked.report.collectives if _named(c) == name)
-    return _why(asked, max(of_name, key=lambda c: c.assumed_bytes))
-
-
-def _by_size(sizes: Mapping[str, float]) -> dict[str, Right]:
-    """Return amounts, of which small ones and `kept` do not count."""
-    least = _SMALL * sum(sizes.values())
-    return {
-        name: Right(
-            size, format_bytes(size), size >= least and name != KEPT, "left out" if name == KEPT else "too small to count"
-        )
-        for name, size in sizes.items()
-    }
+def _cheaper(asked: Exercise) -> dict[str, Right]:
+    target, reports = asked.target, asked.reports.values()
+    if target is None:
+        what, text, costs = "bytes moved", format_bytes, [sum(c.assumed_bytes for c in r.collectives) for r in reports]
+    else:
+        what, text, costs = "step", format_seconds, [cost_of(report, target).seconds for report in reports]
+    one, other = costs
+    if one is None or other is None:
+        raise ShardvizError("cheaper: a step's time is not known for both plans; ask without a target: by bytes")
+    best = EQUAL if abs(one - other) <= _SAME * max(one, other) else asked.names[other < one]
+    words = ", ".join(f"{name} {text(cost)}" for name, cost in zip(asked.names, (one, other), strict=True))
+    return {asked.items[0]: Right(best, f"{best}: {words} ({what})")}
 
 
 def _held(asked: Exercise) -> dict[str, Right]:
@@ -432,7 +472,7 @@ KINDS = {
     "memory": Kind(_held, lambda asked: [*dict.fromkeys(segments(a.name)[0] for a in asked.program.arguments)]),
     "seconds": Kind(_seconds, lambda asked: ["all collectives, one after the other"]),
 }
-"""The kinds of questions, by the `ask` of `exercise`."""
+"""The kinds of questions, by `ask`."""
 
 
 @cache
@@ -440,78 +480,13 @@ def _words() -> dict[str, dict[str, Any]]:
     return tomllib.loads((files("shardviz.lessons") / "exercises.toml").read_text(encoding="utf-8"))
 
 
-def exercise(
-    program: Any,
-    plan: Any = None,
-    *,
-    ask: str,
-    other: Plan | None = None,
-    names: tuple[str, str] = ("A", "B"),
-    level: str = "partitioned",
-    target: str | None = None,
-    title: str = "",
-    ideas: Mapping[str, Any] | None = None,
-) -> Exercise:
-    """Make a question about how the compiler shards a program: predict, then reveal.
-
-    Args:
-        program: a traced program, or an example of the gallery.
-        plan: mesh and specs; None for the example's own.
-        ask: `outputs`: how are the outputs without a spec sharded? `collectives`: which collectives does the compiler
-            insert, over which axes, with how many bytes? `cheaper`: which of two plans takes less time on the target,
-            or moves fewer bytes if there is no target? `memory`: how many bytes per device does each argument take, and
-            the activations kept for the backward pass? `seconds`: how long do a step's collectives take on the target?
-        other: for `cheaper`, the second plan.
-        names: for `cheaper`, the names of the plans.
-        level: the level of the right answer: `partitioned` (XLA's partitioner, on simulated devices), `compiled` (the
-            target's whole compiler) or `propagated` (Shardy).
-        target: the machine.
-        title: the exercise's title.
-        ideas: common misconceptions: a hint → the wrong answer that gets it. A hint does not state the right answer.
-
-    Raises:
-        ShardvizError: for an unknown question, or a missing argument.
-        SpecError: if a plan does not fit the program.
-
-    Examples:
-        >>> import shardviz as sv
-        >>> mlp = sv.gallery.mlp()
-        >>> plans = {"plan": mlp.plan, "other": mlp.plan.with_spec("params[1]['w']", None)}
-        >>> exercise = sv.lessons.exercise(mlp, **plans, ask="cheaper", level="propagated", target="tpu v5e:2x4")
-        >>> exercise.answer("B").reveal().score
-        1.0
-    """
-    program, plan = program_and_plan(program if plan is None else (program, plan))
-    for argument, value, choices in (("ask", ask, KINDS), ("level", level, ASK_AT)):
-        if value not in choices:
-            raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {', '.join(map(repr, choices))}")
-    if (ask == "cheaper") != isinstance(other, Plan):
-        raise ShardvizError(
-            "exercise: ask='cheaper' compares the plan with other=, a second sv.Plan; nothing else does"
-        )
-    if ask == "cheaper" and (len(names) != 2 or len({*names, EQUAL}) != 3):
-        raise ShardvizError(f"exercise(names={names!r}): expected two different names, neither of them 'equal'")
-    if ask == "seconds" and target is None:
-        raise ShardvizError("exercise: ask='seconds' needs a target, such as 'tpu v5e:4x4'")
-    question = Exercise(program, plan, ask, other, (names[0], names[-1]), level, target, title=title)
-    for each in question.plans.values():
-        program.bind(each)
-    if ask == "outputs" and not question.items:
-        raise ShardvizError(
-            "exercise(ask='outputs'): the plan says how every output is sharded; leave some without a spec"
-        )
-    question.ideas = tuple((text, question.read(wrong)) for text, wrong in (ideas or {}).items())
-    return question
-
-
 @doc.document.register
 def exercise_document(exercise: Exercise) -> doc.Document:
     """Return the question: the mesh, the arguments' shardings, and how to answer."""
-    program, mesh, words = exercise.program, exercise.plan.mesh, exercise.words
+    program, mesh, words = exercise.program, exercise.mesh, exercise.words
     first = exercise.items[0].replace("'", "\\'") if exercise.items else ""
-    outputs = doc.Rows(
-        [output for output in program.outputs(exercise.plan) if output.name in exercise.items], first=24, noun="output"
-    ).table(
+    free = [output for output in program.outputs(exercise.plan) if output.name in exercise.items]
+    outputs = doc.Rows(free, first=24, noun="output").table(
         ("output", lambda output: doc.code(output.name)),
         ("shape", lambda output: doc.shape(output.shape, dtype=output.dtype)),
         ("spec", lambda output: "?"),
@@ -530,17 +505,4 @@ def exercise_document(exercise: Exercise) -> doc.Document:
         title=(doc.words(exercise.title or "exercise", strong=True), doc.code(program.name)),
         lead=(doc.mesh_axes(mesh),),
         mesh=mesh,
-    )
-
-
-def arguments_table(program: Program, plans: Mapping[str, Plan], mesh: DeviceMesh) -> doc.Table:
-    """Return a row per argument, with its spec under each plan."""
-    specs = {
-        head if plan.mesh == mesh else f"{head}, on {plan.mesh}": program.bind(plan).in_specs
-        for head, plan in plans.items()
-    }
-    return doc.Rows(program.arguments, most=_MOST_ARGUMENTS, noun="argument").table(
-        ("argument", lambda argument: doc.code(argument.name)),
-        ("shape", lambda argument: doc.shape(argument.shape, dtype=argument.dtype)),
-        *((head, lambda argument, of=of: doc.spec(of[argument.name].canonical())) for head, of in specs.items()),
     )

@@ -7,25 +7,24 @@ findings of the learner's plan that par's plan does not have, and where the plan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from shardviz.ask.calls import program_and_plan
-from shardviz.ask.program import Program
 from shardviz.caching import cached_property
 from shardviz.compiler.targets import targets
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.lessons.exercises import answer_at, arguments_table
 from shardviz.lessons.questions import PAR, WHO, Answer, Question, cost_row
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records import Findings
 from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.study.sweep import ASK_AT
+from shardviz.study.sweep import ASK_AT, report_at
 from shardviz.view import document as doc
+from shardviz.view.plans import arguments_table
 from shardviz.view.step_cost import memory_words
 
 Idea = Plan | Callable[[Report], bool]
@@ -50,15 +49,15 @@ class Attempt(Answer):
     @property
     def hints(self) -> Findings:
         """The findings that par's plan does not have, gravest first; none if par is reached."""
-        par = self.question.report_of(self.question.par_plan).findings_on(self.cost.machine)
+        par = self.question.report_of(self.question.par).findings_on(self.cost.machine)
         of_par = {(f.rule, f.value) for f in par}
-        own = () if self.solved else self.report.findings_on(self.cost.machine)
+        own = () if self.share == 1 else self.report.findings_on(self.cost.machine)
         return Findings(f for f in own if (f.rule, f.value) not in of_par)
 
     @property
     def excess(self) -> tuple[str, ...]:
         """One sentence each for the largest excess over par's memory and time; none if par is reached."""
-        both, (slower, larger) = (self.cost, self.question.par), (times > PAR for times in self.times_par)
+        both, (slower, larger) = (self.cost, self.question.par_cost), ((row.times or 0.0) > PAR for row in self.rows)
         arguments = ({a.name: a.bytes_per_device or 0.0 for a in cost.report.arguments} for cost in both)
         steps = (
             {"matrix products": s.compute, "memory traffic": s.memory, "communication": s.communication}
@@ -81,32 +80,74 @@ def _most(what: str, text: Callable[[float], str], mine: Mapping[str, float], pa
 
 @dataclass(eq=False, repr=False)
 class Puzzle(Question):
-    """A program that needs a plan; made by `sv.lessons.puzzle`.
+    """A puzzle: find a plan as good as par's.
+
+    Args:
+        program: a traced program, or an example of the gallery.
+        start: the starting plan, or a mesh on which nothing is sharded; None for the example's own plan.
+        target: the machine.
+        par: the plan to reach, or the result of `sv.search`, for its best plan. Its cost is computed.
+        level: the level of the numbers: `compiled` (the target's own compiler), `partitioned` (XLA's partitioner, on
+            simulated devices) or `propagated` (Shardy). None for `compiled` if that compiler is installed, else
+            `partitioned`.
+        title: the puzzle's title.
+        ideas: common misconceptions: a hint → a plan that follows the misconception, or a predicate of the answer's
+            report.
 
     Attributes:
-        program, start, target, level, title, ideas: as `puzzle` takes them.
-        par_plan: the plan that reaches par.
         result: the best `Attempt` so far; None before the first.
+
+    Raises:
+        ShardvizError: if an argument is invalid.
+        SpecError, MeshError, TargetError: if a plan does not fit the program, or a mesh the machine.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> puzzle = sv.lessons.puzzle(mlp, mlp.plan.mesh, target="tpu v5e:2x4", par=mlp.plan, level="propagated")
+        >>> puzzle.answer(mlp.plan).stars
+        3
     """
 
-    program: Program
-    start: Plan
+    program: Any
+    start: Any = None
+    _: KW_ONLY
     target: str
-    par_plan: Plan
-    level: str
-    ideas: Mapping[str, Idea] = field(default_factory=dict)
+    par: Any
+    level: Any = None
+    ideas: Mapping[str, Idea] | None = None
 
     ask = "puzzle"
     right = "The plan fits"
+
+    def __post_init__(self) -> None:
+        start = self.start if self.start is None or isinstance(self.start, Plan) else Plan(self.start)
+        self.program, self.start = program_and_plan(self.program if start is None else (self.program, start))
+        best = getattr(self.par, "best", self.par)
+        self.par = getattr(best, "plan", best)
+        if not isinstance(self.par, Plan):
+            raise ShardvizError(
+                f"puzzle(par={type(self.par).__name__}): expected an sv.Plan or the result of sv.search"
+            )
+        machine = machine_of(self.target, self.start.mesh.size)
+        self.target = machine.text
+        if self.level is None:
+            ready = any(status.name == machine.chip.kind and status.ready for status in targets())
+            self.level = "compiled" if ready else "partitioned"
+        if self.level not in ASK_AT:
+            raise ShardvizError(f"puzzle(level={self.level!r}): level is {', '.join(map(repr, ASK_AT))}")
+        for plan in (self.start, self.par):
+            self.program.bind(plan)
+        self.ideas = dict(self.ideas or {})
 
     @property
     def mesh(self) -> DeviceMesh:
         return self.start.mesh
 
     @cached_property
-    def par(self) -> StepCost:
+    def par_cost(self) -> StepCost:
         """The cost of a step of par's plan."""
-        return self._cost(self.par_plan)
+        return self._cost(self.par)
 
     @cached_property
     def begun(self) -> StepCost:
@@ -147,10 +188,10 @@ class Puzzle(Question):
             ShardvizError: if there are fewer than three wrong tries, none reached par, and `give_up` is False.
         """
         self.give(give_up)
-        return replace(self._attempt(self.par_plan), shown=True)
+        return replace(self._attempt(self.par), shown=True)
 
     def _attempt(self, plan: Plan) -> Attempt:
-        report, cost, start, par = self.report_of(plan), self._cost(plan), self.begun, self.par
+        report, cost, start, par = self.report_of(plan), self._cost(plan), self.begun, self.par_cost
         rows = (
             cost_row("a step takes", cost.step.seconds, par.step.seconds, format_seconds),
             cost_row("a device needs", cost.needs.total, par.needs.total, format_bytes),
@@ -158,8 +199,7 @@ class Puzzle(Question):
         better = cost.step.seconds < start.step.seconds * (2 - PAR) or start.needs.fits is False
         problem = memory_words(cost.needs) if cost.needs.fits is False else ""
         ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea))
-        graded = {"rows": rows, "problem": problem, "ideas": ideas, "least": int(better)}
-        return Attempt(question=self, plan=plan, report=report, cost=cost, **graded)
+        return self.graded(Attempt, rows, problem, ideas, int(better), plan=plan, report=report, cost=cost)
 
     def below(self, answer: Attempt) -> Iterator[doc.Block]:
         """Yield where the plan costs more than par's, and findings; if shown, the code of par's plan."""
@@ -170,13 +210,13 @@ class Puzzle(Question):
         )
         if findings.rows:
             yield doc.section("Findings about this plan that par's plan does not have", findings)
-        if answer.shown and not (answer.tries and answer.solved):
-            yield doc.Figure(of=doc.Listing(self.program.plan_code(self.par_plan)), caption="A plan that reaches par")
+        if answer.shown and not (answer.tries and answer.share == 1):
+            yield doc.Figure(of=doc.Listing(self.program.plan_code(self.par)), caption="A plan that reaches par")
         yield from doc.notes(f"The score is from {WHO[self.level]} ({self.level}).")
 
     def report_of(self, plan: Plan) -> Report:
         """Return the compiler's answer."""
-        return answer_at(self.program, plan, self.level, self.target)
+        return report_at(self.level, self.program, plan, self.target)
 
     def _cost(self, plan: Plan) -> StepCost:
         cost = cost_of(self.report_of(plan), self.target)
@@ -191,55 +231,7 @@ class Puzzle(Question):
         return mine.mesh == theirs.mesh and mine.in_specs == theirs.in_specs
 
 
-def puzzle(
-    program: Any,
-    start: Any = None,
-    *,
-    target: str,
-    par: Any,
-    level: str | None = None,
-    title: str = "",
-    ideas: Mapping[str, Idea] | None = None,
-) -> Puzzle:
-    """Make a puzzle: find a plan as good as par's.
-
-    Args:
-        program: a traced program, or an example of the gallery.
-        start: the starting plan, or a mesh on which nothing is sharded; None for the example's own plan.
-        target: the machine.
-        par: the plan to reach, or the result of `sv.search`, for its best plan. Its cost is computed.
-        level: the level of the numbers: `compiled` (the target's own compiler), `partitioned` (XLA's partitioner, on
-            simulated devices) or `propagated` (Shardy). None for `compiled` if that compiler is installed, else
-            `partitioned`.
-        title: the puzzle's title.
-        ideas: common misconceptions: a hint → a plan that follows the misconception, or a predicate of the answer's
-            report.
-
-    Raises:
-        ShardvizError: if an argument is invalid.
-        SpecError, MeshError, TargetError: if a plan does not fit the program, or a mesh the machine.
-
-    Examples:
-        >>> import shardviz as sv
-        >>> mlp = sv.gallery.mlp()
-        >>> puzzle = sv.lessons.puzzle(mlp, mlp.plan.mesh, target="tpu v5e:2x4", par=mlp.plan, level="propagated")
-        >>> puzzle.answer(mlp.plan).stars
-        3
-    """
-    if start is not None and not isinstance(start, Plan):
-        start = Plan(start)
-    program, start = program_and_plan(program if start is None else (program, start))
-    par = getattr(getattr(par, "best", par), "plan", par)
-    if not isinstance(par, Plan):
-        raise ShardvizError(f"puzzle(par={type(par).__name__}): expected an sv.Plan or the result of sv.search")
-    machine = machine_of(target, start.mesh.size)
-    if level is None:
-        level = "compiled" if any(s.name == machine.chip.kind and s.ready for s in targets()) else "partitioned"
-    if level not in ASK_AT:
-        raise ShardvizError(f"puzzle(level={level!r}): level is {', '.join(map(repr, ASK_AT))}")
-    for plan in (start, par):
-        program.bind(plan)
-    return Puzzle(program, start, machine.text, par, level, dict(ideas or {}), title=title)
+puzzle = Puzzle
 
 
 @doc.document.register
@@ -249,7 +241,7 @@ def puzzle_document(puzzle: Puzzle) -> doc.Document:
     title = doc.words(puzzle.title or "puzzle", strong=True), doc.code(puzzle.program.name)
     return doc.Document.of(
         doc.paragraph(doc.words("Find a plan that is as fast as par and needs no more memory.", strong=True)),
-        doc.Rows({"to begin with": puzzle.begun, "par": puzzle.par}.items()).table(
+        doc.Rows({"to begin with": puzzle.begun, "par": puzzle.par_cost}.items()).table(
             ("", lambda each: each[0]),
             (doc.right("a step"), lambda each: doc.seconds(each[1].step.seconds)),
             (

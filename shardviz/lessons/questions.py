@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -16,7 +16,6 @@ from shardviz.caching import cached_property
 from shardviz.display import Displayed, is_watched, paint
 from shardviz.errors import ShardvizError
 from shardviz.files import read_whole, write_whole
-from shardviz.notation import DeviceMesh
 from shardviz.records.amounts import format_number, plural
 from shardviz.records.why import CollectiveWhy, Why
 from shardviz.view import document as doc
@@ -33,8 +32,6 @@ WHO = {
     "partitioned": "XLA's partitioner",
     "compiled": "the target's own compiler",
 }
-
-A = TypeVar("A", bound="Answer")
 
 
 @dataclass(frozen=True)
@@ -60,14 +57,16 @@ def cost_row(what: str, mine: float, par: float, text: Callable[[float], str]) -
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Answer(Displayed):
-    """A graded answer, scored by its points; or, if the question is `starred`, by the rows' multiples of par's costs.
+    """A graded answer; `Question.graded` makes it.
 
     Attributes:
         question: the question.
         rows: the graded items.
         problem: a sentence about why the answer cannot have stars; else empty.
         ideas: hints, such as those for misconceptions that the answer follows.
-        least: the stars of an answer that is far above par.
+        points, of: the points reached (at least 0, since wrong items subtract points) and possible.
+        worst: the largest multiple of par's costs; infinite with a problem.
+        share: the share of points or stars, 0 to 1, without regard to help.
         tries: the number of the try; 0 if it did not count.
         left: the number of wrong tries that are left before the right answer is shown.
         shown: whether the right answer is shown with this answer.
@@ -75,71 +74,42 @@ class Answer(Displayed):
     """
 
     question: Any
-    rows: tuple[Row, ...] = ()
-    problem: str = ""
-    ideas: tuple[str, ...] = ()
-    least: int = 1
+    rows: tuple[Row, ...]
+    problem: str
+    ideas: tuple[str, ...]
+    points: float
+    of: float
+    worst: float
+    share: float
     tries: int = 0
     left: int = FREE
     shown: bool = False
     helped: bool = False
 
     @property
+    def score(self) -> float:
+        """The share of points or stars, 0 to 1; 0 if the right answer was shown before."""
+        return 0.0 if self.helped else self.share
+
+    @property
+    def stars(self) -> int:
+        """3: as good as par; 2: at most a quarter above; 1: more; 0: wrong, or the right answer was shown before."""
+        return round(self.score * STARS)
+
+    @property
+    def under_par(self) -> bool:
+        """Whether one of its costs is below par's, and none is above."""
+        return self.worst <= PAR and min(row.times or 1.0 for row in self.rows) < 2 - PAR
+
+    @property
     def sentence(self) -> str:
-        """The problem; or, of a starred answer, the cost that exceeds par most; else empty."""
-        if self.problem or not self.rows or not self.question.starred:
+        """The problem, or the cost that exceeds par most; empty for an answer with points."""
+        if self.problem or not self.question.starred:
             return self.problem
         most, right = max(self.rows, key=lambda row: row.times or 0.0), self.question.right
         if self.worst > PAR:
             return f"{right}, but {most.what} {most.given}: {most.times:.2f} x par ({most.right})."
         return f"{right}, and {'it is under par' if self.under_par else 'par is reached'}."
-
-    @property
-    def points(self) -> float:
-        """The points reached, at least 0; wrong items subtract points."""
-        return max(0.0, sum(row.points for row in self.rows))
-
-    @property
-    def of(self) -> float:
-        """The points possible."""
-        return sum(row.of for row in self.rows)
-
-    @property
-    def times_par(self) -> tuple[float, ...]:
-        """The costs as multiples of par's."""
-        return tuple(row.times for row in self.rows if row.times is not None)
-
-    @property
-    def worst(self) -> float:
-        """The largest multiple of par's costs; infinite if there is a problem."""
-        return float("inf") if self.problem else max(self.times_par, default=0.0)
-
-    @property
-    def under_par(self) -> bool:
-        """Whether one of its costs is below par's, and none is above."""
-        return self.worst <= PAR and min(self.times_par) < 2 - PAR
-
-    @property
-    def score(self) -> float:
-        """The share of points or stars, 0 to 1; 0 if the right answer was shown before."""
-        return 0.0 if self.helped else self._share
-
-    @property
-    def solved(self) -> bool:
-        """Whether the answer is right, and not above par."""
-        return self._share == 1
-
-    @property
-    def stars(self) -> int:
-        """3: as good as par; 2: at most a quarter above; else `least`; 0 with a problem, or after help."""
-        return round(self.score * STARS)
-
-    @property
-    def _share(self) -> float:
-        if not self.question.starred:
-            return self.points / self.of if self.of else float(all(row.points >= 0 for row in self.rows))
-        stars = STARS if self.worst <= PAR else 2 if self.worst <= NEAR else 0 if self.problem else self.least
-        return stars / STARS
 
     def to_json(self) -> str:
         """Return the answer as JSON for a grader: score, tries, and each item with the given and the right value."""
@@ -148,14 +118,19 @@ class Answer(Displayed):
         return json.dumps({**about, "score": self.score, "points": self.points, "of": self.of, "rows": rows}, indent=1)
 
 
+A = TypeVar("A", bound=Answer)
+
+
 @dataclass(eq=False, repr=False)
 class Question(Displayed):
-    """A question. Kinds differ in how they grade an answer, and in the blocks that they show below it.
+    """A question. Kinds differ in what they ask, in the rows of a graded answer, and in the blocks below these.
 
     Attributes:
         title: its title.
         starred: whether answers have stars for their costs; otherwise points.
-        right: the sentence's beginning for a right answer.
+        right: the beginning of a sentence about a right answer with stars.
+        mesh: the mesh.
+        items: the names that are asked for; empty if the answer has to find them.
         tries, wrong: the number of answers, and of wrong ones.
         helped: whether the right answer was shown; later answers have the score 0.
         result: the graded answer that counts (an exercise's last, otherwise the best); None before the first.
@@ -168,6 +143,8 @@ class Question(Displayed):
     result: Any = field(default=None, init=False)
     starred: ClassVar[bool] = True
     right: ClassVar[Any] = ""
+    mesh: ClassVar[Any]
+    items: ClassVar[Any] = ()
 
     @cached_property
     def form(self) -> Any:
@@ -179,33 +156,42 @@ class Question(Displayed):
         question itself if nobody can press a button. Each call returns the same form."""
         return self.form
 
-    @property
-    def mesh(self) -> DeviceMesh:
-        """The mesh."""
-        raise NotImplementedError
-
-    @property
-    def items(self) -> Sequence[str]:
-        """The names that are asked for; empty if the answer has to find them."""
-        return ()
-
     def below(self, answer: Any) -> Iterator[doc.Block]:
-        """Yield the blocks that a kind of question shows below an answer's rows."""
+        """Yield the blocks below an answer's rows."""
         raise NotImplementedError
+
+    def graded(
+        self,
+        kind: type[A],
+        rows: Iterable[Row],
+        problem: str = "",
+        ideas: Iterable[str] = (),
+        least: int = 1,
+        **more: Any,
+    ) -> A:
+        """Return an answer with its score: the share of points, or stars; `least` are those of a cost far above par."""
+        rows = tuple(rows)
+        points, of = max(0.0, sum(row.points for row in rows)), sum(row.of for row in rows)
+        worst = float("inf") if problem else max((row.times or 0.0 for row in rows), default=0.0)
+        stars = STARS if worst <= PAR else 2 if worst <= NEAR else 0 if problem else least
+        shared = points / of if of else float(all(row.points >= 0 for row in rows))
+        scored = {"points": points, "of": of, "worst": worst, "share": stars / STARS if self.starred else shared}
+        return kind(question=self, rows=rows, problem=problem, ideas=tuple(ideas), **scored, **more)
 
     def counted(self, answer: A) -> A:
-        """Count a graded answer, and return it with its number. Make it the result, unless a better one has stars."""
-        self.tries, self.wrong = self.tries + 1, self.wrong + (not answer.solved)
+        """Count an answer, and return it with its number. Make it the result, unless a better one has stars."""
+        wrong = answer.share < 1
+        self.tries, self.wrong = self.tries + 1, self.wrong + wrong
         left = FREE - self.wrong
-        answer = replace(answer, tries=self.tries, left=left, shown=answer.solved or left <= 0, helped=self.helped)
-        self.helped |= left <= 0 and not answer.solved
+        answer = replace(answer, tries=self.tries, left=left, shown=not wrong or left <= 0, helped=self.helped)
+        self.helped |= wrong and left <= 0
         best = self.result if self.starred and self.result else answer
         self.result = max(best, answer, key=lambda each: (each.stars, -each.worst))
         return answer
 
     def give(self, give_up: bool) -> None:
         """Record that the right answer is shown. Raises ShardvizError if tries are left, and `give_up` is False."""
-        solved = self.result is not None and self.result.solved
+        solved = self.result is not None and self.result.share == 1
         if not (solved or self.helped or give_up):
             raise ShardvizError(
                 f"reveal: {self.wrong} of {FREE} wrong tries so far; try again, or ask once more with "
@@ -354,8 +340,10 @@ def answer_document(answer: Answer) -> doc.Document:
 
     def verdict(row: Row) -> doc.Piece:
         lost = row.points < row.of or row.points < 0 or (starred and (row.times or 0.0) > PAR)
-        times = f": {format_number(row.times)} x" if right and row.times is not None else ""  # says the right amount
-        return doc.words(row.verdict + times, tone="bad" if lost else "good" if row.of else "")
+        times = f"{format_number(row.times)} x" if right and row.times is not None else ""  # says the right amount
+        return doc.words(
+            ": ".join(filter(None, (row.verdict, times))), tone="bad" if lost else "good" if row.of else ""
+        )
 
     def points(row: Row) -> str:
         reached = format_number(row.points).replace("-", "−")
@@ -376,17 +364,11 @@ def answer_document(answer: Answer) -> doc.Document:
     free = f"Try again. The right answer is shown after {plural(answer.left, 'more wrong answer')}, or on request."
     helped = f"The right answer was shown before: no {'stars' if starred else 'points'}."
     return doc.Document.of(
-        doc.paragraph(*with_code(answer.sentence, strong=True)) if answer.sentence else None,
+        doc.paragraph(*doc.with_code(answer.sentence, strong=True)) if answer.sentence else None,
         rows if rows.rows else None,
         question.below(answer),
-        (doc.paragraph(*with_code(hint), label="hint") for hint in answer.ideas),
+        (doc.paragraph(*doc.with_code(hint), label="hint") for hint in answer.ideas if not answer.shown),
         doc.notes(helped if answer.helped else "", free if answer.tries and not answer.shown else ""),
         title=(doc.words(reached, strong=True, tone=tone), doc.words(tries, quiet=True)),
         mesh=question.mesh,
     )
-
-
-def with_code(text: str, *, strong: bool = False) -> list[doc.Piece]:
-    """Return the pieces of a sentence whose code stands between backticks."""
-    parts = enumerate(text.split("`"))
-    return [doc.code(part) if place % 2 else doc.words(part.strip(), strong=strong) for place, part in parts if part]

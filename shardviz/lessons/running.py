@@ -1,18 +1,17 @@
 """A learner's function run on simulated devices, in a process of its own, and compared with the unsharded function.
 
 `run` is called by `processes.Trial`. It writes its stage (`tracing`, `running`, ...) to standard error, so that the
-kernel knows what did not end. A `Problem` is one sentence.
+kernel knows what did not end. A problem is a `ShardvizError` of one sentence.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -20,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardviz.errors import excerpt
+from shardviz.costs.pipelining import scheduled
+from shardviz.errors import ShardvizError, excerpt
 
 STAGE = "shardviz stage: "
 _ADVICE = {
@@ -29,10 +29,6 @@ _ADVICE = {
     "unbound axis name": " The axes are those of the picture.",
 }
 """Part of JAX's message → what to do about it."""
-
-
-class Problem(Exception):
-    """The first problem of a learner's function, as a sentence."""
 
 
 def run(data: bytes, *, puzzle: Mapping[str, Any]) -> bytes:
@@ -47,10 +43,11 @@ def run(data: bytes, *, puzzle: Mapping[str, Any]) -> bytes:
             learners = cloudpickle.loads(data)
             if sizes := puzzle.get("schedule"):
                 _stage("tracing")
-                grid = scheduled(learners, **sizes)
+                orders = [_called(learners, stage, *sizes.values()) for stage in range(sizes["stages"])]
+                grid = scheduled(orders, sizes["micro"])
             else:
                 _check(learners, puzzle)
-    except Problem as found:
+    except ShardvizError as found:
         problem = str(found)
     return json.dumps({"problem": problem, "grid": grid}).encode()
 
@@ -94,7 +91,7 @@ def inputs_of(puzzle: Mapping[str, Any]) -> list[np.ndarray]:
 
 
 def _check(learners: Any, puzzle: Mapping[str, Any]) -> None:
-    """Compare a function's results on each device with the unsharded function's; raise the first `Problem`."""
+    """Compare a function's results on each device with the unsharded function's; raise the first problem."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 8)
     names, sizes = tuple(puzzle["mesh"]), tuple(puzzle["mesh"].values())
@@ -109,25 +106,25 @@ def _check(learners: Any, puzzle: Mapping[str, Any]) -> None:
     _stage("tracing")
     try:
         shapes = jax.tree.leaves(mine.trace(*inputs).out_info)
-    except Problem:
+    except ShardvizError:
         raise
     except Exception as error:  # the learner's function may raise anything
-        raise Problem(f"The function's result cannot be used: {_first_line(error)}") from error
+        raise ShardvizError(f"The function's result cannot be used: {_first_line(error)}") from error
     _same_shapes(shapes, wanted)
     _stage("running")
     try:
         outcome = jax.block_until_ready(mine(*inputs))
     except Exception as error:  # the learner's function may raise anything
-        raise Problem(f"The program ends with an error while it runs: {_first_line(error)}") from error
+        raise ShardvizError(f"The program ends with an error while it runs: {_first_line(error)}") from error
     _same_values(jax.tree.leaves(outcome), wanted, [each.get("name", "result") for each in puzzle["results"]])
 
 
 def _called(f: Any, *arguments: Any) -> Any:
-    """Call the learner's function; an error becomes a `Problem` with the line of the function."""
+    """Call the learner's function; an error becomes a sentence with the line of the function."""
     try:
         return f(*arguments)
     except RecursionError as error:
-        raise Problem("The function calls itself without end (RecursionError).") from error
+        raise ShardvizError("The function calls itself without end (RecursionError).") from error
     except Exception as error:  # the learner's function may raise anything
         code, where = getattr(f, "__code__", None), "The function"
         file, first = ("", 0) if code is None else (code.co_filename, code.co_firstlineno)
@@ -136,25 +133,25 @@ def _called(f: Any, *arguments: Any) -> Any:
             if frame.filename == file and line > 0:
                 where = f"Line {line} of the function"
         if "ellipsis" in str(error):
-            raise Problem(f"{where} still has `...` where your code goes.") from error
+            raise ShardvizError(f"{where} still has `...` where your code goes.") from error
         advice = next((words for part, words in _ADVICE.items() if part in str(error)), "")
-        raise Problem(f"{where} raises {type(error).__name__}: {_first_line(error)}{advice}") from error
+        raise ShardvizError(f"{where} raises {type(error).__name__}: {_first_line(error)}{advice}") from error
     except SystemExit as error:
-        raise Problem("The function ends its process (SystemExit): let it return its result.") from error
+        raise ShardvizError("The function ends its process (SystemExit): let it return its result.") from error
 
 
 def _same_shapes(results: list[Any], wanted: list[np.ndarray]) -> None:
     if len(results) != len(wanted):
         what = f"{len(results)} array{'s' * (len(results) > 1)}" if results else "nothing"
         missing = "" if results else " Is the `return` missing?"
-        raise Problem(f"The function returns {what}, expected {len(wanted)}.{missing}")
+        raise ShardvizError(f"The function returns {what}, expected {len(wanted)}.{missing}")
     for number, (result, right) in enumerate(zip(results, wanted, strict=True)):
         which = "The result" if len(wanted) == 1 else f"Result {number}"
         shape, expected = list(result.shape[1:]), list(right.shape[1:])
         if shape != expected:
-            raise Problem(f"{which} has the shape {shape} on each device, expected {expected}.")
+            raise ShardvizError(f"{which} has the shape {shape} on each device, expected {expected}.")
         if result.dtype != jax.dtypes.canonicalize_dtype(right.dtype):
-            raise Problem(f"{which} is {result.dtype}, expected {right.dtype}.")
+            raise ShardvizError(f"{which} is {result.dtype}, expected {right.dtype}.")
 
 
 def _same_values(results: list[Any], wanted: list[np.ndarray], names: list[str]) -> None:
@@ -163,7 +160,7 @@ def _same_values(results: list[Any], wanted: list[np.ndarray], names: list[str])
         if len(apart):
             first, *at = apart[0].tolist()
             devices, place = len(set(apart[:, 0].tolist())), tuple(apart[0])
-            raise Problem(
+            raise ShardvizError(
                 f'The result "{name}" has wrong values on {devices} of {len(right)} devices. Device {first} '
                 f"first differs at {at}: {float(result[place]):.4g}, expected {float(right[place]):.4g}."
             )
@@ -171,61 +168,3 @@ def _same_values(results: list[Any], wanted: list[np.ndarray], names: list[str])
 
 def _first_line(error: Exception) -> str:
     return excerpt((str(error).strip() or type(error).__name__).splitlines()[0])
-
-
-def scheduled(f: Any, *, stages: int, micro: int) -> list[list[str]]:
-    """Return the work of each pipeline stage turn by turn; empty text for a turn in which the stage waits.
-
-    A function returns a stage's order of work: `F2` is microbatch 2's forward pass, `B2` its backward pass. Each piece
-    of work is done in the first turn in which its inputs are there. Raises the first `Problem`.
-
-    >>> print(drawn(scheduled(lambda stage, stages, micro: ["F0", "F1", "B0", "B1"], stages=2, micro=2)))
-    stage 0  F0 F1 .  .  B0 B1
-    stage 1  .  F0 F1 B0 B1 .
-    """
-    wanted = {f"{way}{number}" for way in "FB" for number in range(micro)}
-    orders = [_called(f, stage, stages, micro) for stage in range(stages)]
-    for stage, order in enumerate(orders):
-        if not isinstance(order, list | tuple) or not all(isinstance(work, str) for work in order):
-            got = excerpt(repr(order))
-            raise Problem(f"Stage {stage}: the function returns {got}, expected a list such as ['F0', 'B0'].")
-        wrong = (
-            *(f"has {w!r}; the work is F0 to F{micro - 1}, B0 to B{micro - 1}" for w in order if w not in wanted),
-            *(f"never does {work}" for work in sorted(wanted - set(order))),
-            *(f"does {work} twice" for work in order if order.count(work) > 1),
-        )
-        if wrong:
-            raise Problem(f"Stage {stage} {wrong[0]}.")
-    left, done, grid = [list(order) for order in orders], set(), [[] for _ in orders]
-    while any(left):
-        missing = {stage: _needs(stage, order[0], stages) - done for stage, order in enumerate(left) if order}
-        turn = {stage: left[stage].pop(0) for stage, inputs in missing.items() if not inputs}
-        if not turn:
-            stage, inputs = next(iter(missing.items()))
-            raise Problem(
-                f"Deadlock in turn {len(grid[0])}: stage {stage} waits with {left[stage][0]} for "
-                f"{min(inputs)[1]} of stage {min(inputs)[0]}, and no stage can go on."
-            )
-        for stage, row in enumerate(grid):
-            row.append(turn.get(stage, ""))
-        done |= turn.items()
-    return grid
-
-
-def _needs(stage: int, work: str, stages: int) -> set[tuple[int, str]]:
-    """Return the (stage, work) that must be done before."""
-    if work[0] == "F":
-        return {(stage - 1, work)} if stage else set()
-    return {(stage, f"F{work[1:]}")} | ({(stage + 1, work)} if stage < stages - 1 else set())
-
-
-def most_kept(grid: Sequence[Sequence[str]]) -> int:
-    """Return the most microbatches whose activations one stage keeps at once, until their backward pass."""
-    changes = ([{"F": 1, "B": -1}.get(work[:1], 0) for work in row] for row in grid)
-    return max(max(itertools.accumulate(each)) for each in changes)
-
-
-def drawn(grid: Sequence[Sequence[str]]) -> str:
-    """Return a schedule as text: a line per stage, a column per turn."""
-    lines = (f"stage {s}  " + " ".join(f"{work or '.':2}" for work in row) for s, row in enumerate(grid))
-    return "\n".join(line.rstrip() for line in lines)

@@ -12,7 +12,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -20,18 +20,18 @@ import jax
 import numpy as np
 
 from shardviz import processes
-from shardviz._jax.jaxprs import every_equation, sub_jaxprs
+from shardviz._jax.jaxprs import largest_array
 from shardviz.ask.calls import trace
 from shardviz.caching import cached_property
-from shardviz.compiler.collectives import parse_pairs
+from shardviz.costs.collective import ring_transfers
+from shardviz.costs.pipelining import drawn, most_kept, scheduled
 from shardviz.errors import CompileMemoryLimit, CompileTimeout, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.lessons import running
-from shardviz.lessons.questions import Answer, Question, Row, cost_row, with_code
+from shardviz.lessons.questions import Answer, Question, Row, cost_row
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
-from shardviz.records import Collective
 from shardviz.records.amounts import format_bytes, format_number
 from shardviz.records.groups import grouped
 from shardviz.study.workers import packed
@@ -49,7 +49,7 @@ _COSTS = {
     "kept": ("it keeps", format_number, " microbatches at once on a stage"),
 }
 """A cost → the subject and verb of its sentence, and its amount as text."""
-_FORBIDDEN = {
+_NAMES = {
     "all-reduce": "psum",
     "all-gather": "all_gather",
     "reduce-scatter": "psum_scatter",
@@ -59,49 +59,63 @@ _FORBIDDEN = {
 """A collective → the function of `jax.lax` that `forbidden` names."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """The costs of a right function, by the names of `_COSTS`, with its partitioned program or its schedule."""
-
-    costs: Mapping[str, float]
-    report: Report | None = None
-    schedule: str = ""
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Try(Answer):
     """A scored function.
 
     Attributes:
-        mine: its costs; None if it is wrong.
-        printed: what the function printed.
+        costs: its costs, by the names of `_COSTS`; empty if it is wrong.
+        report: its partitioned program, if it is right and no schedule.
+        schedule: its schedule as text; else empty.
+        printed: the text that it printed.
     """
 
-    mine: Measured | None = None
+    costs: Mapping[str, float] = field(default_factory=dict)
+    report: Report | None = None
+    schedule: str = ""
     printed: str = ""
 
     @property
     def solution(self) -> str:
         """The code of a solution, if it is shown; else empty."""
-        return self.question.about["answer"] if self.shown and not self.solved else ""
+        return self.question.about["answer"] if self.shown and self.share < 1 else ""
 
 
 @dataclass(eq=False, repr=False)
 class Written(Question):
-    """A puzzle whose answer is a function; made by `sv.lessons.write`.
+    """A puzzle whose answer is a function that the learner writes.
+
+    Args:
+        name: the puzzle's name, such as `all-gather`.
 
     Attributes:
-        name: the puzzle's name.
         about: its entry in `written.toml`.
         limit: seconds after which the function's process is ended.
         result: the best `Try` so far; None before the first.
+
+    Raises:
+        ShardvizError: if there is no such puzzle.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> puzzle = sv.lessons.write("all-gather")
+        >>> puzzle.title
+        'An all-gather out of permutes'
     """
 
     name: str
-    about: Mapping[str, Any]
-    limit: float = 20.0
+    about: Mapping[str, Any] = field(init=False)
+    limit: float = field(default=20.0, init=False)
 
     ask = "write"
+
+    def __post_init__(self) -> None:
+        puzzles = tomllib.loads((files("shardviz.lessons") / "written.toml").read_text(encoding="utf-8"))
+        if self.name not in puzzles:
+            have = ", ".join(map(repr, puzzles))
+            raise ShardvizError(f"write({self.name!r}): there is no such puzzle; there are {have}")
+        self.about = puzzles[self.name]
+        self.title = self.about["title"]
 
     @property
     def right(self) -> str:
@@ -112,10 +126,9 @@ class Written(Question):
         return DeviceMesh.of(self.about["mesh"])
 
     @cached_property
-    def par(self) -> Measured:
+    def par(self) -> Mapping[str, float]:
         """The costs of the puzzle's own solution."""
-        function = running.defined(self.about["answer"])
-        return self._measured(function, self._grid("answer"))
+        return self._measured(running.defined(self.about["answer"]), self.grid("answer"))["costs"]
 
     def answer(self, function: Any) -> Try:
         """Run a function on the simulated devices, compare it with the unsharded one, and measure it.
@@ -128,9 +141,10 @@ class Written(Question):
         """
         if not callable(function):
             raise ShardvizError(f"answer({type(function).__name__}): expected a function; define it with `def`")
-        if self._is_start(function):
+        mine, start = getattr(function, "__code__", None), running.defined(self.about["start"]).__code__
+        if mine is not None and (mine.co_code, mine.co_names) == (start.co_code, start.co_names):
             words = "This is the function as it was given: write what its comments say, and run the cell again."
-            return Try(question=self, problem=words)
+            return self.graded(Try, (), words)
         try:
             data = packed(function)
         except Exception as error:  # an object's own __reduce__ may raise anything
@@ -140,18 +154,16 @@ class Written(Question):
         job = processes.tried(trial, self.limit, _MEMORY)
         stages = re.findall(rf"^{running.STAGE}(.*)$", job.stderr, re.MULTILINE)
         printed = re.sub(rf"^\n?{running.STAGE}.*\n|^[EFIW]\d{{4}} .*\n", "", job.stderr, flags=re.MULTILINE).strip()
+        made: dict[str, Any] = {"printed": printed}
         if (error := job.exception()) is not None:
-            problem, mine = _failed(error, stages[-1] if stages else "", self.limit), None
-        else:
-            told = json.loads(job.answer or b"")
-            mine = None if told["problem"] else self._measured(function, told["grid"])
-            problem = told["problem"] or self._forbidden(mine)
-        rows = () if problem or mine is None else tuple(self._rows(mine))
-        tried = Try(question=self, problem=problem, rows=rows, mine=mine, printed=printed)
-        if not tried.solved:
-            hints = self.about["hints"]
-            tried = replace(tried, ideas=(hints[min(self.wrong, len(hints) - 1)],))
-        return self.counted(tried)
+            problem = _failed(error, stages[-1] if stages else "", self.limit)
+        elif not (problem := (ran := json.loads(job.answer or b""))["problem"]):
+            made |= self._measured(function, ran["grid"])
+            problem = self._forbidden(made["report"]) if "report" in made else ""
+        rows = () if problem else map(self._row, made["costs"].items())
+        tried, hints = self.graded(Try, rows, problem, **made), self.about["hints"]
+        hint = hints[min(self.wrong, len(hints) - 1)]
+        return self.counted(replace(tried, ideas=() if tried.share == 1 else (hint,)))
 
     def reveal(self, *, give_up: bool = False) -> str:
         """Return the code of a solution.
@@ -171,10 +183,10 @@ class Written(Question):
             yield doc.Figure(of=doc.Listing(answer.printed), caption="printed")
         if answer.solution:
             yield doc.Figure(of=doc.Listing(answer.solution.strip()), caption="A solution")
-        if answer.mine is not None and answer.mine.schedule:
-            yield doc.Figure(of=doc.Listing(answer.mine.schedule), caption="yours")
-        if answer.mine is not None and answer.mine.report is not None:
-            alike = grouped(((c.kind, c.axes, c.operand_bytes), c) for c in answer.mine.report.collectives)
+        if answer.schedule:
+            yield doc.Figure(of=doc.Listing(answer.schedule), caption="yours")
+        if answer.report is not None:
+            alike = grouped(((c.kind, c.axes, c.operand_bytes), c) for c in answer.report.collectives)
             sent = doc.Rows(alike.items(), most=10, noun="collective").table(
                 ("each device sends", lambda each: doc.code(each[0][0])),
                 ("over", lambda each: doc.axes(each[0][1])),
@@ -185,72 +197,36 @@ class Written(Question):
             notes = doc.notes("On the links, a permute over 3 links counts three times." if far else "")
             yield doc.section("The partitioned program", sent, notes)
 
-    def _is_start(self, function: Any) -> bool:
-        """Return whether the function is the one to complete, unchanged; trying it does not count."""
-        mine, start = getattr(function, "__code__", None), running.defined(self.about["start"]).__code__
-        return mine is not None and (mine.co_code, mine.co_names) == (start.co_code, start.co_names)
+    def grid(self, part: str) -> list[list[str]]:
+        """Return the schedule of the puzzle's `start` or `answer`; empty if the puzzle is no schedule."""
+        sizes, function = self.about.get("schedule"), running.defined(self.about[part])
+        return scheduled([function(n, **sizes) for n in range(sizes["stages"])], sizes["micro"]) if sizes else []
 
-    def _grid(self, part: str) -> list[list[str]]:
-        """Return the schedule of a function of the puzzle; empty if the puzzle has none."""
-        sizes = self.about.get("schedule")
-        return running.scheduled(running.defined(self.about[part]), **sizes) if sizes else []
-
-    def _measured(self, function: Any, grid: list[list[str]]) -> Measured:
-        """Return the costs of a right function: those of its schedule, or of its partitioned program."""
+    def _measured(self, function: Any, grid: list[list[str]]) -> dict[str, Any]:
+        """Return the costs of a right function, and its schedule or its partitioned program."""
         if grid:
-            costs = {"turns": len(grid[0]), "kept": running.most_kept(grid)}
-            return Measured(costs=costs, schedule=running.drawn(grid))
-        mesh = abstract_mesh(self.mesh)
+            return {"costs": {"turns": len(grid[0]), "kept": most_kept(grid)}, "schedule": drawn(grid)}
         arrays = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in running.inputs_of(self.about)]
-        on_devices = running.sharded(function, self.about, mesh)
-        with contextlib.redirect_stdout(io.StringIO()):  # its process has printed it
-            largest = _largest(on_devices.trace(*arrays).jaxpr)
+        on_devices = running.sharded(function, self.about, abstract_mesh(self.mesh))
+        with contextlib.redirect_stdout(io.StringIO()):  # its own process has printed already
+            largest = largest_array(on_devices.trace(*arrays).jaxpr)
             report = trace(on_devices, *arrays).partition(Plan(self.mesh, running.specs_of(self.about, "arguments")))
-        moved = [(c.count or 1) * np.array(_transfers(c, self.mesh)) for c in report.collectives]
+        moved = [(c.count or 1) * np.array(ring_transfers(c, self.mesh)) for c in report.collectives]
         sent, steps = sum(moved, np.zeros(2)).tolist()
-        return Measured(costs={"sent": sent, "steps": steps, "largest": largest}, report=report)
+        return {"costs": {"sent": sent, "steps": steps, "largest": largest}, "report": report}
 
-    def _forbidden(self, mine: Measured | None) -> str:
-        """Return the sentence for a forbidden collective in a right function; empty if it has none."""
-        kinds = [c.kind for c in mine.report.collectives] if mine and mine.report else []
-        for name in sorted({_FORBIDDEN.get(kind, "") for kind in kinds} & {*self.about.get("forbidden", ())}):
-            also = " (as `pmean` does)" if name == "psum" else ""
-            return f"The function calls `{name}`{also}, which this puzzle forbids."
-        return ""
+    def _forbidden(self, report: Report) -> str:
+        """Return the sentence for a forbidden collective; empty if there is none."""
+        names = {_NAMES.get(c.kind, "") for c in report.collectives} & {*self.about["forbidden"]}
+        also = " (as `pmean` does)" if "psum" in names else ""
+        return f"The function calls `{max(names)}`{also}, which this puzzle forbids." if names else ""
 
-    def _rows(self, mine: Measured) -> Iterator[Row]:
-        for name, amount in mine.costs.items():
-            what, text, unit = _COSTS[name]
-            yield cost_row(what, amount, self.par.costs[name], lambda amount, text=text, unit=unit: text(amount) + unit)
+    def _row(self, cost: tuple[str, float]) -> Row:
+        what, text, unit = _COSTS[cost[0]]
+        return cost_row(what, cost[1], self.par[cost[0]], lambda amount: text(amount) + unit)
 
 
-def _largest(jaxpr: Any) -> float:
-    """Return the bytes of the largest array that a device computes, without temporaries of functions such as
-    `jnp.roll`, which are jitted by themselves."""
-
-    def sizes(inner: Any) -> Iterator[int]:
-        for equation in inner.eqns:
-            arrays = (v.aval for v in equation.outvars if hasattr(v.aval, "dtype"))
-            yield from (a.size * a.dtype.itemsize for a in arrays)
-            for each in sub_jaxprs(equation.params) if equation.primitive.name not in ("jit", "pjit") else ():
-                yield from sizes(each)
-
-    maps = (e for e in every_equation(getattr(jaxpr, "jaxpr", jaxpr)) if e.primitive.name == "shard_map")
-    return float(max((size for e in maps for inner in sub_jaxprs(e.params) for size in sizes(inner)), default=0))
-
-
-def _transfers(c: Collective, mesh: DeviceMesh) -> tuple[float, float]:
-    """Return the bytes that a device puts on the links in a run, and the number of steps, on rings of the mesh's axes.
-
-    A permute's bytes count once for each hop. Other collectives go round their ring.
-    """
-    if c.kind == "collective-permute":
-        coords = np.stack(np.unravel_index(parse_pairs(c.groups), mesh.sizes), axis=-1)
-        ahead = np.abs(coords[:, 1] - coords[:, 0])
-        hops = np.minimum(ahead, np.array(mesh.sizes) - ahead).sum(axis=1)
-        return c.operand_bytes * float(hops.sum()) / mesh.size, float(hops.max(initial=0))
-    others = (c.group_size or mesh.size) - 1
-    return c.sent_bytes, float(2 * others if c.kind == "all-reduce" else others)
+write = Written
 
 
 def _failed(error: BaseException, stage: str, limit: float) -> str:
@@ -266,27 +242,6 @@ def _failed(error: BaseException, stage: str, limit: float) -> str:
     if stage == "running":
         return f"The program's process ended while it ran: {error}"
     return f"The function could not be checked: {error}"
-
-
-def write(name: str) -> Written:
-    """Make a puzzle whose answer is a function that the learner writes.
-
-    Args:
-        name: the puzzle's name, such as `all-gather`.
-
-    Raises:
-        ShardvizError: if there is no such puzzle.
-
-    Examples:
-        >>> import shardviz as sv
-        >>> puzzle = sv.lessons.write("all-gather")
-        >>> puzzle.title
-        'An all-gather out of permutes'
-    """
-    puzzles = tomllib.loads((files("shardviz.lessons") / "written.toml").read_text(encoding="utf-8"))
-    if name not in puzzles:
-        raise ShardvizError(f"write({name!r}): there is no such puzzle; there are {', '.join(map(repr, puzzles))}")
-    return Written(name, puzzles[name], title=puzzles[name]["title"])
 
 
 @doc.document.register
@@ -307,9 +262,9 @@ def written_document(puzzle: Written) -> doc.Document:
     forbidden = ", ".join(f"jax.lax.{name}" for name in about.get("forbidden", ()))
     start = doc.Figure(of=doc.Listing(about["start"].strip()))
     return doc.Document.of(
-        doc.paragraph(*with_code(about["task"])),
+        doc.paragraph(*doc.with_code(about["task"])),
         [doc.SideBySide(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2)],
-        doc.Figure(of=doc.Listing(running.drawn(grid)), caption="GPipe") if (grid := puzzle._grid("start")) else None,
+        doc.Figure(of=doc.Listing(drawn(grid)), caption="GPipe") if (grid := puzzle.grid("start")) else None,
         doc.section("The function to complete", start, fold="closed", name="start"),
         doc.notes(forbidden and f"Forbidden: {forbidden}."),
         doc.paragraph("in Python:  ", doc.code("puzzle.answer(the_function)")),

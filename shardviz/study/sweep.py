@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shardviz.ask.calls import program_and_plan
+from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.display import Displayed, paint
 from shardviz.errors import ANYTHING, ShardvizError
 from shardviz.judge.report import Report
+from shardviz.plan.plan import Plan
 from shardviz.study.answer import pareto
 from shardviz.study.workers import WORTH as _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers, can_travel, cores
@@ -35,6 +37,14 @@ ASK_AT: Mapping[str, Callable[..., Report]] = {
     "compiled": lambda program, plan, target: program.compile(plan, target or "cpu"),
 }
 """Level → the function that returns a program's report under a plan, on a target (None: the CPU)."""
+
+
+def report_at(level: str, program: Program, plan: Plan, target: str | None) -> Report:
+    """Return the report of a level. Only `compiled` depends on the target, so that other answers are the same
+    everywhere."""
+    return ASK_AT[level](program, plan, target if level == "compiled" else None)
+
+
 _OWN = ("mesh", "target", "options")
 Point = Mapping[str, Any]
 

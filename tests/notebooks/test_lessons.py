@@ -126,7 +126,7 @@ def is_right(exercise, answer):
     result = exercise.answer(answer).reveal()
     assert result.score == 1 and not result.ideas, result.text()
     assert exercise.ideas
-    for words, wrong in exercise.ideas:
+    for words, wrong in exercise.ideas.items():
         exercise.given, exercise.result = wrong, None  # as it was read
         result = exercise.reveal()
         assert result.score < 1 and words in result.ideas, (words, result.text())
@@ -181,7 +181,7 @@ def rows_above(name: str, source: str):
 def never_beaten(name, puzzle, plans, also=()):
     """Par is reached by its own plan, and no plan is better in seconds or bytes and worse in neither; the lesson says
     of how many plans. Each wrong idea is that of a plan here, or of one `also` tried, and none is par's."""
-    par = puzzle.answer(puzzle.par_plan)
+    par = puzzle.answer(puzzle.par)
     assert par.stars == 3 and not par.ideas
     attempts, others = [puzzle.answer(plan) for plan in plans], [puzzle.answer(plan) for plan in also]
     assert not [a for a in attempts + others if a.under_par]
