@@ -10,12 +10,8 @@ value (an amount, a spec, or the name of a plan), and is graded in one way. The 
 
 from __future__ import annotations
 
-import itertools
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from shardviz.ask.calls import program_and_plan
@@ -24,8 +20,8 @@ from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.judge.comparison import Comparison, compare_reports
 from shardviz.judge.report import Report
-from shardviz.lessons.questions import WHO, Answer, Question, Row
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.lessons.questions import Answer, Question, Row, words
+from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_bytes, format_seconds, plural
@@ -44,21 +40,10 @@ from shardviz.view.why import axis_section
 EQUAL = "equal"
 KEPT = "kept"
 """For `memory`: the activations kept for the backward pass. No spec states their size, so the answer may omit them."""
-NONE = "none"
-"""The choice of no collective in a form."""
 _NEAR = 0.1  # bytes and seconds within this relative error are right
 _SMALL = 0.01  # amounts below this share of all bytes may be omitted
 _SAME = 0.01  # plans within this relative difference cost the same
 _FORMULAS = 3  # how many of the longest collectives are shown with a formula
-
-
-class Field(NamedTuple):
-    """A field of a form: a choice among (label, value), which begins with `chosen`; or an amount, entered as text."""
-
-    name: str
-    choices: Sequence[tuple[str, Any]] = ()
-    chosen: Any = None
-    example: str = ""
 
 
 class Right(NamedTuple):
@@ -125,40 +110,27 @@ class Exercise(Question):
         self.program, self.plan = program_and_plan(own)
         for argument, choices in (("ask", KINDS), ("level", ASK_AT)):
             if (value := getattr(self, argument)) not in choices:
-                words = f"{argument} is {', '.join(map(repr, choices))}"
-                raise ShardvizError(f"exercise({argument}={value!r}): {words}")
+                have = ", ".join(map(repr, choices))
+                raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {have}")
         if (self.ask == "cheaper") != isinstance(self.other, Plan):
-            words = "ask='cheaper' compares the plan with other=, a second sv.Plan; nothing else does"
-            raise ShardvizError(f"exercise: {words}")
+            why = "ask='cheaper' compares the plan with other=, a second sv.Plan; nothing else does"
+            raise ShardvizError(f"exercise: {why}")
         if len(self.names) != 2 or len({*self.names, EQUAL}) != 3:
-            words = "expected two different names, neither of them 'equal'"
-            raise ShardvizError(f"exercise(names={self.names!r}): {words}")
+            why = "expected two different names, neither of them 'equal'"
+            raise ShardvizError(f"exercise(names={self.names!r}): {why}")
         if self.ask == "seconds" and self.target is None:
             raise ShardvizError("exercise: ask='seconds' needs a target, such as 'tpu v5e:4x4'")
         for plan in self.plans.values():
             self.program.bind(plan)
+        self.kind, self.words, self.mesh = KINDS[self.ask], words()[self.ask], self.plan.mesh
+        self.items = self.kind.items(self)
         if self.ask == "outputs" and not self.items:
-            words = "the plan says how every output is sharded; leave some without a spec"
-            raise ShardvizError(f"exercise(ask='outputs'): {words}")
+            why = "the plan says how every output is sharded; leave some without a spec"
+            raise ShardvizError(f"exercise(ask='outputs'): {why}")
+        first = self.items[0].replace("'", "\\'") if self.items else ""
+        answer = self.words["example"].format(first=first, names=self.names, axis=self.mesh.names[-1])
+        self.heading, self.example = (self.program.name,), f"{answer}  then  exercise.reveal()"
         self.ideas = {hint: self.read(wrong) for hint, wrong in (self.ideas or {}).items()}
-
-    @property
-    def kind(self) -> Kind:
-        """The differences between this kind of question and others."""
-        return KINDS[self.ask]
-
-    @property
-    def words(self) -> dict[str, Any]:
-        """The words and units of this kind of question."""
-        return _words()[self.ask]
-
-    @property
-    def mesh(self) -> DeviceMesh:
-        return self.plan.mesh
-
-    @property
-    def items(self) -> list[str]:
-        return self.kind.items(self)
 
     @property
     def plans(self) -> dict[str, Plan]:
@@ -180,14 +152,6 @@ class Exercise(Question):
     def compared(self) -> Comparison | None:
         """For `cheaper`, the comparison of the plans."""
         return compare_reports(self.reports) if self.other else None
-
-    def row(self, item: str) -> tuple[Field, ...]:
-        """Return the fields of the form for an item."""
-        if self.kind.row is not None:
-            return self.kind.row(self, item)
-        choices = [(name, name) for name in (*self.names, EQUAL)] if self.other else []
-        example = "may be left out" if item == KEPT else self.words.get("amount", "")
-        return (Field(self.words["field"].format(item=item), choices, example=example),)
 
     def read(self, answered: Any) -> dict[str, Any]:
         """Parse and check an answer; arguments and errors as `answer`."""
@@ -241,11 +205,9 @@ class Exercise(Question):
         if self.result is None:
             answer = self.graded(Answer, self._rows(self.given or {}))
             wrong = self.ideas if self.given is not None and answer.share < 1 and self.ideas else {}
-            ideas = tuple(hint for hint, idea in wrong.items() if _follows(self.given or {}, idea))
-            self.counted(replace(answer, ideas=ideas))
+            self.counted(replace(answer, ideas=tuple(hint for hint, idea in wrong.items() if self._follows(idea))))
         if give_up:
-            self.give(give_up)
-            self.result = replace(self.result, shown=True)
+            super().reveal(give_up=True)
         return self.result
 
     def _rows(self, given: dict[str, Any]) -> Iterator[Row]:
@@ -258,8 +220,8 @@ class Exercise(Question):
             if named and of:
                 share, verdict, times = self._compared(mine, value)
             why = self.kind.why(self, item) if share < of else None
-            words = "" if not named else "named" if mine is None else self.text_of(mine)
-            yield Row(item, words, text, share * of, of, verdict, why, times)
+            told = "" if not named else "named" if mine is None else self.text_of(mine)
+            yield Row(item, told, text, share * of, of, verdict, why, times)
         strange = (item for item in given if item not in right and item != KEPT)
         yield from (Row(item, "named", "", -0.5, verdict="does not exist") for item in strange)
 
@@ -270,18 +232,48 @@ class Exercise(Question):
             hits = sum(one.same_as(other, self.mesh) for one, other in both)
             if hits < len(both):
                 return hits / len(both) / 2, f"{hits} of {len(both)} dimensions are right", None
-        elif isinstance(right, float) and mine is not None and not _is_near(mine, right):
+        elif isinstance(right, float) and mine is not None and abs(mine - right) > _NEAR * right:
             verdict = self.words["too large" if mine > right else "too small"]
             return self.words["part"], verdict, mine / right if right else None
         elif isinstance(right, str) and mine != right:
             return 0.0, "wrong", None
         return 1.0, "right", None
 
+    def _follows(self, wrong: dict[str, Any]) -> bool:
+        """Return whether the answer has all items of a wrong answer, which may omit amounts; none, if that has none."""
+        given = self.given or {}
+
+        def same(item: str, value: Any) -> bool:
+            return value is None or (given[item] is not None and self._compared(given[item], value)[0] == 1)
+
+        return all(item in given and same(item, value) for item, value in wrong.items()) if wrong else not given
+
     def text_of(self, value: Any) -> str:
         """Return a value of an answer as text."""
         if isinstance(value, float):
             return (format_seconds if self.words["unit"] == "s" else format_bytes)(value)
         return str(value.canonical() if isinstance(value, Spec) else value)
+
+    def answered(self) -> Answer:
+        """Make the result show the right answer."""
+        self.result = replace(self.result, shown=True)
+        return self.result
+
+    def above(self) -> Iterator[doc.Block]:
+        """Yield the question: the arguments' shardings, and what is asked for."""
+        yield doc.paragraph(doc.words(self.words["question"], strong=True))
+        yield from doc.notes(self.words.get("note_on_target" if self.target else "note", self.words.get("note", "")))
+        yield arguments_table(self.program, self.plans, self.mesh)
+        if self.ask == "outputs":
+            free = [output for output in self.program.outputs(self.plan) if output.name in self.items]
+            yield doc.Rows(free, first=24, noun="output").table(
+                ("output", lambda output: doc.code(output.name)),
+                ("shape", lambda output: doc.shape(output.shape, dtype=output.dtype)),
+                ("spec", lambda output: "?"),
+            )
+        target = "" if self.target is None else f", on {self.target}"
+        answered = f"; answered {plural(self.tries, 'time')}" if self.tries else ""
+        yield from doc.notes(f"The answer is from {words()['who'][self.level]}{target}{answered}.")
 
     def below(self, answer: Answer) -> Iterator[doc.Block]:
         """Yield a hint, and the number of missing items; or, if the right answer is shown, the reasons for the missed
@@ -305,24 +297,10 @@ class Exercise(Question):
         if self.compared is not None:  # a step's time is in the table above
             difference = comparison_document(replace(self.compared, notes=()))
             yield doc.section("From {} to {}".format(*self.names), *difference.blocks, fold="open")
-        yield from doc.notes(f"The right answer is from {WHO[self.level]} ({self.level}).")
+        yield from doc.notes(f"The right answer is from {words()['who'][self.level]} ({self.level}).")
 
 
 exercise = Exercise
-
-
-def _is_near(mine: float, right: float) -> bool:
-    return abs(mine - right) <= _NEAR * right
-
-
-def _follows(mine: dict[str, Any], wrong: dict[str, Any]) -> bool:
-    """Return whether an answer has all items of a wrong answer, which may omit amounts; none, if that has none."""
-
-    def same(item: str, value: Any) -> bool:
-        amounts = isinstance(value, float) and isinstance(mine[item], float)
-        return value is None or (_is_near(mine[item], value) if amounts else mine[item] == value)
-
-    return all(item in mine and same(item, value) for item, value in wrong.items()) if wrong else not mine
 
 
 # The kinds of questions.
@@ -334,14 +312,12 @@ class Kind(NamedTuple):
     Attributes:
         right: the compiler's answer.
         items: the names that are asked for. If there are none, the answer has to find them, and the form may grow.
-        row: the form's fields for an item, if it has several.
         read: an answer, parsed and checked, if it is not item → amount or the name of a plan; errors as `answer`.
         why: why an item's value is so; None if unknown.
     """
 
     right: Callable[[Exercise], dict[str, Right]]
     items: Callable[[Exercise], list[str]]
-    row: Callable[[Exercise, str], tuple[Field, ...]] | None = None
     read: Callable[[Exercise, Any], dict[str, Any]] | None = None
     why: Callable[[Exercise, str], Any] = lambda asked, item: None
 
@@ -354,14 +330,6 @@ def _right_specs(asked: Exercise) -> dict[str, Right]:
 
 def _free_outputs(asked: Exercise) -> list[str]:
     return [item for item, spec in asked.program.bind(asked.plan).out_specs.items() if spec is None]
-
-
-def _spec_row(asked: Exercise, item: str) -> tuple[Field, ...]:
-    axes, shapes = asked.mesh.names, {o.name: o.shape for o in asked.program.outputs(asked.plan)}
-    longest = len(axes) if len(axes) < 4 else 2
-    orders = itertools.chain(*(itertools.permutations(axes, count) for count in range(1, longest + 1)))
-    choices = [("whole", ()), *((", ".join(order), order) for order in orders)]
-    return tuple(Field(f"{item} dim {d} ({n:,}) is sharded along", choices, ()) for d, n in enumerate(shapes[item]))
 
 
 def _read_specs(asked: Exercise, answered: Any) -> dict[str, Any]:
@@ -399,14 +367,6 @@ def _by_size(sizes: Mapping[str, float]) -> dict[str, Right]:
     }
 
 
-def _collective_row(asked: Exercise, item: str) -> tuple[Field, ...]:
-    names = asked.mesh.names
-    axes = [some for n in range(1, len(names) + 1) for some in itertools.combinations(names, n)]
-    kind = Field(item, [(kind, kind) for kind in (NONE, *COLLECTIVES)], NONE)
-    over = Field("over", [(", ".join(some), some) for some in axes], axes[0])
-    return kind, over, Field("bytes", example="may be left out")
-
-
 def _read_collectives(asked: Exercise, answered: Any) -> dict[str, Any]:
     if isinstance(answered, str | Mapping) or not isinstance(answered, Sequence):
         given = excerpt(repr(answered))
@@ -421,8 +381,8 @@ def _read_collectives(asked: Exercise, answered: Any) -> dict[str, Any]:
         if kind not in COLLECTIVES:
             raise ShardvizError(f"answer: there is no collective {kind!r}; there are {', '.join(COLLECTIVES)}")
         if not axes or any((a[0] if isinstance(a, tuple) and a else a) not in have for a in axes):
-            words = f"{kind} over {excerpt(repr(over))}: the mesh has the axes {', '.join(map(repr, have))}"
-            raise ShardvizError(f"answer: {words}")
+            why = f"{kind} over {excerpt(repr(over))}: the mesh has the axes {', '.join(map(repr, have))}"
+            raise ShardvizError(f"answer: {why}")
         item = f"{kind} over {', '.join(sorted({axis_text(a) for a in axes}))}"
         if item in sizes:
             raise ShardvizError(f"answer: {item} appears twice; give one entry with the sum of bytes")
@@ -466,43 +426,10 @@ def _seconds(asked: Exercise) -> dict[str, Right]:
 
 
 KINDS = {
-    "outputs": Kind(_right_specs, _free_outputs, _spec_row, _read_specs, _why),
-    "collectives": Kind(_collectives, lambda asked: [], _collective_row, _read_collectives, _why_there),
+    "outputs": Kind(_right_specs, _free_outputs, _read_specs, _why),
+    "collectives": Kind(_collectives, lambda asked: [], _read_collectives, _why_there),
     "cheaper": Kind(_cheaper, lambda asked: ["the cheaper plan"]),
     "memory": Kind(_held, lambda asked: [*dict.fromkeys(segments(a.name)[0] for a in asked.program.arguments)]),
-    "seconds": Kind(_seconds, lambda asked: ["all collectives, one after the other"]),
+    "seconds": Kind(_seconds, lambda asked: ["seconds of all collectives, one after the other"]),
 }
 """The kinds of questions, by `ask`."""
-
-
-@cache
-def _words() -> dict[str, dict[str, Any]]:
-    return tomllib.loads((files("shardviz.lessons") / "exercises.toml").read_text(encoding="utf-8"))
-
-
-@doc.document.register
-def exercise_document(exercise: Exercise) -> doc.Document:
-    """Return the question: the mesh, the arguments' shardings, and how to answer."""
-    program, mesh, words = exercise.program, exercise.mesh, exercise.words
-    first = exercise.items[0].replace("'", "\\'") if exercise.items else ""
-    free = [output for output in program.outputs(exercise.plan) if output.name in exercise.items]
-    outputs = doc.Rows(free, first=24, noun="output").table(
-        ("output", lambda output: doc.code(output.name)),
-        ("shape", lambda output: doc.shape(output.shape, dtype=output.dtype)),
-        ("spec", lambda output: "?"),
-    )
-    target = "" if exercise.target is None else f", on {exercise.target}"
-    answered = f"; answered {plural(exercise.tries, 'time')}" if exercise.tries else ""
-    python = words["example"].format(first=first, names=exercise.names, axis=mesh.names[-1])
-    note = words.get("note", "")
-    return doc.Document.of(
-        doc.paragraph(doc.words(words["question"], strong=True)),
-        doc.notes(note if exercise.target is None else words.get("note_on_target", note)),
-        arguments_table(program, exercise.plans, mesh),
-        outputs if exercise.ask == "outputs" else None,
-        doc.notes(f"The answer is from {WHO[exercise.level]}{target}{answered}."),
-        doc.paragraph("in Python:  ", doc.code(python), "  then  ", doc.code("exercise.reveal()")),
-        title=(doc.words(exercise.title or "exercise", strong=True), doc.code(program.name)),
-        lead=(doc.mesh_axes(mesh),),
-        mesh=mesh,
-    )

@@ -6,8 +6,9 @@ a user would in Python.
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from html import escape
 from pathlib import Path
@@ -19,13 +20,15 @@ import ipywidgets as w
 from shardviz import page
 from shardviz.display import Displayed, is_watched, paints, shell
 from shardviz.errors import ShardvizError
-from shardviz.lessons.exercises import KEPT, NONE, Exercise, Field
+from shardviz.lessons.exercises import EQUAL, KEPT, Exercise
 from shardviz.lessons.puzzles import Puzzle
 from shardviz.lessons.questions import Question
 from shardviz.notation import Spec
 from shardviz.page.opening import explore
 from shardviz.page.stills import VIEW
+from shardviz.records.collectives import KINDS
 
+_NONE = "none"
 _ROWS, _MOST_ROWS = 3, 12
 """The rows of a form that may grow, at first; the most rows of another form."""
 
@@ -114,22 +117,22 @@ class ExerciseForm(Form):
         left, below = len(exercise.items) - len(names), []
         if exercise.ask == "memory" and exercise.program.propagate(exercise.plan).residual_bytes:
             names.append(KEPT)
-        rows = w.VBox([_row(exercise.row(name)) for name in names], layout=_layout())
+        rows = w.VBox([_row(exercise, name) for name in names], layout=_layout())
 
         def add() -> None:
-            rows.children = (*rows.children, _row(exercise.row(f"collective {len(rows.children) + 1}")))
+            rows.children = (*rows.children, _row(exercise, f"collective {len(rows.children) + 1}"))
 
         def check() -> Displayed:
             values = [tuple(field.value for field in row.children) for row in rows.children]
             if not exercise.items:
-                return exercise.answer([value for value in values if value[0] != NONE]).reveal()
+                return exercise.answer([value for value in values if value[0] != _NONE]).reveal()
             whole = (
                 (name, Spec(row) if exercise.ask == "outputs" else row[0])
                 for name, row in zip(names, values, strict=True)
             )
             answer = {name: value for name, value in whole if value not in (None, "")}
             if not answer:
-                example = exercise.row(names[0])[0].example
+                example = exercise.words.get("amount")
                 raise ShardvizError(f"fill in a field first, such as {example!r}" if example else "choose a plan first")
             return exercise.answer(answer).reveal()
 
@@ -148,17 +151,35 @@ class ExerciseForm(Form):
         )
 
 
-def _row(fields: tuple[Field, ...]) -> w.Box:
-    """Return the widgets of a row; the text of an amount is sent as a whole before the click on Check."""
-    widgets = []
-    for field in fields:
-        look = {"description": field.name, "style": {"description_width": "initial"}, "layout": _wide()}
-        if not field.choices:
-            widgets.append(w.Text(placeholder=field.example, continuous_update=False, **look))
-        else:
-            choice = w.RadioButtons if field.chosen is None else w.Dropdown
-            widgets.append(choice(options=field.choices, value=field.chosen, **look))
-    return w.HBox(widgets, layout=_layout(flex_flow="row wrap"))
+def _row(exercise: Exercise, item: str) -> w.Box:
+    """Return the fields for an item, by the kind of question."""
+    axes, fields = exercise.mesh.names, []
+    if exercise.ask == "outputs":
+        (shape,) = (output.shape for output in exercise.program.outputs(exercise.plan) if output.name == item)
+        choices = [("whole", ()), *_choices(axes, itertools.permutations, len(axes) if len(axes) < 4 else 2)]
+        names = [f"{item} dim {d} ({size:,}) is sharded along" for d, size in enumerate(shape)]
+        fields = [_field(w.Dropdown, name, options=choices, value=()) for name in names]
+    elif exercise.ask == "collectives":
+        over = _choices(axes, itertools.combinations, len(axes))
+        kind, axes = _field(w.Dropdown, item, options=(_NONE, *KINDS)), _field(w.Dropdown, "over", options=over)
+        fields = [kind, axes, _amount("bytes", "may be left out")]
+    elif exercise.ask == "cheaper":
+        fields = [_field(w.RadioButtons, "cheaper is", options=(*exercise.names, EQUAL), value=None)]
+    else:
+        fields = [_amount(item, "may be left out" if item == KEPT else exercise.words["amount"])]
+    return w.HBox(fields, layout=_layout(flex_flow="row wrap"))
+
+
+def _choices(axes: Sequence[str], some: Callable[..., Iterable[Any]], longest: int) -> list[tuple[str, Any]]:
+    return [(", ".join(each), each) for count in range(1, longest + 1) for each in some(axes, count)]
+
+
+def _field(kind: type[w.Widget], name: str, **more: Any) -> Any:
+    return kind(description=name, style={"description_width": "initial"}, layout=_wide(), **more)
+
+
+def _amount(name: str, example: str) -> Any:
+    return _field(w.Text, name, placeholder=example, continuous_update=False)  # sent as a whole before Check is pressed
 
 
 class PuzzleForm(Form):

@@ -17,8 +17,7 @@ from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.lessons.questions import PAR, WHO, Answer, Question, cost_row
-from shardviz.notation import DeviceMesh
+from shardviz.lessons.questions import PAR, Answer, Question, cost_row, words
 from shardviz.plan.plan import Plan
 from shardviz.records import Findings
 from shardviz.records.amounts import format_bytes, format_seconds
@@ -118,7 +117,6 @@ class Puzzle(Question):
     ideas: Mapping[str, Idea] | None = None
 
     ask = "puzzle"
-    right = "The plan fits"
 
     def __post_init__(self) -> None:
         start = self.start if self.start is None or isinstance(self.start, Plan) else Plan(self.start)
@@ -138,11 +136,8 @@ class Puzzle(Question):
             raise ShardvizError(f"puzzle(level={self.level!r}): level is {', '.join(map(repr, ASK_AT))}")
         for plan in (self.start, self.par):
             self.program.bind(plan)
-        self.ideas = dict(self.ideas or {})
-
-    @property
-    def mesh(self) -> DeviceMesh:
-        return self.start.mesh
+        self.right, self.example = "The plan fits", "puzzle.answer(sv.Plan(...))"
+        self.mesh, self.heading, self.ideas = self.start.mesh, (self.program.name, self.target), dict(self.ideas or {})
 
     @cached_property
     def par_cost(self) -> StepCost:
@@ -178,16 +173,8 @@ class Puzzle(Question):
             raise ShardvizError(f"answer: the plan's mesh has {have} devices, expected {size} as on {self.target}")
         return self.counted(self._attempt(plan))
 
-    def reveal(self, *, give_up: bool = False) -> Attempt:
-        """Return par's plan with its code and costs.
-
-        Args:
-            give_up: show it before the third wrong try; plans tried later get no stars.
-
-        Raises:
-            ShardvizError: if there are fewer than three wrong tries, none reached par, and `give_up` is False.
-        """
-        self.give(give_up)
+    def answered(self) -> Attempt:
+        """Return par's plan with its code and costs."""
         return replace(self._attempt(self.par), shown=True)
 
     def _attempt(self, plan: Plan) -> Attempt:
@@ -201,6 +188,19 @@ class Puzzle(Question):
         ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea))
         return self.graded(Attempt, rows, problem, ideas, int(better), plan=plan, report=report, cost=cost)
 
+    def above(self) -> Iterator[doc.Block]:
+        """Yield the task: par, and the arguments."""
+        yield doc.paragraph(doc.words("Find a plan that is as fast as par and needs no more memory.", strong=True))
+        costs = {"to begin with": self.begun, "par": self.par_cost}
+        yield doc.Rows(costs).table(
+            ("", str),
+            (doc.right("a step"), lambda who: doc.seconds(costs[who].step.seconds)),
+            (doc.right("memory of a device"), lambda who: doc.nbytes(costs[who].needs.total)),
+        )
+        yield arguments_table(self.program, {"to begin with": self.start}, self.mesh)
+        judge = f"{words()['who'][self.level]} ({self.level})"
+        yield from doc.notes(f"Who keeps the score: {judge}, and the cost model of {self.target}.")
+
     def below(self, answer: Attempt) -> Iterator[doc.Block]:
         """Yield where the plan costs more than par's, and findings; if shown, the code of par's plan."""
         yield from (doc.paragraph(sentence) for sentence in answer.excess)
@@ -212,7 +212,7 @@ class Puzzle(Question):
             yield doc.section("Findings about this plan that par's plan does not have", findings)
         if answer.shown and not (answer.tries and answer.share == 1):
             yield doc.Figure(of=doc.Listing(self.program.plan_code(self.par)), caption="A plan that reaches par")
-        yield from doc.notes(f"The score is from {WHO[self.level]} ({self.level}).")
+        yield from doc.notes(f"The score is from {words()['who'][self.level]} ({self.level}).")
 
     def report_of(self, plan: Plan) -> Report:
         """Return the compiler's answer."""
@@ -232,27 +232,3 @@ class Puzzle(Question):
 
 
 puzzle = Puzzle
-
-
-@doc.document.register
-def puzzle_document(puzzle: Puzzle) -> doc.Document:
-    """Return the task: the machine, the arguments, par, and how to answer."""
-    mesh, judge = puzzle.start.mesh, f"{WHO[puzzle.level]} ({puzzle.level})"
-    title = doc.words(puzzle.title or "puzzle", strong=True), doc.code(puzzle.program.name)
-    return doc.Document.of(
-        doc.paragraph(doc.words("Find a plan that is as fast as par and needs no more memory.", strong=True)),
-        doc.Rows({"to begin with": puzzle.begun, "par": puzzle.par_cost}.items()).table(
-            ("", lambda each: each[0]),
-            (doc.right("a step"), lambda each: doc.seconds(each[1].step.seconds)),
-            (
-                doc.right("memory of a device"),
-                lambda each: doc.nbytes(each[1].needs.total, tip=memory_words(each[1].needs)),
-            ),
-        ),
-        arguments_table(puzzle.program, {"to begin with": puzzle.start}, mesh),
-        doc.notes(f"Who keeps the score: {judge}, and the cost model of {puzzle.target}."),
-        doc.paragraph("in Python:  ", doc.code("puzzle.answer(sv.Plan(...))")),
-        title=(*title, doc.words(f"on {puzzle.target}")),
-        lead=(doc.mesh_axes(mesh),),
-        mesh=mesh,
-    )

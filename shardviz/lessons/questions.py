@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
 from typing import Any, ClassVar, TypeVar
 
 from shardviz.caching import cached_property
@@ -27,11 +31,12 @@ PAR, NEAR = 1.005, 1.25
 """The multiples of par's costs up to which an answer has three stars, and two."""
 KEPT = ".shardviz-progress.json"
 """The file in the notebook's folder with the best score of each lesson."""
-WHO = {
-    "propagated": "Shardy's propagation",
-    "partitioned": "XLA's partitioner",
-    "compiled": "the target's own compiler",
-}
+
+
+@cache
+def words() -> dict[str, dict[str, Any]]:
+    """Return the lessons' words, of `words.toml`."""
+    return tomllib.loads((files("shardviz.lessons") / "words.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -127,13 +132,15 @@ class Question(Displayed):
 
     Attributes:
         title: its title.
-        starred: whether answers have stars for their costs; otherwise points.
-        right: the beginning of a sentence about a right answer with stars.
-        mesh: the mesh.
-        items: the names that are asked for; empty if the answer has to find them.
         tries, wrong: the number of answers, and of wrong ones.
         helped: whether the right answer was shown; later answers have the score 0.
         result: the graded answer that counts (an exercise's last, otherwise the best); None before the first.
+        mesh: the mesh.
+        heading: words after the title, in code.
+        example: how it is answered in Python.
+        items: the names that are asked for; empty if the answer has to find them.
+        starred: whether answers have stars for their costs; otherwise points.
+        right: the beginning of a sentence about a right answer with stars.
     """
 
     title: str = field(default="", kw_only=True)
@@ -141,10 +148,12 @@ class Question(Displayed):
     wrong: int = field(default=0, init=False)
     helped: bool = field(default=False, init=False)
     result: Any = field(default=None, init=False)
+    mesh: Any = field(default=None, init=False)
+    heading: tuple[str, ...] = field(default=(), init=False)
+    example: str = field(default="", init=False)
+    items: Sequence[str] = field(default=(), init=False)
     starred: ClassVar[bool] = True
-    right: ClassVar[Any] = ""
-    mesh: ClassVar[Any]
-    items: ClassVar[Any] = ()
+    right: Any = field(default="", init=False)
 
     @cached_property
     def form(self) -> Any:
@@ -155,6 +164,14 @@ class Question(Displayed):
         """Return the form: fields for the answer or the explorer, a button that grades the answer, and the result; the
         question itself if nobody can press a button. Each call returns the same form."""
         return self.form
+
+    def answered(self) -> Any:
+        """Return the right answer, as `reveal` shows it."""
+        raise NotImplementedError
+
+    def above(self) -> Iterator[doc.Block]:
+        """Yield the blocks of the question."""
+        raise NotImplementedError
 
     def below(self, answer: Any) -> Iterator[doc.Block]:
         """Yield the blocks below an answer's rows."""
@@ -189,8 +206,15 @@ class Question(Displayed):
         self.result = max(best, answer, key=lambda each: (each.stars, -each.worst))
         return answer
 
-    def give(self, give_up: bool) -> None:
-        """Record that the right answer is shown. Raises ShardvizError if tries are left, and `give_up` is False."""
+    def reveal(self, *, give_up: bool = False) -> Any:
+        """Return the right answer.
+
+        Args:
+            give_up: show it before the third wrong try; later answers have no stars.
+
+        Raises:
+            ShardvizError: if there are fewer than three wrong tries, none is right, and `give_up` is False.
+        """
         solved = self.result is not None and self.result.share == 1
         if not (solved or self.helped or give_up):
             raise ShardvizError(
@@ -198,6 +222,7 @@ class Question(Displayed):
                 "reveal(give_up=True): afterwards there are no stars"
             )
         self.helped |= not solved
+        return self.answered()
 
     def then(self, result: Any) -> Any:
         """Return a result that contains the answer. Before a person's first try, return a note that it is locked."""
@@ -206,14 +231,22 @@ class Question(Displayed):
 
 @dataclass(frozen=True, repr=False)
 class Note(Displayed):
-    """A Document of one paragraph."""
+    """A Document that shows itself, with the scores that it has (title → 0 to 1), and their mean."""
 
-    pieces: tuple[doc.Piece | str, ...]
-    quiet: bool = False
+    document: doc.Document
+    scores: Mapping[str, float] = field(default_factory=dict)
+    score: float = 0.0
+
+
+doc.document.register(Note, lambda note: note.document)
+
+
+def _paragraph(*pieces: doc.Piece | str, quiet: bool = False) -> Note:
+    return Note(doc.Document.of(doc.paragraph(*pieces, quiet=quiet)))
 
 
 def _locked(what: str) -> Note:
-    return Note((f"Locked: {what}, then run this cell again.",), quiet=True)
+    return _paragraph(f"Locked: {what}, then run this cell again.", quiet=True)
 
 
 def guess(guess: float | None, right: float, unit: str = "") -> Note:
@@ -237,30 +270,17 @@ def guess(guess: float | None, right: float, unit: str = "") -> Note:
             raise ShardvizError(f"guess({name}={amount!r}): expected a positive number")
     answer = doc.words(f"{format_number(right)} {unit}".rstrip(), strong=True)
     if guess is None:
-        return _locked("put your number in the place of None") if is_watched() else Note((answer,))
+        return _locked("put your number in the place of None") if is_watched() else _paragraph(answer)
     times, mine = max(guess / right, right / guess), f"{format_number(guess)} {unit}".rstrip()
     factor = doc.words(format_number(times), strong=True, tone="good" if times < 1.1 else "warn")
-    return Note((answer, f"; your guess, {mine}, is off by a factor of", factor))
+    return _paragraph(answer, f"; your guess, {mine}, is off by a factor of", factor)
 
 
-@dataclass(frozen=True, repr=False)
-class Scores(Displayed):
-    """The scores of several questions."""
-
-    questions: tuple[Any, ...]
-
-    @property
-    def score(self) -> float:
-        """The mean score; an unanswered question counts 0."""
-        reached = sum(each.result.score for each in self.questions if each.result)
-        return reached / len(self.questions) if self.questions else 0.0
-
-
-def scores(*questions: Any, lesson: str = "") -> Scores:
-    """Return the scores of several exercises, puzzles and written functions, as a table.
+def scores(*questions: Any, lesson: str = "") -> Note:
+    """Return the scores of several exercises, puzzles and written functions, as a table, and their mean as `score`.
 
     Args:
-        questions: the questions.
+        questions: the questions. One without an answer counts 0.
         lesson: the lesson's title; its best score is then kept in the notebook's folder, for `progress`, if a person
             runs the notebook.
 
@@ -270,22 +290,16 @@ def scores(*questions: Any, lesson: str = "") -> Scores:
         >>> sv.lessons.scores(exercise).score
         0.0
     """
-    result = Scores(questions)
+    reached = [(each.title or each.ask, each.result and each.result.score) for each in questions]
+    note = _table("question", reached)
     if lesson and is_watched() and any(each.tries for each in questions):
-        kept = progress().lessons
+        kept = progress().scores
         with contextlib.suppress(ShardvizError):  # a folder that cannot be written to
-            write_whole(KEPT, json.dumps({**kept, lesson: max(result.score, kept.get(lesson, 0.0))}, indent=1))
-    return result
+            write_whole(KEPT, json.dumps({**kept, lesson: max(note.score, kept.get(lesson, 0.0))}, indent=1))
+    return note
 
 
-@dataclass(frozen=True, repr=False)
-class LessonScores(Displayed):
-    """The best score of each lesson that was done: its title → 0 to 1."""
-
-    lessons: Mapping[str, float]
-
-
-def progress() -> LessonScores:
+def progress() -> Note:
     """Return the scores that `scores(..., lesson=...)` kept in the notebook's folder.
 
     Examples:
@@ -294,42 +308,37 @@ def progress() -> LessonScores:
         No lesson was done in this folder yet.
     """
     try:
-        kept = json.loads(read_whole(KEPT))
-        return LessonScores({str(lesson): float(score) for lesson, score in kept.items()})
+        kept = {str(lesson): float(score) for lesson, score in json.loads(read_whole(KEPT)).items()}
     except (ShardvizError, ValueError, TypeError, AttributeError):  # none yet, or not ours
-        return LessonScores({})
+        kept = {}
+    if not kept:
+        return _paragraph("No lesson was done in this folder yet.")
+    return _table("lesson", sorted(kept.items(), key=lambda each: (int(re.findall(r"^\d*", each[0])[0] or 0), each[0])))
 
 
-@doc.document.register
-def note_document(note: Note) -> doc.Document:
-    """Return the paragraph."""
-    return doc.Document.of(doc.paragraph(*note.pieces, quiet=note.quiet))
-
-
-@doc.document.register
-def scores_document(scores: Scores) -> doc.Document:
-    """Return a row per question, and the mean."""
-    rows = doc.Rows(scores.questions).table(
-        ("exercise", lambda each: each.title or each.program.name),
-        ("asked", lambda each: each.ask),
-        (doc.right("score"), lambda each: f"{each.result.score:.0%}" if each.result else "not answered"),
-        (doc.right("tries"), lambda each: str(each.tries)),
+def _table(what: str, scores: Sequence[tuple[str, float | None]]) -> Note:
+    """Return a table of scores, None for a question without an answer."""
+    mean = sum(score or 0.0 for _, score in scores) / max(len(scores), 1)
+    rows = doc.Rows(scores).table(
+        (what, lambda each: each[0]),
+        (doc.right("score"), lambda each: "not answered" if each[1] is None else f"{each[1]:.0%}"),
+        ("", lambda each: "★" * round(STARS * (each[1] or 0.0))),
     )
-    return doc.Document.of(rows, title=(doc.words("score", quiet=True), doc.words(f"{scores.score:.0%}", strong=True)))
+    title = doc.words("score", quiet=True), doc.words(f"{mean:.0%}", strong=True)
+    return Note(doc.Document.of(rows, title=title), {title: score or 0.0 for title, score in scores}, mean)
 
 
 @doc.document.register
-def progress_document(progress: LessonScores) -> doc.Document:
-    """Return a row per lesson that was done, in the lessons' order."""
-    if not progress.lessons:
-        return doc.Document.of(doc.paragraph("No lesson was done in this folder yet."))
-    done = {title: (int("0" + title.split(".")[0] if title[0].isdigit() else 0), title) for title in progress.lessons}
-    rows = doc.Rows(sorted(done, key=done.__getitem__)).table(
-        ("lesson", lambda title: title),
-        (doc.right("best score"), lambda title: f"{progress.lessons[title]:.0%}"),
-        ("", lambda title: "★" * round(STARS * progress.lessons[title])),
+def question_document(question: Question) -> doc.Document:
+    """Return the question, and how it is answered in Python."""
+    title = doc.words(question.title or question.ask, strong=True), *map(doc.code, question.heading)
+    return doc.Document.of(
+        question.above(),
+        doc.paragraph("in Python:  ", doc.code(question.example)),
+        title=title,
+        lead=(doc.mesh_axes(question.mesh),),
+        mesh=question.mesh,
     )
-    return doc.Document.of(rows, title=doc.words("So far", strong=True))
 
 
 @doc.document.register
@@ -341,9 +350,8 @@ def answer_document(answer: Answer) -> doc.Document:
     def verdict(row: Row) -> doc.Piece:
         lost = row.points < row.of or row.points < 0 or (starred and (row.times or 0.0) > PAR)
         times = f"{format_number(row.times)} x" if right and row.times is not None else ""  # says the right amount
-        return doc.words(
-            ": ".join(filter(None, (row.verdict, times))), tone="bad" if lost else "good" if row.of else ""
-        )
+        tone = "bad" if lost else "good" if row.of else ""
+        return doc.words(": ".join(filter(None, (row.verdict, times))), tone=tone)
 
     def points(row: Row) -> str:
         reached = format_number(row.points).replace("-", "−")

@@ -23,17 +23,11 @@ from shardviz.costs.pipelining import scheduled
 from shardviz.errors import ShardvizError, excerpt
 
 STAGE = "shardviz stage: "
-_ADVICE = {
-    "boolean conversion of traced": " In place of `if` use `jnp.where`, which has both cases.",
-    "Slice entries must be static": " Reshape the array, so that one index is enough.",
-    "unbound axis name": " The axes are those of the picture.",
-}
-"""Part of JAX's message → what to do about it."""
 
 
-def run(data: bytes, *, puzzle: Mapping[str, Any]) -> bytes:
+def run(data: bytes, *, puzzle: Mapping[str, Any], advice: Mapping[str, str]) -> bytes:
     """Run a pickled function as a puzzle asks, and return JSON: the `problem`, which is empty if the results are right;
-    and the `grid` of a schedule."""
+    and the `grid` of a schedule. `advice` is part of JAX's message → what to do about it."""
     import cloudpickle
 
     grid, problem = [], ""
@@ -43,10 +37,10 @@ def run(data: bytes, *, puzzle: Mapping[str, Any]) -> bytes:
             learners = cloudpickle.loads(data)
             if sizes := puzzle.get("schedule"):
                 _stage("tracing")
-                orders = [_called(learners, stage, *sizes.values()) for stage in range(sizes["stages"])]
+                orders = [_called(learners, advice, stage, *sizes.values()) for stage in range(sizes["stages"])]
                 grid = scheduled(orders, sizes["micro"])
             else:
-                _check(learners, puzzle)
+                _check(learners, puzzle, advice)
     except ShardvizError as found:
         problem = str(found)
     return json.dumps({"problem": problem, "grid": grid}).encode()
@@ -90,7 +84,7 @@ def inputs_of(puzzle: Mapping[str, Any]) -> list[np.ndarray]:
     ]
 
 
-def _check(learners: Any, puzzle: Mapping[str, Any]) -> None:
+def _check(learners: Any, puzzle: Mapping[str, Any], advice: Mapping[str, str]) -> None:
     """Compare a function's results on each device with the unsharded function's; raise the first problem."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 8)
@@ -102,7 +96,7 @@ def _check(learners: Any, puzzle: Mapping[str, Any]) -> None:
     for array, spec in zip(map(np.asarray, results), specs_of(puzzle, "results"), strict=True):
         places = NamedSharding(mesh, spec).devices_indices_map(array.shape)
         wanted.append(np.stack([array[places[device]] for device in mesh.devices.flat]))
-    mine = sharded(lambda *shards: _called(learners, *shards), puzzle, mesh)
+    mine = sharded(lambda *shards: _called(learners, advice, *shards), puzzle, mesh)
     _stage("tracing")
     try:
         shapes = jax.tree.leaves(mine.trace(*inputs).out_info)
@@ -119,7 +113,7 @@ def _check(learners: Any, puzzle: Mapping[str, Any]) -> None:
     _same_values(jax.tree.leaves(outcome), wanted, [each.get("name", "result") for each in puzzle["results"]])
 
 
-def _called(f: Any, *arguments: Any) -> Any:
+def _called(f: Any, advice: Mapping[str, str], *arguments: Any) -> Any:
     """Call the learner's function; an error becomes a sentence with the line of the function."""
     try:
         return f(*arguments)
@@ -134,8 +128,8 @@ def _called(f: Any, *arguments: Any) -> Any:
                 where = f"Line {line} of the function"
         if "ellipsis" in str(error):
             raise ShardvizError(f"{where} still has `...` where your code goes.") from error
-        advice = next((words for part, words in _ADVICE.items() if part in str(error)), "")
-        raise ShardvizError(f"{where} raises {type(error).__name__}: {_first_line(error)}{advice}") from error
+        add = next((f" {text}" for part, text in advice.items() if part in str(error)), "")
+        raise ShardvizError(f"{where} raises {type(error).__name__}: {_first_line(error)}{add}") from error
     except SystemExit as error:
         raise ShardvizError("The function ends its process (SystemExit): let it return its result.") from error
 

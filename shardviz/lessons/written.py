@@ -29,7 +29,7 @@ from shardviz.errors import CompileMemoryLimit, CompileTimeout, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.lessons import running
-from shardviz.lessons.questions import Answer, Question, Row, cost_row
+from shardviz.lessons.questions import Answer, Question, Row, cost_row, words
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_bytes, format_number
@@ -41,22 +41,6 @@ from shardviz.view.shard_map import map_blocks
 from shardviz.view.show import Shown
 
 _MEMORY = 6e9
-_COSTS = {
-    "sent": ("a device sends", format_bytes, ""),
-    "steps": ("a device takes", format_number, " steps"),
-    "largest": ("a device holds", format_bytes, " in one array"),
-    "turns": ("it takes", format_number, " turns"),
-    "kept": ("it keeps", format_number, " microbatches at once on a stage"),
-}
-"""A cost → the subject and verb of its sentence, and its amount as text."""
-_NAMES = {
-    "all-reduce": "psum",
-    "all-gather": "all_gather",
-    "reduce-scatter": "psum_scatter",
-    "all-to-all": "all_to_all",
-    "collective-permute": "ppermute",
-}
-"""A collective → the function of `jax.lax` that `forbidden` names."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -64,7 +48,7 @@ class Try(Answer):
     """A scored function.
 
     Attributes:
-        costs: its costs, by the names of `_COSTS`; empty if it is wrong.
+        costs: its costs, by the names in `words.toml`; empty if it is wrong.
         report: its partitioned program, if it is right and no schedule.
         schedule: its schedule as text; else empty.
         printed: the text that it printed.
@@ -115,15 +99,9 @@ class Written(Question):
             have = ", ".join(map(repr, puzzles))
             raise ShardvizError(f"write({self.name!r}): there is no such puzzle; there are {have}")
         self.about = puzzles[self.name]
-        self.title = self.about["title"]
-
-    @property
-    def right(self) -> str:
-        return "The order is valid" if "schedule" in self.about else "The values are right"
-
-    @cached_property
-    def mesh(self) -> DeviceMesh:
-        return DeviceMesh.of(self.about["mesh"])
+        self.title, self.mesh = self.about["title"], DeviceMesh.of(self.about["mesh"])
+        self.right = "The order is valid" if "schedule" in self.about else "The values are right"
+        self.example = "puzzle.answer(the_function)"
 
     @cached_property
     def par(self) -> Mapping[str, float]:
@@ -143,14 +121,16 @@ class Written(Question):
             raise ShardvizError(f"answer({type(function).__name__}): expected a function; define it with `def`")
         mine, start = getattr(function, "__code__", None), running.defined(self.about["start"]).__code__
         if mine is not None and (mine.co_code, mine.co_names) == (start.co_code, start.co_names):
-            words = "This is the function as it was given: write what its comments say, and run the cell again."
-            return self.graded(Try, (), words)
+            problem = "This is the function as it was given: write what its comments say, and run the cell again."
+            return self.graded(Try, (), problem)
         try:
             data = packed(function)
         except Exception as error:  # an object's own __reduce__ may raise anything
-            words = f"({error}); use only what it defines itself, and imported modules"
-            raise ShardvizError(f"answer: the function cannot be sent to its own process {words}") from error
-        trial = processes.Trial("shardviz.lessons.running:run", data, {"puzzle": dict(self.about)})
+            why = f"({error}); use only what it defines itself, and imported modules"
+            raise ShardvizError(f"answer: the function cannot be sent to its own process {why}") from error
+        trial = processes.Trial(
+            "shardviz.lessons.running:run", data, {"puzzle": dict(self.about), "advice": words()["advice"]}
+        )
         job = processes.tried(trial, self.limit, _MEMORY)
         stages = re.findall(rf"^{running.STAGE}(.*)$", job.stderr, re.MULTILINE)
         printed = re.sub(rf"^\n?{running.STAGE}.*\n|^[EFIW]\d{{4}} .*\n", "", job.stderr, flags=re.MULTILINE).strip()
@@ -165,17 +145,31 @@ class Written(Question):
         hint = hints[min(self.wrong, len(hints) - 1)]
         return self.counted(replace(tried, ideas=() if tried.share == 1 else (hint,)))
 
-    def reveal(self, *, give_up: bool = False) -> str:
-        """Return the code of a solution.
-
-        Args:
-            give_up: show it before the third wrong try; functions tried later get no stars.
-
-        Raises:
-            ShardvizError: if there are fewer than three wrong tries, none is right, and `give_up` is False.
-        """
-        self.give(give_up)
+    def answered(self) -> str:
+        """Return the code of a solution."""
         return self.about["answer"]
+
+    def above(self) -> Iterator[doc.Block]:
+        """Yield the task: what each device has and must have, the function to complete, and what is forbidden."""
+        yield doc.paragraph(*doc.with_code(self.about["task"]))
+        alike = grouped(
+            ((side, tuple(each["shape"]), tuple(axis or None for axis in each["spec"])), each["name"])
+            for side in ("arguments", "results")
+            for each in self.about.get(side, ())
+            if each.get("drawn", True)
+        )
+        heads = {"arguments": "Each device has: ", "results": "Each device must have: "}
+        maps = [
+            doc.section(heads[side] + ", ".join(names), *map_blocks(Shown(layout(shape, spec, self.mesh)), 320))
+            for (side, shape, spec), names in alike.items()
+        ]
+        yield from (doc.SideBySide(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2))
+        if grid := self.grid("start"):
+            yield doc.Figure(of=doc.Listing(drawn(grid)), caption="GPipe")
+        start = doc.Figure(of=doc.Listing(self.about["start"].strip()))
+        yield doc.section("The function to complete", start, fold="closed", name="start")
+        forbidden = ", ".join(f"jax.lax.{name}" for name in self.about.get("forbidden", ()))
+        yield from doc.notes(forbidden and f"Forbidden: {forbidden}.")
 
     def below(self, answer: Try) -> Iterator[doc.Block]:
         """Yield what the function printed, its schedule or what it sends, and the solution if it is shown."""
@@ -217,13 +211,15 @@ class Written(Question):
 
     def _forbidden(self, report: Report) -> str:
         """Return the sentence for a forbidden collective; empty if there is none."""
-        names = {_NAMES.get(c.kind, "") for c in report.collectives} & {*self.about["forbidden"]}
+        names = {words()["functions"].get(c.kind, "") for c in report.collectives} & {*self.about["forbidden"]}
         also = " (as `pmean` does)" if "psum" in names else ""
         return f"The function calls `{max(names)}`{also}, which this puzzle forbids." if names else ""
 
     def _row(self, cost: tuple[str, float]) -> Row:
-        what, text, unit = _COSTS[cost[0]]
-        return cost_row(what, cost[1], self.par[cost[0]], lambda amount: text(amount) + unit)
+        name, amount = cost
+        what, form = words()["costs"][name]
+        text = format_bytes if name in ("sent", "largest") else format_number
+        return cost_row(what, amount, self.par[name], lambda amount: form.format(text(amount)))
 
 
 write = Written
@@ -231,44 +227,8 @@ write = Written
 
 def _failed(error: BaseException, stage: str, limit: float) -> str:
     """Return the sentence for a process that ended without an answer, or was stopped."""
+    late, ended = words()["late"], words()["ended"]
     if isinstance(error, CompileTimeout):
-        return {
-            "tracing": f"The function did not end within {limit:g} s: a Python loop in it never ends.",
-            "running": f"The program did not end within {limit:g} s: a loop in it never ends, or a branch or a loop "
-            "contains a collective, and only some devices call the collective and wait for the others (deadlock).",
-        }.get(stage, f"The check did not end within {limit:g} s; the machine may be busy: try again.")
-    if isinstance(error, CompileMemoryLimit):
-        return f"The function used more than {format_bytes(_MEMORY)} of memory."
-    if stage == "running":
-        return f"The program's process ended while it ran: {error}"
-    return f"The function could not be checked: {error}"
-
-
-@doc.document.register
-def written_document(puzzle: Written) -> doc.Document:
-    """Return the task: what each device has, what it must have, what is forbidden, and the function to complete."""
-    about, mesh = puzzle.about, puzzle.mesh
-    alike = grouped(
-        ((side, tuple(each["shape"]), tuple(axis or None for axis in each["spec"])), each["name"])
-        for side in ("arguments", "results")
-        for each in about.get(side, ())
-        if each.get("drawn", True)
-    )
-    heads = {"arguments": "Each device has: ", "results": "Each device must have: "}
-    maps = [
-        doc.section(heads[side] + ", ".join(names), *map_blocks(Shown(layout(shape, spec, mesh)), 320))
-        for (side, shape, spec), names in alike.items()
-    ]
-    forbidden = ", ".join(f"jax.lax.{name}" for name in about.get("forbidden", ()))
-    start = doc.Figure(of=doc.Listing(about["start"].strip()))
-    return doc.Document.of(
-        doc.paragraph(*doc.with_code(about["task"])),
-        [doc.SideBySide(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2)],
-        doc.Figure(of=doc.Listing(drawn(grid)), caption="GPipe") if (grid := puzzle.grid("start")) else None,
-        doc.section("The function to complete", start, fold="closed", name="start"),
-        doc.notes(forbidden and f"Forbidden: {forbidden}."),
-        doc.paragraph("in Python:  ", doc.code("puzzle.answer(the_function)")),
-        title=doc.words(puzzle.title, strong=True),
-        lead=(doc.mesh_axes(mesh),),
-        mesh=mesh,
-    )
+        return late.get(stage, late["reading"]).format(limit=limit)
+    why = "memory" if isinstance(error, CompileMemoryLimit) else stage if stage in ended else "other"
+    return ended[why].format(memory=format_bytes(_MEMORY), error=error)

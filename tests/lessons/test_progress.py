@@ -23,7 +23,7 @@ def test_the_best_score_is_kept_in_the_folder(scored, tmp_path, monkeypatch):
     sv.lessons.scores(scored, sv.lessons.write("fsdp"), lesson="7. Collectives")
     sv.lessons.scores(sv.lessons.write("fsdp"), lesson="1. First light")  # not answered
     sv.lessons.scores(scored, sv.lessons.write("fsdp"), sv.lessons.write("experts"), lesson="10. Does it fit?")
-    assert sv.lessons.progress().lessons == {"10. Does it fit?": 1.0, "7. Collectives": 0.5}
+    assert sv.lessons.progress().scores == {"10. Does it fit?": 1.0, "7. Collectives": 0.5}
     text = sv.lessons.progress().text()
     assert text.index("7. Collectives") < text.index("10. Does it fit?") and "★★★" in text
 
@@ -32,7 +32,7 @@ def test_the_best_score_is_kept_in_the_folder(scored, tmp_path, monkeypatch):
 def test_a_file_that_is_not_ours_is_no_progress(tmp_path, monkeypatch, kept):
     monkeypatch.chdir(tmp_path)
     (tmp_path / questions.KEPT).write_text(kept)
-    assert sv.lessons.progress().lessons == {}
+    assert sv.lessons.progress().scores == {}
 
 
 def test_an_amount_is_locked_until_a_person_has_guessed(monkeypatch):
