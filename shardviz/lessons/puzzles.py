@@ -154,7 +154,7 @@ class Puzzle(Question):
         """The form's explorer; `answer()` scores its plan."""
         if self.form is self:
             raise ShardvizError("no explorer is open outside a notebook; give a plan: puzzle.answer(plan)")
-        return self.form.explorer
+        return self.form.opened
 
     def answer(self, plan: Plan | None = None) -> Attempt:
         """Score a plan.
