@@ -18,9 +18,9 @@ from shardviz.ask.calls import program_and_plan
 from shardviz.caching import cached_property
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError, excerpt
-from shardviz.judge.comparison import Comparison, compare_reports
+from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
-from shardviz.lessons.questions import Answer, Question, Row, words
+from shardviz.lessons.questions import WORDS, Answer, Question, Row, amount_text
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.plan.plan import Plan
@@ -100,7 +100,7 @@ class Exercise(Question):
     names: tuple[str, str] = ("A", "B")
     level: str = "partitioned"
     target: str | None = None
-    ideas: Mapping[str, Any] | None = None
+    ideas: Mapping[str, Any] = field(default_factory=dict)
     given: dict[str, Any] | None = field(default=None, init=False)
 
     starred = False
@@ -113,30 +113,27 @@ class Exercise(Question):
                 have = ", ".join(map(repr, choices))
                 raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {have}")
         if (self.ask == "cheaper") != isinstance(self.other, Plan):
-            why = "ask='cheaper' compares the plan with other=, a second sv.Plan; nothing else does"
-            raise ShardvizError(f"exercise: {why}")
+            raise ShardvizError("exercise: ask='cheaper', and nothing else, takes other=, a second sv.Plan to compare")
         if len(self.names) != 2 or len({*self.names, EQUAL}) != 3:
-            why = "expected two different names, neither of them 'equal'"
-            raise ShardvizError(f"exercise(names={self.names!r}): {why}")
+            raise ShardvizError(f"exercise(names={self.names!r}): expected two different names, and not 'equal'")
         if self.ask == "seconds" and self.target is None:
             raise ShardvizError("exercise: ask='seconds' needs a target, such as 'tpu v5e:4x4'")
         for plan in self.plans.values():
             self.program.bind(plan)
-        self.kind, self.words, self.mesh = KINDS[self.ask], words()[self.ask], self.plan.mesh
+        self.kind, self.words, self.mesh = KINDS[self.ask], WORDS[self.ask], self.plan.mesh
         self.items = self.kind.items(self)
         if self.ask == "outputs" and not self.items:
-            why = "the plan says how every output is sharded; leave some without a spec"
-            raise ShardvizError(f"exercise(ask='outputs'): {why}")
+            raise ShardvizError("exercise(ask='outputs'): the plan says how every output is sharded; remove a spec")
         first = self.items[0].replace("'", "\\'") if self.items else ""
         answer = self.words["example"].format(first=first, names=self.names, axis=self.mesh.names[-1])
         self.heading, self.example = (self.program.name,), f"{answer}  then  exercise.reveal()"
-        self.ideas = {hint: self.read(wrong) for hint, wrong in (self.ideas or {}).items()}
+        self.ideas = {hint: self.read(wrong) for hint, wrong in self.ideas.items()}
 
     @property
     def plans(self) -> dict[str, Plan]:
         """The plans by name; a single plan is named `spec`."""
-        both = (self.plan, self.other)
-        return {"spec": self.plan} if self.other is None else dict(zip(self.names, both, strict=True))
+        one, other = self.names
+        return {"spec": self.plan} if self.other is None else {one: self.plan, other: self.other}
 
     @cached_property
     def reports(self) -> dict[str, Report]:
@@ -148,11 +145,6 @@ class Exercise(Question):
         """The compiler's answer for the plan."""
         return next(iter(self.reports.values()))
 
-    @property
-    def compared(self) -> Comparison | None:
-        """For `cheaper`, the comparison of the plans."""
-        return compare_reports(self.reports) if self.other else None
-
     def read(self, answered: Any) -> dict[str, Any]:
         """Parse and check an answer; arguments and errors as `answer`."""
         if self.kind.read is not None:
@@ -163,16 +155,14 @@ class Exercise(Question):
         if not isinstance(answered, Mapping) or not answered or not answered.keys() <= {*names}:
             have = ", ".join(map(repr, names))
             raise ShardvizError(f"answer({excerpt(repr(answered))}): expected name → value; there are {have}")
-        if self.other is None:
-            return {name: amount_of(value, self.words["unit"], name) for name, value in answered.items()}
-        for value in answered.values():
-            if value not in (*self.names, EQUAL):
-                choices = ", ".join(map(repr, (*self.names, EQUAL)))
-                raise ShardvizError(f"answer({excerpt(repr(value))}): expected {choices}")
-        return dict(answered)
+        choices = (*self.names, EQUAL) if self.other else ()
+        if choices and (strange := [value for value in answered.values() if value not in choices]):
+            raise ShardvizError(f"answer({excerpt(repr(strange[0]))}): expected {', '.join(map(repr, choices))}")
+        unit = self.words.get("unit", "")
+        return {name: value if choices else amount_of(value, unit, name) for name, value in answered.items()}
 
     def answer(self, answered: Any) -> Exercise:
-        """Record the learner's prediction.
+        """Record the learner's prediction, and return the exercise, so that `.reveal()` can follow.
 
         Args:
             answered: for `outputs`, specs: a pytree prefix of the result, as `out_specs`, or tree path → spec. For
@@ -180,9 +170,6 @@ class Exercise(Question):
                 the operand bytes of all of them per device and step: a number, or text such as `16.8 MB`. For
                 `cheaper`, the name of a plan, or `equal`. For `memory`, name → bytes; `kept` may be omitted. For
                 `seconds`, a number, or text such as `66 us`.
-
-        Returns:
-            The exercise itself, so that `.reveal()` can follow.
 
         Raises:
             ShardvizError: if the answer cannot be parsed.
@@ -202,13 +189,15 @@ class Exercise(Question):
         """
         if self.given is None and not give_up:
             raise ShardvizError("answer first: exercise.answer(...); or exercise.reveal(give_up=True)")
-        if self.result is None:
-            answer = self.graded(Answer, self._rows(self.given or {}))
-            wrong = self.ideas if self.given is not None and answer.share < 1 and self.ideas else {}
-            self.counted(replace(answer, ideas=tuple(hint for hint, idea in wrong.items() if self._follows(idea))))
+        if (result := self.result) is None:
+            graded = self.graded(self._rows(self.given or {}))
+            lost = self.given is not None and graded.share < 1
+            ideas = tuple(hint for hint, idea in self.ideas.items() if lost and self._follows(idea))
+            result = self.counted(replace(graded, ideas=ideas))
         if give_up:
             super().reveal(give_up=True)
-        return self.result
+            result = self.result = replace(result, shown=True)
+        return result
 
     def _rows(self, given: dict[str, Any]) -> Iterator[Row]:
         """Compare an answer with the compiler's."""
@@ -242,22 +231,15 @@ class Exercise(Question):
     def _follows(self, wrong: dict[str, Any]) -> bool:
         """Return whether the answer has all items of a wrong answer, which may omit amounts; none, if that has none."""
         given = self.given or {}
-
-        def same(item: str, value: Any) -> bool:
-            return value is None or (given[item] is not None and self._compared(given[item], value)[0] == 1)
-
-        return all(item in given and same(item, value) for item, value in wrong.items()) if wrong else not given
+        pairs = [(given.get(item), value) for item, value in wrong.items()]
+        same = (value is None or (mine is not None and self._compared(mine, value)[0] == 1) for mine, value in pairs)
+        return wrong.keys() <= given.keys() and all(same) if wrong else not given
 
     def text_of(self, value: Any) -> str:
         """Return a value of an answer as text."""
         if isinstance(value, float):
-            return (format_seconds if self.words["unit"] == "s" else format_bytes)(value)
+            return amount_text(value, self.words["unit"])
         return str(value.canonical() if isinstance(value, Spec) else value)
-
-    def answered(self) -> Answer:
-        """Make the result show the right answer."""
-        self.result = replace(self.result, shown=True)
-        return self.result
 
     def above(self) -> Iterator[doc.Block]:
         """Yield the question: the arguments' shardings, and what is asked for."""
@@ -273,7 +255,7 @@ class Exercise(Question):
             )
         target = "" if self.target is None else f", on {self.target}"
         answered = f"; answered {plural(self.tries, 'time')}" if self.tries else ""
-        yield from doc.notes(f"The answer is from {words()['who'][self.level]}{target}{answered}.")
+        yield from doc.notes(f"The answer is from {WORDS['who'][self.level]}{target}{answered}.")
 
     def below(self, answer: Answer) -> Iterator[doc.Block]:
         """Yield a hint, and the number of missing items; or, if the right answer is shown, the reasons for the missed
@@ -294,10 +276,10 @@ class Exercise(Question):
                 answers = (axis_section(axis, why.source, row.what).blocks for axis in why.axes)
                 firsts = (next((block for block in some if isinstance(block, doc.Paragraph)), None) for some in answers)
                 yield doc.section(f"Why {row.what} is {row.right}", *firsts)
-        if self.compared is not None:  # a step's time is in the table above
-            difference = comparison_document(replace(self.compared, notes=()))
+        if self.other is not None:  # a step's time is in the table above
+            difference = comparison_document(replace(compare_reports(self.reports), notes=()))
             yield doc.section("From {} to {}".format(*self.names), *difference.blocks, fold="open")
-        yield from doc.notes(f"The right answer is from {words()['who'][self.level]} ({self.level}).")
+        yield from doc.notes(f"The right answer is from {WORDS['who'][self.level]} ({self.level}).")
 
 
 exercise = Exercise
@@ -335,7 +317,7 @@ def _free_outputs(asked: Exercise) -> list[str]:
 def _read_specs(asked: Exercise, answered: Any) -> dict[str, Any]:
     names = {output.name for output in asked.program.outputs(asked.plan)}
     by_name = isinstance(answered, Mapping) and answered and names >= answered.keys()
-    plan = Plan(asked.mesh, **{"out_edits" if by_name else "out_specs": answered})
+    plan = Plan(asked.mesh, out_edits=answered) if by_name else Plan(asked.mesh, out_specs=answered)
     specs = asked.program.bind(plan).out_specs
     return {item: spec for item in asked.items if (spec := specs.get(item)) is not None}
 
@@ -377,7 +359,7 @@ def _read_collectives(asked: Exercise, answered: Any) -> dict[str, Any]:
             example = "(kind, axes) or (kind, axes, bytes), such as ('all-gather', 'data', '16.8 MB')"
             raise ShardvizError(f"answer: {excerpt(repr(each))}: expected {example}")
         kind, over, size = (*each, None)[:3]
-        axes = (over,) if isinstance(over, str) else tuple(over)
+        axes = (over,) if isinstance(over, str) else tuple(over or ())
         if kind not in COLLECTIVES:
             raise ShardvizError(f"answer: there is no collective {kind!r}; there are {', '.join(COLLECTIVES)}")
         if not axes or any((a[0] if isinstance(a, tuple) and a else a) not in have for a in axes):

@@ -7,20 +7,18 @@ findings of the learner's plan that par's plan does not have, and where the plan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from shardviz.ask.calls import program_and_plan
 from shardviz.caching import cached_property
-from shardviz.compiler.targets import targets
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.lessons.questions import PAR, Answer, Question, cost_row, words
+from shardviz.lessons.questions import PAR, WORDS, Answer, Question, amount_text, cost_row
 from shardviz.plan.plan import Plan
 from shardviz.records import Findings
-from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.study.sweep import ASK_AT, report_at
 from shardviz.view import document as doc
 from shardviz.view.plans import arguments_table
@@ -56,25 +54,25 @@ class Attempt(Answer):
     @property
     def excess(self) -> tuple[str, ...]:
         """One sentence each for the largest excess over par's memory and time; none if par is reached."""
-        both, (slower, larger) = (self.cost, self.question.par_cost), ((row.times or 0.0) > PAR for row in self.rows)
-        arguments = ({a.name: a.bytes_per_device or 0.0 for a in cost.report.arguments} for cost in both)
-        steps = (
-            {"matrix products": s.compute, "memory traffic": s.memory, "communication": s.communication}
-            for s in (cost.step for cost in both)
-        )
-        compared = (
-            larger and _most("Memory", format_bytes, *(cost.needs.parts for cost in both)),
-            larger and _most("Among the arguments", format_bytes, *arguments),
-            slower and _most("Time", format_seconds, *steps),
-        )
-        return tuple(sentence for sentence in compared if sentence)
+        mine, par = _parts(self.cost), _parts(self.question.costs["par"])
+        slower, larger = ((row.times or 0.0) > PAR for row in self.rows)
+        sentences = []
+        for what, amounts in mine.items():
+            more = {name: amount - par[what].get(name, 0.0) for name, amount in amounts.items()}
+            name, unit = max(more, key=more.__getitem__), "s" if what == "Time" else "B"
+            if more[name] > 0 and (slower if what == "Time" else larger):
+                both = (amount_text(each.get(name, 0.0), unit) for each in (amounts, par[what]))
+                sentences.append("{}: {} {}, {} for par.".format(what, name, *both))
+        return tuple(sentences)
 
 
-def _most(what: str, text: Callable[[float], str], mine: Mapping[str, float], par: Mapping[str, float]) -> str:
-    """Name the amount that exceeds par's most; empty if none does."""
-    above = {name: amount - par.get(name, 0.0) for name, amount in mine.items() if amount > par.get(name, 0.0)}
-    name = max(above, key=above.__getitem__, default="")
-    return f"{what}: {name} {text(mine[name])}, {text(par.get(name, 0.0))} for par." if name else ""
+def _parts(cost: StepCost) -> dict[str, Mapping[str, float]]:
+    step = cost.step
+    return {
+        "Memory": cost.needs.parts,
+        "Among the arguments": {a.name: a.bytes_per_device or 0.0 for a in cost.report.arguments},
+        "Time": {"matrix products": step.compute, "memory traffic": step.memory, "communication": step.communication},
+    }
 
 
 @dataclass(eq=False, repr=False)
@@ -87,14 +85,10 @@ class Puzzle(Question):
         target: the machine.
         par: the plan to reach, or the result of `sv.search`, for its best plan. Its cost is computed.
         level: the level of the numbers: `compiled` (the target's own compiler), `partitioned` (XLA's partitioner, on
-            simulated devices) or `propagated` (Shardy). None for `compiled` if that compiler is installed, else
-            `partitioned`.
+            simulated devices) or `propagated` (Shardy).
         title: the puzzle's title.
         ideas: common misconceptions: a hint → a plan that follows the misconception, or a predicate of the answer's
             report.
-
-    Attributes:
-        result: the best `Attempt` so far; None before the first.
 
     Raises:
         ShardvizError: if an argument is invalid.
@@ -113,10 +107,10 @@ class Puzzle(Question):
     _: KW_ONLY
     target: str
     par: Any
-    level: Any = None
-    ideas: Mapping[str, Idea] | None = None
+    level: str = "partitioned"
+    ideas: Mapping[str, Idea] = field(default_factory=dict)
 
-    ask = "puzzle"
+    ask, kind_of_answer = "puzzle", Attempt
 
     def __post_init__(self) -> None:
         start = self.start if self.start is None or isinstance(self.start, Plan) else Plan(self.start)
@@ -124,30 +118,20 @@ class Puzzle(Question):
         best = getattr(self.par, "best", self.par)
         self.par = getattr(best, "plan", best)
         if not isinstance(self.par, Plan):
-            raise ShardvizError(
-                f"puzzle(par={type(self.par).__name__}): expected an sv.Plan or the result of sv.search"
-            )
-        machine = machine_of(self.target, self.start.mesh.size)
-        self.target = machine.text
-        if self.level is None:
-            ready = any(status.name == machine.chip.kind and status.ready for status in targets())
-            self.level = "compiled" if ready else "partitioned"
+            kind = type(self.par).__name__
+            raise ShardvizError(f"puzzle(par={kind}): expected an sv.Plan or the result of sv.search")
+        self.target = machine_of(self.target, self.start.mesh.size).text
         if self.level not in ASK_AT:
             raise ShardvizError(f"puzzle(level={self.level!r}): level is {', '.join(map(repr, ASK_AT))}")
         for plan in (self.start, self.par):
             self.program.bind(plan)
         self.right, self.example = "The plan fits", "puzzle.answer(sv.Plan(...))"
-        self.mesh, self.heading, self.ideas = self.start.mesh, (self.program.name, self.target), dict(self.ideas or {})
+        self.mesh, self.heading = self.start.mesh, (self.program.name, self.target)
 
     @cached_property
-    def par_cost(self) -> StepCost:
-        """The cost of a step of par's plan."""
-        return self._cost(self.par)
-
-    @cached_property
-    def begun(self) -> StepCost:
-        """The cost of a step of the starting plan."""
-        return self._cost(self.start)
+    def costs(self) -> dict[str, StepCost]:
+        """The costs of a step of the starting plan, and of par's."""
+        return {"to begin with": self._cost(self.start), "par": self._cost(self.par)}
 
     @property
     def explorer(self) -> Any:
@@ -156,7 +140,7 @@ class Puzzle(Question):
             raise ShardvizError("no explorer is open outside a notebook; give a plan: puzzle.answer(plan)")
         return self.form.opened
 
-    def answer(self, plan: Plan | None = None) -> Attempt:
+    def answer(self, plan: Any = None) -> Attempt:
         """Score a plan.
 
         Args:
@@ -167,38 +151,37 @@ class Puzzle(Question):
             SpecError, CompileError, TargetError: as `program.partition`.
         """
         plan = plan or self.explorer.state.plan
-        assert plan is not None
         have, size = plan.mesh.size, self.start.mesh.size
         if have != size:
             raise ShardvizError(f"answer: the plan's mesh has {have} devices, expected {size} as on {self.target}")
         return self.counted(self._attempt(plan))
 
-    def answered(self) -> Attempt:
-        """Return par's plan with its code and costs."""
+    def reveal(self, *, give_up: bool = False) -> Attempt:
+        """Return par's plan with its code and costs; otherwise as `Question.reveal`."""
+        super().reveal(give_up=give_up)
         return replace(self._attempt(self.par), shown=True)
 
     def _attempt(self, plan: Plan) -> Attempt:
-        report, cost, start, par = self.report_of(plan), self._cost(plan), self.begun, self.par_cost
+        report, cost, start, par = self.report_of(plan), self._cost(plan), *self.costs.values()
         rows = (
-            cost_row("a step takes", cost.step.seconds, par.step.seconds, format_seconds),
-            cost_row("a device needs", cost.needs.total, par.needs.total, format_bytes),
+            cost_row("seconds", cost.step.seconds, par.step.seconds),
+            cost_row("memory", cost.needs.total, par.needs.total),
         )
         better = cost.step.seconds < start.step.seconds * (2 - PAR) or start.needs.fits is False
         problem = memory_words(cost.needs) if cost.needs.fits is False else ""
         ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea))
-        return self.graded(Attempt, rows, problem, ideas, int(better), plan=plan, report=report, cost=cost)
+        return self.graded(rows, problem, int(better), ideas=ideas, plan=plan, report=report, cost=cost)
 
     def above(self) -> Iterator[doc.Block]:
         """Yield the task: par, and the arguments."""
         yield doc.paragraph(doc.words("Find a plan that is as fast as par and needs no more memory.", strong=True))
-        costs = {"to begin with": self.begun, "par": self.par_cost}
-        yield doc.Rows(costs).table(
+        yield doc.Rows(self.costs).table(
             ("", str),
-            (doc.right("a step"), lambda who: doc.seconds(costs[who].step.seconds)),
-            (doc.right("memory of a device"), lambda who: doc.nbytes(costs[who].needs.total)),
+            (doc.right("a step"), lambda who: doc.seconds(self.costs[who].step.seconds)),
+            (doc.right("memory of a device"), lambda who: doc.nbytes(self.costs[who].needs.total)),
         )
         yield arguments_table(self.program, {"to begin with": self.start}, self.mesh)
-        judge = f"{words()['who'][self.level]} ({self.level})"
+        judge = f"{WORDS['who'][self.level]} ({self.level})"
         yield from doc.notes(f"Who keeps the score: {judge}, and the cost model of {self.target}.")
 
     def below(self, answer: Attempt) -> Iterator[doc.Block]:
@@ -212,7 +195,7 @@ class Puzzle(Question):
             yield doc.section("Findings about this plan that par's plan does not have", findings)
         if answer.shown and not (answer.tries and answer.share == 1):
             yield doc.Figure(of=doc.Listing(self.program.plan_code(self.par)), caption="A plan that reaches par")
-        yield from doc.notes(f"The score is from {words()['who'][self.level]} ({self.level}).")
+        yield from doc.notes(f"The score is from {WORDS['who'][self.level]} ({self.level}).")
 
     def report_of(self, plan: Plan) -> Report:
         """Return the compiler's answer."""

@@ -10,17 +10,16 @@ import contextlib
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib.resources import files
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from shardviz.caching import cached_property
 from shardviz.display import Displayed, is_watched, paint
 from shardviz.errors import ShardvizError
 from shardviz.files import read_whole, write_whole
-from shardviz.records.amounts import format_number, plural
+from shardviz.records.amounts import format_bytes, format_number, format_seconds, plural
 from shardviz.records.why import CollectiveWhy, Why
 from shardviz.view import document as doc
 
@@ -31,12 +30,12 @@ PAR, NEAR = 1.005, 1.25
 """The multiples of par's costs up to which an answer has three stars, and two."""
 KEPT = ".shardviz-progress.json"
 """The file in the notebook's folder with the best score of each lesson."""
+WORDS: dict[str, dict[str, Any]] = tomllib.loads((files("shardviz.lessons") / "words.toml").read_text(encoding="utf-8"))
 
 
-@cache
-def words() -> dict[str, dict[str, Any]]:
-    """Return the lessons' words, of `words.toml`."""
-    return tomllib.loads((files("shardviz.lessons") / "words.toml").read_text(encoding="utf-8"))
+def amount_text(amount: float, unit: str) -> str:
+    """Return an amount of bytes (`B`), seconds (`s`) or of something else as text."""
+    return {"B": format_bytes, "s": format_seconds}.get(unit, format_number)(amount)
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,11 @@ class Row:
     times: float | None = None
 
 
-def cost_row(what: str, mine: float, par: float, text: Callable[[float], str]) -> Row:
-    """Return a cost beside par's."""
-    return Row(what, text(mine), text(par), times=mine / max(par, 1e-9))
+def cost_row(name: str, mine: float, par: float) -> Row:
+    """Return a cost beside par's; `words.toml` has the words of its name."""
+    what, text, unit = WORDS["costs"][name]
+    of = (text.format(amount_text(amount, unit)) for amount in (mine, par))
+    return Row(what, *of, times=mine / max(par, 1e-9))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -68,10 +69,10 @@ class Answer(Displayed):
         question: the question.
         rows: the graded items.
         problem: a sentence about why the answer cannot have stars; else empty.
-        ideas: hints, such as those for misconceptions that the answer follows.
         points, of: the points reached (at least 0, since wrong items subtract points) and possible.
         worst: the largest multiple of par's costs; infinite with a problem.
         share: the share of points or stars, 0 to 1, without regard to help.
+        ideas: hints, such as those for misconceptions that the answer follows.
         tries: the number of the try; 0 if it did not count.
         left: the number of wrong tries that are left before the right answer is shown.
         shown: whether the right answer is shown with this answer.
@@ -81,11 +82,11 @@ class Answer(Displayed):
     question: Any
     rows: tuple[Row, ...]
     problem: str
-    ideas: tuple[str, ...]
     points: float
     of: float
     worst: float
     share: float
+    ideas: tuple[str, ...] = ()
     tries: int = 0
     left: int = FREE
     shown: bool = False
@@ -123,12 +124,9 @@ class Answer(Displayed):
         return json.dumps({**about, "score": self.score, "points": self.points, "of": self.of, "rows": rows}, indent=1)
 
 
-A = TypeVar("A", bound=Answer)
-
-
 @dataclass(eq=False, repr=False)
 class Question(Displayed):
-    """A question. Kinds differ in what they ask, in the rows of a graded answer, and in the blocks below these.
+    """A question. Its `above()` yields the Document's blocks, its `below(answer)` those below an answer's rows.
 
     Attributes:
         title: its title.
@@ -153,6 +151,7 @@ class Question(Displayed):
     example: str = field(default="", init=False)
     items: Sequence[str] = field(default=(), init=False)
     starred: ClassVar[bool] = True
+    kind_of_answer: ClassVar[type[Answer]] = Answer
     right: Any = field(default="", init=False)
 
     @cached_property
@@ -165,27 +164,7 @@ class Question(Displayed):
         question itself if nobody can press a button. Each call returns the same form."""
         return self.form
 
-    def answered(self) -> Any:
-        """Return the right answer, as `reveal` shows it."""
-        raise NotImplementedError
-
-    def above(self) -> Iterator[doc.Block]:
-        """Yield the blocks of the question."""
-        raise NotImplementedError
-
-    def below(self, answer: Any) -> Iterator[doc.Block]:
-        """Yield the blocks below an answer's rows."""
-        raise NotImplementedError
-
-    def graded(
-        self,
-        kind: type[A],
-        rows: Iterable[Row],
-        problem: str = "",
-        ideas: Iterable[str] = (),
-        least: int = 1,
-        **more: Any,
-    ) -> A:
+    def graded(self, rows: Iterable[Row], problem: str = "", least: int = 1, **more: Any) -> Any:
         """Return an answer with its score: the share of points, or stars; `least` are those of a cost far above par."""
         rows = tuple(rows)
         points, of = max(0.0, sum(row.points for row in rows)), sum(row.of for row in rows)
@@ -193,9 +172,9 @@ class Question(Displayed):
         stars = STARS if worst <= PAR else 2 if worst <= NEAR else 0 if problem else least
         shared = points / of if of else float(all(row.points >= 0 for row in rows))
         scored = {"points": points, "of": of, "worst": worst, "share": stars / STARS if self.starred else shared}
-        return kind(question=self, rows=rows, problem=problem, ideas=tuple(ideas), **scored, **more)
+        return self.kind_of_answer(question=self, rows=rows, problem=problem, **scored, **more)
 
-    def counted(self, answer: A) -> A:
+    def counted(self, answer: Any) -> Any:
         """Count an answer, and return it with its number. Make it the result, unless a better one has stars."""
         wrong = answer.share < 1
         self.tries, self.wrong = self.tries + 1, self.wrong + wrong
@@ -207,7 +186,7 @@ class Question(Displayed):
         return answer
 
     def reveal(self, *, give_up: bool = False) -> Any:
-        """Return the right answer.
+        """Show the right answer.
 
         Args:
             give_up: show it before the third wrong try; later answers have no stars.
@@ -217,12 +196,10 @@ class Question(Displayed):
         """
         solved = self.result is not None and self.result.share == 1
         if not (solved or self.helped or give_up):
-            raise ShardvizError(
-                f"reveal: {self.wrong} of {FREE} wrong tries so far; try again, or ask once more with "
-                "reveal(give_up=True): afterwards there are no stars"
-            )
+            how = "try again, or use reveal(give_up=True), after which there are no stars"
+            raise ShardvizError(f"reveal: {self.wrong} of {FREE} wrong tries so far; {how}")
         self.helped |= not solved
-        return self.answered()
+        return self.result
 
     def then(self, result: Any) -> Any:
         """Return a result that contains the answer. Before a person's first try, return a note that it is locked."""
@@ -328,8 +305,8 @@ def _table(what: str, scores: Sequence[tuple[str, float | None]]) -> Note:
     return Note(doc.Document.of(rows, title=title), {title: score or 0.0 for title, score in scores}, mean)
 
 
-@doc.document.register
-def question_document(question: Question) -> doc.Document:
+@doc.document.register(Question)
+def question_document(question: Any) -> doc.Document:
     """Return the question, and how it is answered in Python."""
     title = doc.words(question.title or question.ask, strong=True), *map(doc.code, question.heading)
     return doc.Document.of(
@@ -367,8 +344,7 @@ def answer_document(answer: Answer) -> doc.Document:
     )
     tone = "good" if answer.score == 1 else "warn" if answer.score > 0 else "bad"
     reached = "★" * answer.stars + "☆" * (STARS - answer.stars) if starred else f"score {answer.score:.0%}"
-    tries = "at the first try" if answer.tries == 1 else f"at try {answer.tries}"
-    tries = tries if answer.tries else "the right answer" if answer.shown else "not counted"
+    tries = f"at try {answer.tries}" if answer.tries else "the right answer" if answer.shown else "not counted"
     free = f"Try again. The right answer is shown after {plural(answer.left, 'more wrong answer')}, or on request."
     helped = f"The right answer was shown before: no {'stars' if starred else 'points'}."
     return doc.Document.of(

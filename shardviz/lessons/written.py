@@ -29,14 +29,15 @@ from shardviz.errors import CompileMemoryLimit, CompileTimeout, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.lessons import running
-from shardviz.lessons.questions import Answer, Question, Row, cost_row, words
+from shardviz.lessons.questions import WORDS, Answer, Question, cost_row
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
-from shardviz.records.amounts import format_bytes, format_number
+from shardviz.records.amounts import format_bytes
 from shardviz.records.groups import grouped
 from shardviz.study.workers import packed
 from shardviz.tracing.meshes import abstract_mesh
 from shardviz.view import document as doc
+from shardviz.view.collectives import kinds_table
 from shardviz.view.shard_map import map_blocks
 from shardviz.view.show import Shown
 
@@ -75,7 +76,6 @@ class Written(Question):
     Attributes:
         about: its entry in `written.toml`.
         limit: seconds after which the function's process is ended.
-        result: the best `Try` so far; None before the first.
 
     Raises:
         ShardvizError: if there is no such puzzle.
@@ -91,7 +91,7 @@ class Written(Question):
     about: Mapping[str, Any] = field(init=False)
     limit: float = field(default=20.0, init=False)
 
-    ask = "write"
+    ask, kind_of_answer = "write", Try
 
     def __post_init__(self) -> None:
         puzzles = tomllib.loads((files("shardviz.lessons") / "written.toml").read_text(encoding="utf-8"))
@@ -121,17 +121,14 @@ class Written(Question):
             raise ShardvizError(f"answer({type(function).__name__}): expected a function; define it with `def`")
         mine, start = getattr(function, "__code__", None), running.defined(self.about["start"]).__code__
         if mine is not None and (mine.co_code, mine.co_names) == (start.co_code, start.co_names):
-            problem = "This is the function as it was given: write what its comments say, and run the cell again."
-            return self.graded(Try, (), problem)
+            return self.graded((), WORDS["ended"]["start"])
         try:
             data = packed(function)
         except Exception as error:  # an object's own __reduce__ may raise anything
             why = f"({error}); use only what it defines itself, and imported modules"
             raise ShardvizError(f"answer: the function cannot be sent to its own process {why}") from error
-        trial = processes.Trial(
-            "shardviz.lessons.running:run", data, {"puzzle": dict(self.about), "advice": words()["advice"]}
-        )
-        job = processes.tried(trial, self.limit, _MEMORY)
+        task = {"puzzle": dict(self.about), "advice": WORDS["advice"]}
+        job = processes.tried(processes.Trial("shardviz.lessons.running:run", data, task), self.limit, _MEMORY)
         stages = re.findall(rf"^{running.STAGE}(.*)$", job.stderr, re.MULTILINE)
         printed = re.sub(rf"^\n?{running.STAGE}.*\n|^[EFIW]\d{{4}} .*\n", "", job.stderr, flags=re.MULTILINE).strip()
         made: dict[str, Any] = {"printed": printed}
@@ -140,13 +137,15 @@ class Written(Question):
         elif not (problem := (ran := json.loads(job.answer or b""))["problem"]):
             made |= self._measured(function, ran["grid"])
             problem = self._forbidden(made["report"]) if "report" in made else ""
-        rows = () if problem else map(self._row, made["costs"].items())
-        tried, hints = self.graded(Try, rows, problem, **made), self.about["hints"]
+        costs = {} if problem else made["costs"]
+        rows = [cost_row(name, amount, self.par[name]) for name, amount in costs.items()]
+        tried, hints = self.graded(rows, problem, **made), self.about["hints"]
         hint = hints[min(self.wrong, len(hints) - 1)]
         return self.counted(replace(tried, ideas=() if tried.share == 1 else (hint,)))
 
-    def answered(self) -> str:
-        """Return the code of a solution."""
+    def reveal(self, *, give_up: bool = False) -> str:
+        """Return the code of a solution; otherwise as `Question.reveal`."""
+        super().reveal(give_up=give_up)
         return self.about["answer"]
 
     def above(self) -> Iterator[doc.Block]:
@@ -180,16 +179,10 @@ class Written(Question):
         if answer.schedule:
             yield doc.Figure(of=doc.Listing(answer.schedule), caption="yours")
         if answer.report is not None:
-            alike = grouped(((c.kind, c.axes, c.operand_bytes), c) for c in answer.report.collectives)
-            sent = doc.Rows(alike.items(), most=10, noun="collective").table(
-                ("each device sends", lambda each: doc.code(each[0][0])),
-                ("over", lambda each: doc.axes(each[0][1])),
-                (doc.right("runs"), lambda each: str(sum(c.count or 1 for c in each[1]))),
-                (doc.right("each of"), lambda each: doc.nbytes(each[0][2])),
-            )
-            far = any(kind == "collective-permute" for kind, *_ in alike)
+            sent = answer.report.collectives
+            far = any(c.kind == "collective-permute" for c in sent)
             notes = doc.notes("On the links, a permute over 3 links counts three times." if far else "")
-            yield doc.section("The partitioned program", sent, notes)
+            yield doc.section("The partitioned program", kinds_table(sent, timed=False), notes)
 
     def grid(self, part: str) -> list[list[str]]:
         """Return the schedule of the puzzle's `start` or `answer`; empty if the puzzle is no schedule."""
@@ -211,15 +204,9 @@ class Written(Question):
 
     def _forbidden(self, report: Report) -> str:
         """Return the sentence for a forbidden collective; empty if there is none."""
-        names = {words()["functions"].get(c.kind, "") for c in report.collectives} & {*self.about["forbidden"]}
+        names = {WORDS["functions"].get(c.kind, "") for c in report.collectives} & {*self.about["forbidden"]}
         also = " (as `pmean` does)" if "psum" in names else ""
         return f"The function calls `{max(names)}`{also}, which this puzzle forbids." if names else ""
-
-    def _row(self, cost: tuple[str, float]) -> Row:
-        name, amount = cost
-        what, form = words()["costs"][name]
-        text = format_bytes if name in ("sent", "largest") else format_number
-        return cost_row(what, amount, self.par[name], lambda amount: form.format(text(amount)))
 
 
 write = Written
@@ -227,7 +214,7 @@ write = Written
 
 def _failed(error: BaseException, stage: str, limit: float) -> str:
     """Return the sentence for a process that ended without an answer, or was stopped."""
-    late, ended = words()["late"], words()["ended"]
+    late, ended = WORDS["late"], WORDS["ended"]
     if isinstance(error, CompileTimeout):
         return late.get(stage, late["reading"]).format(limit=limit)
     why = "memory" if isinstance(error, CompileMemoryLimit) else stage if stage in ended else "other"

@@ -73,7 +73,7 @@ class Form(w.VBox):
         self._rows = w.VBox([_row(fields) for fields in rows], layout=_layout())
         self._buttons = [_button(name, tip, partial(self._press, act)) for name, (tip, act) in actions.items()]
         self._buttons[0].button_style = "primary"
-        between: list[w.Widget] = [self._rows]
+        between: list[Any] = [self._rows]
         if more is not None:
             between.append(_button("One more", "a further row", lambda: self._add(more)))
         if note:
