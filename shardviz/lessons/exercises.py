@@ -126,7 +126,7 @@ class Exercise(Question):
             raise ShardvizError("exercise(ask='outputs'): the plan says how every output is sharded; remove a spec")
         first = self.items[0].replace("'", "\\'") if self.items else ""
         answer = self.words["example"].format(first=first, names=self.names, axis=self.mesh.names[-1])
-        self.heading, self.example = (self.program.name,), f"{answer}  then  exercise.reveal()"
+        self.heading, self.example = (self.program.name,), f"{answer}, then `exercise.reveal()`"
         self.ideas = {hint: self.read(wrong) for hint, wrong in self.ideas.items()}
 
     @property
@@ -158,7 +158,7 @@ class Exercise(Question):
         choices = (*self.names, EQUAL) if self.other else ()
         if choices and (strange := [value for value in answered.values() if value not in choices]):
             raise ShardvizError(f"answer({excerpt(repr(strange[0]))}): expected {', '.join(map(repr, choices))}")
-        unit = self.words.get("unit", "")
+        unit = self.words["unit"]
         return {name: value if choices else amount_of(value, unit, name) for name, value in answered.items()}
 
     def answer(self, answered: Any) -> Exercise:

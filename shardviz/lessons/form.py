@@ -55,10 +55,7 @@ def _exercise_form(exercise: Exercise) -> Form:
         exercise,
         {
             "Check": ("ask the compiler, and grade the answer", check),
-            "Show the answer": (
-                "what is right, and why; afterwards there are no points",
-                partial(exercise.reveal, give_up=True),
-            ),
+            "Show the answer": ("afterwards there are no points", partial(exercise.reveal, give_up=True)),
         },
         rows=[_fields(exercise, item) for item in items or range(_ROWS)],
         more=None if items else partial(_fields, exercise),

@@ -31,7 +31,7 @@ _MOST_HINTS = 3  # maximum number of findings shown as hints
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Attempt(Answer):
-    """A scored plan: `times_par` has its seconds per step and bytes per device as multiples of par's.
+    """A scored plan; its rows are the seconds of a step and the bytes of a device.
 
     Attributes:
         plan: the plan.
@@ -125,7 +125,7 @@ class Puzzle(Question):
             raise ShardvizError(f"puzzle(level={self.level!r}): level is {', '.join(map(repr, ASK_AT))}")
         for plan in (self.start, self.par):
             self.program.bind(plan)
-        self.right, self.example = "The plan fits", "puzzle.answer(sv.Plan(...))"
+        self.right, self.example = "The plan fits", "`puzzle.answer(sv.Plan(...))`"
         self.mesh, self.heading = self.start.mesh, (self.program.name, self.target)
 
     @cached_property
@@ -186,7 +186,7 @@ class Puzzle(Question):
 
     def below(self, answer: Attempt) -> Iterator[doc.Block]:
         """Yield where the plan costs more than par's, and findings; if shown, the code of par's plan."""
-        yield from (doc.paragraph(sentence) for sentence in answer.excess)
+        yield from (doc.paragraph(sentence, label="hint") for sentence in answer.excess)
         findings = doc.Rows(answer.hints[:_MOST_HINTS]).table(
             ("where", lambda hint: doc.line(hint.source) if hint.source else hint.value),
             (doc.wrapped("what"), lambda hint: " ".join(hint.text.split())),

@@ -308,10 +308,13 @@ def _table(what: str, scores: Sequence[tuple[str, float | None]]) -> Note:
 @doc.document.register(Question)
 def question_document(question: Any) -> doc.Document:
     """Return the question, and how it is answered in Python."""
-    title = doc.words(question.title or question.ask, strong=True), *map(doc.code, question.heading)
+    title = (
+        doc.words(question.title or question.ask, strong=True),
+        *(doc.code(each) for each in question.heading if each != "<lambda>"),
+    )
     return doc.Document.of(
         question.above(),
-        doc.paragraph("in Python:  ", doc.code(question.example)),
+        doc.paragraph("in Python:  ", *doc.with_code(question.example)),
         title=title,
         lead=(doc.mesh_axes(question.mesh),),
         mesh=question.mesh,
@@ -336,10 +339,10 @@ def answer_document(answer: Answer) -> doc.Document:
 
     named = [row for row in answer.rows if right or row.given or (row.of and question.items)]
     rows = doc.Rows(named, most=48, first=40, noun="answer").table(
-        ("", lambda row: doc.words(row.what) if starred else doc.code(row.what)),
-        ("yours" if starred else "answer", lambda row: row.given or doc.words("nothing" if row.of else "", quiet=True)),
-        (doc.wrapped("par" if starred else "right"), lambda row: row.right or "does not exist") if right else None,
-        (doc.wrapped(), verdict),
+        (doc.wrapped(), lambda row: row.what) if starred else ("", lambda row: doc.code(row.what)),
+        (doc.right("yours") if starred else "answer", lambda row: row.given or doc.words("nothing", quiet=True)),
+        (doc.right("par") if starred else doc.wrapped("right"), lambda row: row.right or "none") if right else None,
+        (doc.right() if starred else doc.wrapped(), verdict),
         None if starred else (doc.right("points"), points),
     )
     tone = "good" if answer.score == 1 else "warn" if answer.score > 0 else "bad"

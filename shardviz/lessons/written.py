@@ -101,7 +101,7 @@ class Written(Question):
         self.about = puzzles[self.name]
         self.title, self.mesh = self.about["title"], DeviceMesh.of(self.about["mesh"])
         self.right = "The order is valid" if "schedule" in self.about else "The values are right"
-        self.example = "puzzle.answer(the_function)"
+        self.example = "`puzzle.answer(the_function)`"
 
     @cached_property
     def par(self) -> Mapping[str, float]:

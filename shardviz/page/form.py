@@ -39,8 +39,9 @@ _wide = partial(_layout, width="auto", min_width="12em", align_self="flex-start"
 
 
 class _Keys(anywidget.AnyWidget):
-    """An invisible widget with the form's keyboard behaviour."""
+    """An invisible widget with the form's keyboard behaviour. Its style lets tables wrap in a narrow notebook."""
 
+    _css = ".shardviz-exercise .widget-html-content {min-width: 0}"
     _esm = Path(__file__).with_name("static") / "form" / "keys.js"
 
 
@@ -70,7 +71,8 @@ class Form(w.VBox):
         self._subject, self._opens = subject, opens
         self._status, self._result = w.HTML(layout=_layout()), w.HTML(layout=_layout())
         self._result.add_class("shardviz-result")
-        self._rows = w.VBox([_row(fields) for fields in rows], layout=_layout())
+        single = [len(fields[0].name) for fields in rows if len(fields) == 1 and not fields[0].choices]
+        self._rows = w.VBox([_row(fields, max(single, default=0)) for fields in rows], layout=_layout())
         self._buttons = [_button(name, tip, partial(self._press, act)) for name, (tip, act) in actions.items()]
         self._buttons[0].button_style = "primary"
         between: list[Any] = [self._rows]
@@ -136,11 +138,12 @@ def _alert(text: str, role: str = "status") -> str:
     return f'<div role="{role}" style="white-space:pre-wrap">{escape(text)}</div>'
 
 
-def _row(fields: Sequence[Field]) -> w.Box:
-    """Return the widgets of a row; the text of an amount is sent as a whole before a button is pressed."""
-    widgets = []
+def _row(fields: Sequence[Field], label: int = 0) -> w.Box:
+    """Return the widgets of a row, with labels of this many characters if they stand below each other. The text of an
+    amount is sent as a whole before a button is pressed."""
+    widgets, width = [], f"{label}ch" if label else "initial"
     for field in fields:
-        look = {"description": field.name, "style": {"description_width": "initial"}, "layout": _wide()}
+        look = {"description": field.name, "style": {"description_width": width}, "layout": _wide()}
         if not field.choices:
             widgets.append(w.Text(placeholder=field.example, continuous_update=False, **look))
         else:
