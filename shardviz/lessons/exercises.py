@@ -253,9 +253,8 @@ class Exercise(Question):
                 ("shape", lambda output: doc.shape(output.shape, dtype=output.dtype)),
                 ("spec", lambda output: "?"),
             )
-        target = "" if self.target is None else f", on {self.target}"
-        answered = f"; answered {plural(self.tries, 'time')}" if self.tries else ""
-        yield from doc.notes(f"The answer is from {WORDS['who'][self.level]}{target}{answered}.")
+        on = f", on {self.target}" if self.target else ""
+        yield from doc.notes(f"The answer is from {WORDS['who'][self.level]}{on}.")
 
     def below(self, answer: Answer) -> Iterator[doc.Block]:
         """Yield a hint, and the number of missing items; or, if the right answer is shown, the reasons for the missed

@@ -299,10 +299,10 @@ def _table(what: str, scores: Sequence[tuple[str, float | None]]) -> Note:
     rows = doc.Rows(scores).table(
         (what, lambda each: each[0]),
         (doc.right("score"), lambda each: "not answered" if each[1] is None else f"{each[1]:.0%}"),
-        ("", lambda each: "★" * round(STARS * (each[1] or 0.0))),
+        ("", lambda each: "★" * round(STARS * (each[1] or 0.0))) if mean else None,
     )
-    title = doc.words("score", quiet=True), doc.words(f"{mean:.0%}", strong=True)
-    return Note(doc.Document.of(rows, title=title), {title: score or 0.0 for title, score in scores}, mean)
+    document = doc.Document.of(rows, title=doc.words(f"score {mean:.0%}", strong=True))
+    return Note(document, {title: score or 0.0 for title, score in scores}, mean)
 
 
 @doc.document.register(Question)
@@ -340,7 +340,10 @@ def answer_document(answer: Answer) -> doc.Document:
     named = [row for row in answer.rows if right or row.given or (row.of and question.items)]
     rows = doc.Rows(named, most=48, first=40, noun="answer").table(
         (doc.wrapped(), lambda row: row.what) if starred else ("", lambda row: doc.code(row.what)),
-        (doc.right("yours") if starred else "answer", lambda row: row.given or doc.words("nothing", quiet=True)),
+        (
+            doc.right("yours") if starred else doc.wrapped("answer"),
+            lambda row: row.given or doc.words("nothing", quiet=True),
+        ),
         (doc.right("par") if starred else doc.wrapped("right"), lambda row: row.right or "none") if right else None,
         (doc.right() if starred else doc.wrapped(), verdict),
         None if starred else (doc.right("points"), points),

@@ -72,7 +72,8 @@ class Form(w.VBox):
         self._status, self._result = w.HTML(layout=_layout()), w.HTML(layout=_layout())
         self._result.add_class("shardviz-result")
         single = [len(fields[0].name) for fields in rows if len(fields) == 1 and not fields[0].choices]
-        self._rows = w.VBox([_row(fields, max(single, default=0)) for fields in rows], layout=_layout())
+        label = max(single) if len(single) > 1 else 0
+        self._rows = w.VBox([_row(fields, label) for fields in rows], layout=_layout())
         self._buttons = [_button(name, tip, partial(self._press, act)) for name, (tip, act) in actions.items()]
         self._buttons[0].button_style = "primary"
         between: list[Any] = [self._rows]
@@ -141,7 +142,7 @@ def _alert(text: str, role: str = "status") -> str:
 def _row(fields: Sequence[Field], label: int = 0) -> w.Box:
     """Return the widgets of a row, with labels of this many characters if they stand below each other. The text of an
     amount is sent as a whole before a button is pressed."""
-    widgets, width = [], f"{label}ch" if label else "initial"
+    widgets, width = [], f"{0.8 * label:.1f}em" if label else "initial"
     for field in fields:
         look = {"description": field.name, "style": {"description_width": width}, "layout": _wide()}
         if not field.choices:
