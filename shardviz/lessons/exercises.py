@@ -288,7 +288,7 @@ exercise = Exercise
 
 
 class Kind(NamedTuple):
-    """The differences between kinds of questions, as functions of the exercise; their words are in `exercises.toml`.
+    """The differences between kinds of questions, as functions of the exercise; their words are in `words.toml`.
 
     Attributes:
         right: the compiler's answer.
