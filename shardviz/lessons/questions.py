@@ -342,7 +342,7 @@ def answer_document(answer: Answer) -> doc.Document:
         (doc.wrapped(), lambda row: row.what) if starred else ("", lambda row: doc.code(row.what)),
         (
             doc.right("yours") if starred else doc.wrapped("answer"),
-            lambda row: row.given or doc.words("nothing", quiet=True),
+            lambda row: row.given or doc.words("nothing" if row.verdict else "", quiet=True),
         ),
         (doc.right("par") if starred else doc.wrapped("right"), lambda row: row.right or "none") if right else None,
         (doc.right() if starred else doc.wrapped(), verdict),
