@@ -23,6 +23,6 @@ __version__ = "0.2.0"
 
 libtpu.keep_quiet()
 
-display.painted_in("shardviz.paint", "shardviz.page.exercise")
+display.painted_in("shardviz.paint", "shardviz.lessons.form")
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

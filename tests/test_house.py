@@ -44,8 +44,8 @@ HOUSE = (
         "processes",
     ),
     *("tracing", "propagate", "plan", "causes"),
-    *("costs", "diagnose", "judge", "ask", "compat", "study", "lessons", "runs"),
-    *("explorer", "gallery", "view", "paint", "page", "cli"),
+    *("costs", "diagnose", "judge", "ask", "compat", "study", "runs"),
+    *("explorer", "gallery", "view", "paint", "page", "lessons", "cli"),
     *("pytest_plugin", "__init__"),
 )
 
@@ -209,11 +209,11 @@ def test_no_files_import_each_other_in_a_circle():
 
 def test_display_alone_looks_upward():
     """What is looked up by type, and may stand above, are the painters of these media, registered where they stand."""
-    importlib.import_module("shardviz.page.exercise")
+    importlib.import_module("shardviz.lessons.form")
     importlib.import_module("shardviz.paint")
     assert {medium for medium, _ in display._painters} == {"text", "html", "markdown", "plot", "file", "form"}
     rooms = {room_of(painter.__module__) for painter in display._painters.values()}
-    assert rooms == {"paint", "page"}
+    assert rooms == {"paint", "lessons"}
 
 
 def test_circles_are_found(tmp_path):

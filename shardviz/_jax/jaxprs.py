@@ -68,6 +68,21 @@ def every_equation(jaxpr: Any) -> Iterator[Any]:
 _lists: weakref.WeakKeyDictionary[Any, tuple[tuple[Any, tuple[Any, ...]], ...]] = weakref.WeakKeyDictionary()
 
 
+def largest_array(jaxpr: Any) -> float:
+    """Return the bytes of the largest array that a device computes in a `shard_map`, without temporaries of functions
+    such as `jnp.roll`, which are jitted by themselves."""
+
+    def sizes(inner: Any) -> Iterator[int]:
+        for equation in inner.eqns:
+            arrays = (v.aval for v in equation.outvars if hasattr(v.aval, "dtype"))
+            yield from (a.size * a.dtype.itemsize for a in arrays)
+            for each in sub_jaxprs(equation.params) if equation.primitive.name not in ("jit", "pjit") else ():
+                yield from sizes(each)
+
+    maps = (e for e in every_equation(getattr(jaxpr, "jaxpr", jaxpr)) if e.primitive.name == "shard_map")
+    return float(max((size for e in maps for inner in sub_jaxprs(e.params) for size in sizes(inner)), default=0))
+
+
 def _listed(jaxpr: Any) -> tuple[tuple[Any, tuple[Any, ...]], ...]:
     """Return every equation with its source infos, as `_with_infos` yields them; cached, because a jaxpr is read many
     times."""

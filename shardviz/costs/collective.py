@@ -26,7 +26,7 @@ from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, link_load, route
 from shardviz.costs.stages import BOOK, CollectiveStage, Term, stages
 from shardviz.errors import ShardvizError, TargetError
-from shardviz.notation import Axis
+from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.groups import parse_groups, parse_pairs
 from shardviz.notation.spec import axis_text
 from shardviz.records import KINDS, Collective
@@ -346,3 +346,17 @@ def _pairs(collective: Collective, place: Placement) -> CollectiveTime:
     inputs = {"pairs": len(pairs), "bytes of a pair": collective.operand_bytes}
     whole = collective.operand_bytes * len(pairs)
     return CollectiveTime(kind=collective.kind, nbytes=whole, axes=collective.axes, inputs=inputs, stages=(stage,))
+
+
+def ring_transfers(c: Collective, mesh: DeviceMesh) -> tuple[float, float]:
+    """Return the bytes that a device puts on the links in a run, and the number of steps, on rings of the mesh's axes.
+
+    A permute's bytes count once for each hop. Other collectives go round their ring.
+    """
+    if c.kind == "collective-permute":
+        coords = np.stack(np.unravel_index(parse_pairs(c.groups), mesh.sizes), axis=-1)
+        ahead = np.abs(coords[:, 1] - coords[:, 0])
+        hops = np.minimum(ahead, np.array(mesh.sizes) - ahead).sum(axis=1)
+        return c.operand_bytes * float(hops.sum()) / mesh.size, float(hops.max(initial=0))
+    others = (c.group_size or mesh.size) - 1
+    return c.sent_bytes, float(2 * others if c.kind == "all-reduce" else others)

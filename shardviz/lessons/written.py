@@ -1,17 +1,18 @@
 """Functions that a learner writes by hand: one device's part of a program, run on simulated devices and scored.
 
-The function runs in its own process, with a limit on time. Par is the puzzle's own solution, measured in the same way:
-bytes on the links, steps, and the largest array. `written.toml` has the puzzles.
+The function runs in its own process, with a limit on time. If its results are right, it is measured as the puzzle's own
+solution is, which is par: bytes on the links, steps, and the largest array. `written.toml` has the puzzles.
 """
 
 from __future__ import annotations
 
-import base64
+import contextlib
+import io
 import json
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -19,125 +20,93 @@ import jax
 import numpy as np
 
 from shardviz import processes
+from shardviz._jax.jaxprs import largest_array
+from shardviz.ask.calls import trace
 from shardviz.caching import cached_property
-from shardviz.compat.export_files import load
-from shardviz.compiler.collectives import parse_pairs
+from shardviz.costs.collective import ring_transfers
+from shardviz.costs.pipelining import drawn, most_kept, scheduled
 from shardviz.errors import CompileMemoryLimit, CompileTimeout, ShardvizError
 from shardviz.judge.report import Report
+from shardviz.layouts import layout
 from shardviz.lessons import running
-from shardviz.lessons.asked import FREE, NEAR, PAR, Question, Starred
-from shardviz.lessons.schedules import Schedule
+from shardviz.lessons.questions import WORDS, Answer, Question, cost_row
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
-from shardviz.records import Collective
-from shardviz.records.amounts import format_bytes, format_number
+from shardviz.records.amounts import format_bytes
+from shardviz.records.groups import grouped
 from shardviz.study.workers import packed
+from shardviz.tracing.meshes import abstract_mesh
+from shardviz.view import document as doc
+from shardviz.view.collectives import kinds_table
+from shardviz.view.shard_map import map_blocks
+from shardviz.view.show import Shown
 
 _MEMORY = 6e9
 
 
-@dataclass(frozen=True, kw_only=True)
-class FunctionCost:
-    """The costs of a partitioned program: the bytes that a device puts on the links (a permute's count once per hop),
-    the rounds of transfers, and the bytes of the largest array. For a schedule, its turns and the microbatches kept."""
-
-    sent: float
-    steps: float
-    largest: float
-    report: Report | None = None
-    schedule: Schedule | None = None
-
-    def words(self) -> dict[str, tuple[float, str]]:
-        """Return a verb for each cost → the amount and its text, such as `sends` → (8.0, "8 B")."""
-        if self.schedule is not None:
-            held = f"{format_number(self.largest)} microbatches at once on a stage"
-            return {"takes": (self.steps, f"{format_number(self.steps)} turns"), "keeps": (self.largest, held)}
-        return {
-            "sends": (self.sent, format_bytes(self.sent)),
-            "takes": (self.steps, f"{format_number(self.steps)} steps"),
-            "holds": (self.largest, f"{format_bytes(self.largest)} in one array"),
-        }
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Try(Starred):
-    """A scored function; `tries` is 0 for the function to complete.
+class Try(Answer):
+    """A scored function.
 
     Attributes:
-        puzzle: the puzzle.
-        left: number of wrong tries after which the solution is shown.
-        problem: the first problem, one sentence; empty if the function is right.
-        mine, par: the costs; None if the function is wrong.
-        hint: the next hint; empty if none is needed.
-        solution: the code of a solution, after the third wrong try; else empty.
-        printed: what the function printed.
+        costs: its costs, by the names in `words.toml`; empty if it is wrong.
+        report: its partitioned program, if it is right and no schedule.
+        schedule: its schedule as text; else empty.
+        printed: the text that it printed.
     """
 
-    puzzle: Written
-    left: int = 0
-    problem: str = ""
-    mine: FunctionCost | None = None
-    par: FunctionCost | None = None
-    hint: str = ""
-    solution: str = ""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    report: Report | None = None
+    schedule: str = ""
     printed: str = ""
 
     @property
-    def of_par(self) -> dict[str, float]:
-        """Its costs as multiples of par's, by the verbs of `FunctionCost.words`; empty if the function is wrong."""
-        if self.mine is None or self.par is None:
-            return {}
-        par = self.par.words()
-        return {verb: amount / max(par[verb][0], 1e-9) for verb, (amount, _) in self.mine.words().items()}
-
-    @property
-    def worst(self) -> float:
-        return max(self.of_par.values(), default=float("inf"))
-
-    @property
-    def solved(self) -> bool:
-        """Whether it is right, and at most a quarter above par."""
-        return self.worst <= NEAR
-
-    @property
-    def sentence(self) -> str:
-        """The problem; or the cost that exceeds par most; or that par is reached."""
-        if self.problem or self.mine is None or self.par is None:
-            return self.problem
-        right, who = ("The order is valid", "it") if self.mine.schedule else ("The values are right", "a device")
-        verb, times = max(self.of_par.items(), key=lambda each: each[1])
-        mine, par = (costs.words()[verb][1] for costs in (self.mine, self.par))
-        if times <= PAR:
-            return f"{right}, and par is reached."
-        return f"{right}, but {who} {verb} {mine}: {times:.2f} x par ({par})."
+    def solution(self) -> str:
+        """The code of a solution, if it is shown; else empty."""
+        return self.question.about["answer"] if self.shown and self.share < 1 else ""
 
 
 @dataclass(eq=False, repr=False)
 class Written(Question):
-    """A puzzle whose answer is a function; made by `sv.lessons.write`.
+    """A puzzle whose answer is a function that the learner writes.
+
+    Args:
+        name: the puzzle's name, such as `all-gather`.
 
     Attributes:
-        name: the puzzle's name.
         about: its entry in `written.toml`.
         limit: seconds after which the function's process is ended.
-        result: the best `Try` so far; None before the first.
+
+    Raises:
+        ShardvizError: if there is no such puzzle.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> puzzle = sv.lessons.write("all-gather")
+        >>> puzzle.title
+        'An all-gather out of permutes'
     """
 
     name: str
-    about: Mapping[str, Any]
-    limit: float = 20.0
+    about: Mapping[str, Any] = field(init=False)
+    limit: float = field(default=20.0, init=False)
 
-    ask = "write"
+    ask, kind_of_answer = "write", Try
 
-    @property
-    def title(self) -> str:
-        """The puzzle's title."""
-        return self.about["title"]
+    def __post_init__(self) -> None:
+        puzzles = tomllib.loads((files("shardviz.lessons") / "written.toml").read_text(encoding="utf-8"))
+        if self.name not in puzzles:
+            have = ", ".join(map(repr, puzzles))
+            raise ShardvizError(f"write({self.name!r}): there is no such puzzle; there are {have}")
+        self.about = puzzles[self.name]
+        self.title, self.mesh = self.about["title"], DeviceMesh.of(self.about["mesh"])
+        self.right = "The order is valid" if "schedule" in self.about else "The values are right"
+        self.example = "`puzzle.answer(the_function)`"
 
     @cached_property
-    def mesh(self) -> DeviceMesh:
-        """The mesh of simulated devices."""
-        return DeviceMesh.of(self.about["mesh"])
+    def par(self) -> Mapping[str, float]:
+        """The costs of the puzzle's own solution."""
+        return self._measured(running.defined(self.about["answer"]), self.grid("answer"))["costs"]
 
     def answer(self, function: Any) -> Try:
         """Run a function on the simulated devices, compare it with the unsharded one, and measure it.
@@ -150,121 +119,103 @@ class Written(Question):
         """
         if not callable(function):
             raise ShardvizError(f"answer({type(function).__name__}): expected a function; define it with `def`")
-        if self._is_start(function):
-            words = "This is the function as it was given: write what its comments say, and run the cell again."
-            return Try(puzzle=self, problem=words)
+        mine, start = getattr(function, "__code__", None), running.defined(self.about["start"]).__code__
+        if mine is not None and (mine.co_code, mine.co_names) == (start.co_code, start.co_names):
+            return self.graded((), WORDS["ended"]["start"])
         try:
             data = packed(function)
         except Exception as error:  # an object's own __reduce__ may raise anything
-            words = f"({error}); use only what it defines itself, and imported modules"
-            raise ShardvizError(f"answer: the function cannot be sent to its own process {words}") from error
-        trial = processes.Trial("shardviz.lessons.running:run", data, {"puzzle": dict(self.about)})
-        job = processes.tried(trial, self.limit, _MEMORY)
+            why = f"({error}); use only what it defines itself, and imported modules"
+            raise ShardvizError(f"answer: the function cannot be sent to its own process {why}") from error
+        task = {"puzzle": dict(self.about), "advice": WORDS["advice"]}
+        job = processes.tried(processes.Trial("shardviz.lessons.running:run", data, task), self.limit, _MEMORY)
         stages = re.findall(rf"^{running.STAGE}(.*)$", job.stderr, re.MULTILINE)
-        printed = re.sub(rf"^\n?{running.STAGE}.*\n|^[EFIW]\d{{4}} .*\n", "", job.stderr, flags=re.MULTILINE)
+        printed = re.sub(rf"^\n?{running.STAGE}.*\n|^[EFIW]\d{{4}} .*\n", "", job.stderr, flags=re.MULTILINE).strip()
+        made: dict[str, Any] = {"printed": printed}
         if (error := job.exception()) is not None:
-            answer = {"problem": _failed(error, stages[-1] if stages else "", self.limit)}
-        elif "orders" in (answer := json.loads(job.answer or b"")):
-            answer = self._scheduled(answer["orders"])
-        elif "problem" not in answer:
-            answer = {whose: self._measured(**measured) for whose, measured in answer.items()}
-        return self._tried(printed=printed.strip(), **answer)
-
-    def _is_start(self, function: Any) -> bool:
-        """Return whether the function is the one to complete, unchanged; trying it does not count."""
-        mine, start = getattr(function, "__code__", None), running.defined(self.about["start"]).__code__
-        return mine is not None and (mine.co_code, mine.co_names) == (start.co_code, start.co_names)
-
-    def drawn(self) -> str:
-        """Return the schedule of the function to complete as text; empty if the puzzle is no schedule."""
-        return self._schedule("start").drawn if "schedule" in self.about else ""
-
-    def _schedule(self, part: str) -> Schedule:
-        sizes, function = self.about["schedule"], running.defined(self.about[part])
-        return Schedule.of([function(stage, **sizes) for stage in range(sizes["stages"])], **sizes)
-
-    def _tried(self, **about: Any) -> Try:
-        attempt = Try(puzzle=self, tries=self.tries + 1, helped=self.helped, **about)
-        shown, hints = self.count(attempt.solved), self.about["hints"]
-        if not attempt.solved:
-            hint, solution = hints[min(self.wrong, len(hints)) - 1], self.about["answer"] if shown else ""
-            attempt = replace(attempt, hint=hint, solution=solution, left=FREE - self.wrong)
-        self.keep(attempt)
-        return attempt
+            problem = _failed(error, stages[-1] if stages else "", self.limit)
+        elif not (problem := (ran := json.loads(job.answer or b""))["problem"]):
+            made |= self._measured(function, ran["grid"])
+            problem = self._forbidden(made["report"]) if "report" in made else ""
+        costs = {} if problem else made["costs"]
+        rows = [cost_row(name, amount, self.par[name]) for name, amount in costs.items()]
+        tried, hints = self.graded(rows, problem, **made), self.about["hints"]
+        hint = hints[min(self.wrong, len(hints) - 1)]
+        return self.counted(replace(tried, ideas=() if tried.share == 1 else (hint,)))
 
     def reveal(self, *, give_up: bool = False) -> str:
-        """Return the code of a solution.
-
-        Args:
-            give_up: show it before the third wrong try; functions tried later get no stars.
-
-        Raises:
-            ShardvizError: if there are fewer than three wrong tries, none is right, and `give_up` is False.
-        """
-        self.give(self.result is not None and self.result.solved, give_up)
+        """Return the code of a solution; otherwise as `Question.reveal`."""
+        super().reveal(give_up=give_up)
         return self.about["answer"]
 
-    def _scheduled(self, orders: list[list[str]]) -> dict[str, Any]:
-        mine, par = Schedule.of(orders, **self.about["schedule"]), self._schedule("answer")
-        if mine.problem:
-            return {"problem": mine.problem}
-        costs = (FunctionCost(sent=0, steps=each.turns, largest=each.kept, schedule=each) for each in (mine, par))
-        return dict(zip(("mine", "par"), costs, strict=True))
+    def above(self) -> Iterator[doc.Block]:
+        """Yield the task: what each device has and must have, the function to complete, and what is forbidden."""
+        yield doc.paragraph(*doc.with_code(self.about["task"]))
+        alike = grouped(
+            ((side, tuple(each["shape"]), tuple(axis or None for axis in each["spec"])), each["name"])
+            for side in ("arguments", "results")
+            for each in self.about.get(side, ())
+            if each.get("drawn", True)
+        )
+        heads = {"arguments": "Each device has: ", "results": "Each device must have: "}
+        maps = [
+            doc.section(heads[side] + ", ".join(names), *map_blocks(Shown(layout(shape, spec, self.mesh)), 320))
+            for (side, shape, spec), names in alike.items()
+        ]
+        yield from (doc.SideBySide(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2))
+        if grid := self.grid("start"):
+            yield doc.Figure(of=doc.Listing(drawn(grid)), caption="GPipe")
+        start = doc.Figure(of=doc.Listing(self.about["start"].strip()))
+        yield doc.section("The function to complete", start, fold="closed", name="start")
+        forbidden = ", ".join(f"jax.lax.{name}" for name in self.about.get("forbidden", ()))
+        yield from doc.notes(forbidden and f"Forbidden: {forbidden}.")
 
-    def _measured(self, export: str, largest: float) -> FunctionCost:
-        exported = jax.export.deserialize(bytearray(base64.b64decode(export)))
-        report = load(exported).program().partition(Plan(self.about["mesh"]))
-        costs = [(c.count or 1) * np.array(_transfers(c, self.mesh)) for c in report.collectives]
-        sent, steps = sum(costs, np.zeros(2)).tolist()
-        return FunctionCost(sent=sent, steps=steps, largest=largest, report=report)
+    def below(self, answer: Try) -> Iterator[doc.Block]:
+        """Yield what the function printed, its schedule or what it sends, and the solution if it is shown."""
+        if answer.printed:
+            yield doc.Figure(of=doc.Listing(answer.printed), caption="printed")
+        if answer.solution:
+            yield doc.Figure(of=doc.Listing(answer.solution.strip()), caption="A solution")
+        if answer.schedule:
+            yield doc.Figure(of=doc.Listing(answer.schedule), caption="yours")
+        if answer.report is not None:
+            sent = answer.report.collectives
+            far = any(c.kind == "collective-permute" for c in sent)
+            notes = doc.notes("On the links, a permute over 3 links counts three times." if far else "")
+            yield doc.section("The partitioned program", kinds_table(sent, timed=False), notes)
+
+    def grid(self, part: str) -> list[list[str]]:
+        """Return the schedule of the puzzle's `start` or `answer`; empty if the puzzle is no schedule."""
+        sizes, function = self.about.get("schedule"), running.defined(self.about[part])
+        return scheduled([function(n, **sizes) for n in range(sizes["stages"])], sizes["micro"]) if sizes else []
+
+    def _measured(self, function: Any, grid: list[list[str]]) -> dict[str, Any]:
+        """Return the costs of a right function, and its schedule or its partitioned program."""
+        if grid:
+            return {"costs": {"turns": len(grid[0]), "kept": most_kept(grid)}, "schedule": drawn(grid)}
+        arrays = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in running.inputs_of(self.about)]
+        on_devices = running.sharded(function, self.about, abstract_mesh(self.mesh))
+        with contextlib.redirect_stdout(io.StringIO()):  # its own process has printed already
+            largest = largest_array(on_devices.trace(*arrays).jaxpr)
+            report = trace(on_devices, *arrays).partition(Plan(self.mesh, running.specs_of(self.about, "arguments")))
+        moved = [(c.count or 1) * np.array(ring_transfers(c, self.mesh)) for c in report.collectives]
+        sent, steps = sum(moved, np.zeros(2)).tolist()
+        return {"costs": {"sent": sent, "steps": steps, "largest": largest}, "report": report}
+
+    def _forbidden(self, report: Report) -> str:
+        """Return the sentence for a forbidden collective; empty if there is none."""
+        names = {WORDS["functions"].get(c.kind, "") for c in report.collectives} & {*self.about["forbidden"]}
+        also = " (as `pmean` does)" if "psum" in names else ""
+        return f"The function calls `{max(names)}`{also}, which this puzzle forbids." if names else ""
 
 
-def _transfers(c: Collective, mesh: DeviceMesh) -> tuple[float, float]:
-    """Return the bytes that a device puts on the links in a run, and the number of steps, on rings of the mesh's axes.
-
-    A permute's bytes count once for each hop. Other collectives go round their ring.
-    """
-    if c.kind == "collective-permute":
-        coords = np.stack(np.unravel_index(parse_pairs(c.groups), mesh.sizes), axis=-1)
-        ahead = np.abs(coords[:, 1] - coords[:, 0])
-        hops = np.minimum(ahead, np.array(mesh.sizes) - ahead).sum(axis=1)
-        return c.operand_bytes * float(hops.sum()) / mesh.size, float(hops.max(initial=0))
-    others = (c.group_size or mesh.size) - 1
-    return c.sent_bytes, float(2 * others if c.kind == "all-reduce" else others)
+write = Written
 
 
 def _failed(error: BaseException, stage: str, limit: float) -> str:
     """Return the sentence for a process that ended without an answer, or was stopped."""
+    late, ended = WORDS["late"], WORDS["ended"]
     if isinstance(error, CompileTimeout):
-        return {
-            "tracing": f"The function did not end within {limit:g} s: a Python loop in it never ends.",
-            "running": f"The program did not end within {limit:g} s: a loop in it never ends.",
-            running.CROSSED: f"The program did not end within {limit:g} s. A branch or a loop contains a collective. "
-            "Either the loop never ends, or only some devices call the collective and wait for the others (deadlock).",
-        }.get(stage, f"The check did not end within {limit:g} s; the machine may be busy: try again.")
-    if isinstance(error, CompileMemoryLimit):
-        return f"The function used more than {format_bytes(_MEMORY)} of memory."
-    if stage in ("running", running.CROSSED):
-        return f"The program's process ended while it ran: {error}"
-    return f"The function could not be checked: {error}"
-
-
-def write(name: str) -> Written:
-    """Make a puzzle whose answer is a function that the learner writes.
-
-    Args:
-        name: the puzzle's name, such as `all-gather`.
-
-    Raises:
-        ShardvizError: if there is no such puzzle.
-
-    Examples:
-        >>> import shardviz as sv
-        >>> puzzle = sv.lessons.write("all-gather")
-        >>> puzzle.title
-        'An all-gather out of permutes'
-    """
-    puzzles = tomllib.loads((files("shardviz.lessons") / "written.toml").read_text(encoding="utf-8"))
-    if name not in puzzles:
-        raise ShardvizError(f"write({name!r}): there is no such puzzle; there are {', '.join(map(repr, puzzles))}")
-    return Written(name, puzzles[name])
+        return late.get(stage, late["reading"]).format(limit=limit)
+    why = "memory" if isinstance(error, CompileMemoryLimit) else stage if stage in ended else "other"
+    return ended[why].format(memory=format_bytes(_MEMORY), error=error)

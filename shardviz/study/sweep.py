@@ -21,19 +21,30 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shardviz.ask.calls import program_and_plan
+from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.display import Displayed, paint
 from shardviz.errors import ANYTHING, ShardvizError
 from shardviz.judge.report import Report
+from shardviz.plan.plan import Plan
 from shardviz.study.answer import pareto
 from shardviz.study.workers import WORTH as _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers, can_travel, cores
 
-_ASKS: Mapping[str, Callable[..., Report]] = {
+ASK_AT: Mapping[str, Callable[..., Report]] = {
     "propagated": lambda program, plan, target: program.propagate(plan),
     "partitioned": lambda program, plan, target: program.partition(plan, target or "cpu"),
     "compiled": lambda program, plan, target: program.compile(plan, target or "cpu"),
 }
+"""Level → the function that returns a program's report under a plan, on a target (None: the CPU)."""
+
+
+def report_at(level: str, program: Program, plan: Plan, target: str | None) -> Report:
+    """Return the report of a level. Only `compiled` depends on the target, so that other answers are the same
+    everywhere."""
+    return ASK_AT[level](program, plan, target if level == "compiled" else None)
+
+
 _OWN = ("mesh", "target", "options")
 Point = Mapping[str, Any]
 
@@ -190,8 +201,8 @@ def sweep(
         >>> [(row.point, row.trouble) for row in found.rows]
         [({'rows': 8}, ''), ({'rows': 16}, '')]
     """
-    if level not in _ASKS:
-        raise ShardvizError(f"sweep(level={level!r}): level is {', '.join(map(repr, _ASKS))}")
+    if level not in ASK_AT:
+        raise ShardvizError(f"sweep(level={level!r}): level is {', '.join(map(repr, ASK_AT))}")
     grid = {name: tuple(values) for name, values in over.items()}
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     if not grid or not points:
@@ -247,7 +258,7 @@ class _Question:
         program, plan = program_and_plan(self.make(**arguments), point.get("mesh", self.mesh))
         if "options" in point and "options" not in arguments:
             plan = plan.with_options(point["options"])
-        return _ASKS[self.level](program, plan, point.get("target", self.target))
+        return ASK_AT[self.level](program, plan, point.get("target", self.target))
 
 
 Answer = tuple[Report | str | None, str, float]

@@ -427,6 +427,12 @@ def paragraph(*cells: Cell | None, label: str = "", quiet: bool = False, name: s
     return Paragraph(pieces=pieces(*cells), label=label, quiet=quiet, name=name)
 
 
+def with_code(text: str, *, strong: bool = False) -> list[Piece]:
+    """Return the pieces of a sentence whose code stands between backticks."""
+    parts = enumerate(text.split("`"))
+    return [code(part) if place % 2 else words(part.strip(), strong=strong) for place, part in parts if part]
+
+
 def notes(*texts: str) -> tuple[Paragraph, ...]:
     """Return a quiet paragraph for each nonempty text."""
     return tuple(paragraph(text, quiet=True) for text in texts if text)

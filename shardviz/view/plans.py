@@ -5,12 +5,15 @@ A sweep also has a picture of step time against memory: a square per plan, the P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from shardviz.ask.presets import Preset, Presets
+from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
 from shardviz.diagnose.brief import brief
+from shardviz.notation import DeviceMesh
+from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, format_times, plural
 from shardviz.study.answer import Finalist, Floor, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
@@ -22,6 +25,7 @@ from shardviz.view.picture import Labels, Lines, Picture, Point, Rects, Shape, p
 from shardviz.view.step_cost import BOUND_WORDS, fits_word, step_words
 from shardviz.view.values import total_bytes
 
+_MOST_ARGUMENTS = 16  # arguments in a table of plans
 _STEP_TIMES = "step times are predicted from the schedule"
 
 
@@ -145,6 +149,19 @@ def _bytes_moved(each: Preset | SweepRow) -> str:
     if isinstance(each, SweepRow) and each.cost is not None:
         return format_bytes(each.cost.total.bytes)
     return "" if each.report is None else format_bytes(sum(c.assumed_bytes for c in each.report.collectives))
+
+
+def arguments_table(program: Program, plans: Mapping[str, Plan], mesh: DeviceMesh) -> doc.Table:
+    """Return a row per argument, with its spec under each plan."""
+    specs = {
+        head if plan.mesh == mesh else f"{head}, on {plan.mesh}": program.bind(plan).in_specs
+        for head, plan in plans.items()
+    }
+    return doc.Rows(program.arguments, most=_MOST_ARGUMENTS, noun="argument").table(
+        ("argument", lambda argument: doc.code(argument.name)),
+        ("shape", lambda argument: doc.shape(argument.shape, dtype=argument.dtype)),
+        *((head, lambda argument, of=of: doc.spec(of[argument.name].canonical())) for head, of in specs.items()),
+    )
 
 
 @doc.document.register

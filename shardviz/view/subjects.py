@@ -41,5 +41,5 @@ def picture(subject: Any) -> Picture:
 
 def _built(builders: Any, subject: Any) -> Any:
     if builders.dispatch(type(subject)) is builders.dispatch(object):  # none of the builders above
-        from shardviz.view import cards, exercise, explored, plans, program, simulated  # noqa: F401
+        from shardviz.view import cards, explored, plans, program, simulated  # noqa: F401
     return builders(subject)

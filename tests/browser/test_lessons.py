@@ -100,7 +100,7 @@ LESSONS = {
             "How many axes",
             memory(params="2.2 GB", momentum="2.2 GB", tokens="131 kB", kept="48 GB"),
         ),
-        ("fix", slots("propagated"), "first try", slots("propagated", *((w, "axis-data") for w in WEIGHTS))),
+        ("fix", slots("propagated"), "at try 1", slots("propagated", *((w, "axis-data") for w in WEIGHTS))),
     ],
     "02_where_the_bytes_lie": [
         (
@@ -148,7 +148,7 @@ LESSONS = {
         (
             "par",
             slots("partitioned"),
-            "first try",
+            "at try 1",
             slots("partitioned", ("w['up']-1", "axis-data"), ("w['down']-1", "axis-data")),
         ),
     ],

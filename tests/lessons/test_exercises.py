@@ -11,7 +11,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.errors import ShardvizError, SpecError
-from shardviz.lessons import asked
+from shardviz.judge.comparison import compare_reports
+from shardviz.lessons import questions
 
 MESH = {"data": 2, "model": 4}
 
@@ -61,7 +62,7 @@ def test_a_wrong_amount_is_shown_with_its_factor_once_the_right_one_is(program):
 def test_a_result_is_locked_until_there_is_an_answer(program, monkeypatch):
     asked_for = sv.lessons.exercise(program, MEGATRON, ask="collectives", title="an MLP")
     assert asked_for.then(3) == 3  # nobody watches: a saved notebook has its results
-    monkeypatch.setattr(asked, "is_watched", lambda: True)
+    monkeypatch.setattr(questions, "is_watched", lambda: True)
     locked = asked_for.then(3)
     assert "Locked" in locked.text() and "an MLP" in locked.text()
     asked_for.answer([]).reveal()
@@ -107,7 +108,7 @@ def test_the_cheaper_plan_is_that_of_the_report(program):
     assert moved[0] < moved[1]
     assert asked.answer(names[0]).reveal().score == 1 and asked.answer(names[1]).reveal().score == 0
     assert "From column then row" not in asked.result.text()
-    assert asked.result.compared.collectives
+    assert compare_reports(asked.reports).collectives
     assert "From column then row" in asked.reveal(give_up=True).text()
     assert sv.lessons.exercise(program, MEGATRON, ask="cheaper", other=MEGATRON).answer("equal").reveal().score == 1
     # on a machine by the step's time, which sv.cost says

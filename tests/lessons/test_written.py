@@ -1,5 +1,6 @@
 """Functions written by hand: right ones pass, wrong ones get one sentence on what is wrong, and par is measured."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def test_a_wrong_function_is_told_what_is_wrong(name, code, said):
         puzzle.limit = 5.0
     tried = puzzle.answer(defined(code))
     assert re.search(said, tried.sentence), tried.sentence
-    assert not tried.solved and tried.stars <= 1 and puzzle.about["hints"][0] == tried.hint
+    assert tried.share < 1 and tried.stars <= 1 and (puzzle.about["hints"][0],) == tried.ideas
 
 
 def test_what_the_notebook_gives_is_what_the_puzzle_gives():
@@ -84,11 +85,11 @@ def test_hints_come_one_at_a_time_and_the_solution_after_the_third_wrong_try():
     with pytest.raises(ShardvizError, match="0 of 3 wrong tries so far"):
         puzzle.reveal()
     tried = [puzzle.answer(wrong) for _ in range(3)]
-    assert [each.hint for each in tried] == puzzle.about["hints"]
+    assert [*itertools.chain(*(each.ideas for each in tried))] == puzzle.about["hints"]
     assert [each.solution for each in tried] == ["", "", puzzle.about["answer"]]
     assert "A solution" not in tried[1].text() and "rows.at[(me - turn) % 8].set(x)" in tried[2].text()
     right = puzzle.answer(defined(puzzle.about["answer"]))
-    assert right.solved and (right.stars, right.score) == (0, 0) and "no stars" in right.text()
+    assert right.share == 1 and (right.stars, right.score) == (0, 0) and "no stars" in right.text()
 
 
 def test_a_solution_that_was_asked_for_gives_no_stars():
@@ -103,13 +104,13 @@ def test_a_solution_that_was_asked_for_gives_no_stars():
 def test_costs_are_those_of_the_books():
     """A ring of 8 sends 7 shards; a reduce-scatter is half of an all-reduce; each in the steps of its ring."""
     mine = {
-        name: puzzle_of(name).answer(defined(RIGHT[name])).mine
+        name: puzzle_of(name).answer(defined(RIGHT[name])).costs
         for name in ("ring-all-reduce", "reduce-scatter", "fsdp")
     }
     row = 1024 * 4
-    assert mine["ring-all-reduce"].sent == 2 * mine["reduce-scatter"].sent == 2 * 7 / 8 * row
-    assert (mine["ring-all-reduce"].steps, mine["reduce-scatter"].steps) == (14, 7)
-    assert mine["fsdp"].sent == 2 * 7 / 8 * 128 * 256 * 4 and mine["fsdp"].largest == 128 * 256 * 4
+    assert mine["ring-all-reduce"]["sent"] == 2 * mine["reduce-scatter"]["sent"] == 2 * 7 / 8 * row
+    assert (mine["ring-all-reduce"]["steps"], mine["reduce-scatter"]["steps"]) == (14, 7)
+    assert mine["fsdp"]["sent"] == 2 * 7 / 8 * 128 * 256 * 4 and mine["fsdp"]["largest"] == 128 * 256 * 4
 
 
 def test_what_a_function_prints_is_shown():
