@@ -83,6 +83,20 @@ def largest_array(jaxpr: Any) -> float:
     return float(max((size for e in maps for inner in sub_jaxprs(e.params) for size in sizes(inner)), default=0))
 
 
+_CALLED_BY_ALL = frozenset(
+    ("psum", "psum2", "psum_invariant", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "reduce_scatter")
+)
+"""Primitives that wait for the other devices."""
+
+
+def has_branched_collective(jaxpr: Any) -> bool:
+    """Return whether a branch, or a loop of unknown length, contains a collective, which then some devices alone may
+    call."""
+    branched = (e for e in every_equation(getattr(jaxpr, "jaxpr", jaxpr)) if e.primitive.name in ("cond", "while"))
+    inside = (inner for equation in branched for each in sub_jaxprs(equation.params) for inner in every_equation(each))
+    return any(equation.primitive.name in _CALLED_BY_ALL for equation in inside)
+
+
 def _listed(jaxpr: Any) -> tuple[tuple[Any, tuple[Any, ...]], ...]:
     """Return every equation with its source infos, as `_with_infos` yields them; cached, because a jaxpr is read many
     times."""

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from shardviz._jax.jaxprs import has_branched_collective
 from shardviz.costs.pipelining import scheduled
 from shardviz.errors import ShardvizError, excerpt
 
@@ -98,13 +99,13 @@ def _check(learners: Any, puzzle: Mapping[str, Any], advice: Mapping[str, str]) 
     mine = sharded(lambda *shards: _called(learners, advice, *shards), puzzle, mesh)
     _stage("tracing")
     try:
-        shapes = jax.tree.leaves(mine.trace(*inputs).out_info)
+        traced = mine.trace(*inputs)
     except ShardvizError:
         raise
     except Exception as error:  # the learner's function may raise anything
         raise ShardvizError(f"The function's result cannot be used: {_first_line(error)}") from error
-    _same_shapes(shapes, wanted)
-    _stage("running")
+    _same_shapes(jax.tree.leaves(traced.out_info), wanted)
+    _stage("running branched collectives" if has_branched_collective(traced.jaxpr) else "running")
     try:
         outcome = jax.block_until_ready(mine(*inputs))
     except Exception as error:  # the learner's function may raise anything
