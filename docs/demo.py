@@ -38,6 +38,7 @@ from shardviz.page.payload import pane
 from shardviz.paint.json import json_of
 from shardviz.plan.plan import Plan
 from shardviz.view.document import Document, paragraph
+from shardviz.view.most import costs_documents
 
 ROOT = Path(__file__).parents[1]
 SITE = Path(__file__).parent / "site"
@@ -303,7 +304,8 @@ def shown(explorer: Explorer) -> dict[str, Any]:
         own = [name for name, view in VIEWS.items() if view.tab == tab]
         own += {"most": ["most"], "problems": ["problems"], "code": ["plan_code"]}.get(tab, [])
         values |= {name: getattr(explorer, name) for name in own}
-    explorer.opened = sorted(explorer._costs)
+    _, by_line = costs_documents(explorer.state.deck, now.tried_fixes)
+    explorer.opened = sorted(by_line)
     values["lines"] = explorer.lines
     explorer.opened = []
     by_name: dict[str, Any] = {}
