@@ -24,6 +24,7 @@ from shardviz.records.groups import grouped
 from shardviz.records.paths import short_name
 from shardviz.view.document import Piece, words
 
+_LISTED = 24  # maximum number of deviating arrays that a tip lists
 _NAMED = 2  # maximum number of deviating shardings with their arrays named
 _LITTLE = 0.01  # deviating arrays below this share of the bytes, such as a norm's scale, are not emphasised
 
@@ -134,12 +135,17 @@ def _row(row: DimensionSharding) -> Json:
         "axes": axes_json(row.axes) or [],
         "said": f"{', '.join(row.arrays)}" if len(row.arrays) <= 4 else plural(count, "array"),
         "arrays": plural(count, "array") + ": " + ", ".join(row.arrays),
-        "otherwise": [f"{m.path}: {_way(axes)}" for m, axes in row.otherwise.items()],
+        "otherwise": _listed([f"{m.path}: {_way(axes)}" for m, axes in row.otherwise.items()]),
         "but": [piece_json(piece) for piece in _but(row)],
         "grave": row.share >= _LITTLE,
         "choices": _codes(row.choices),
         "several": [f"{path} has it {len(dims)} times" for path, dims in each.conflicts.items()],
     }
+
+
+def _listed(lines: list[str]) -> list[str]:
+    """Return the first lines, and the number of the others."""
+    return lines if len(lines) <= _LISTED else [*lines[:_LISTED], f"and {len(lines) - _LISTED} more"]
 
 
 def _way(axes: Axes) -> str:

@@ -35,7 +35,7 @@ BOUNDS = {
     "a search among 5,000": 50,
     "a frame while 5,000 are scrolled": 18,  # one of 60 in a second, as well as it can be measured
 }
-MOST_OF_MANY = 2.0  # times Shardy's pipeline on 5,000 arrays, for an edit of one of them
+MOST_OF_MANY = 2.5  # times Shardy's pipeline on 5,000 arrays, for an edit of one of them
 
 # Promises of the times, in milliseconds after an action, at which the page has painted what it brought.
 TIMES = """
@@ -273,12 +273,12 @@ def test_a_tree_of_5000_arrays(opened):
     searches = [page.raw.evaluate(SEARCH, text) for text in ("w2", "momentum [17] w", "w9", "")]
     frames = page.raw.evaluate(SCROLL)
     sizes.taken()
-    drops, raw = [], []
-    for turn in range(3):
-        drops.append(page.raw.evaluate("(turn) => drop(turn)", turn)[:2])
-        page.run_cell(4)
-        raw.append(float(page.cell_output(4).inner_text()))
+    page.run_cell(4)
+    raw = [float(page.cell_output(4).inner_text())]
+    drops = [page.raw.evaluate("(turn) => drop(turn)", turn)[:2] for turn in range(3)]  # before fixes are tried
     answers, _ = sizes.taken()
+    page.run_cell(4)
+    raw.append(float(page.cell_output(4).inner_text()))
     assert all(None not in times for times in drops)
     shown, propagated = zip(*drops, strict=True)
     holds += [
@@ -286,9 +286,9 @@ def test_a_tree_of_5000_arrays(opened):
         told("a frame while 5,000 are scrolled", frames, pace),
         told("a drop is shown", shown, pace),
     ]
-    ratio = statistics.median(edit / shardy for edit, shardy in zip(propagated, raw, strict=True))
-    times = [f"{edit:.0f} / {shardy:.0f} ms" for edit, shardy in zip(propagated, raw, strict=True)]
-    print(f"5,000 arrays propagated everywhere: {ratio:.2f} x Shardy's pipeline ({', '.join(times)})")
+    ratio = statistics.median(propagated) / min(raw)
+    edits, shardy = (", ".join(f"{each:.0f}" for each in times) for times in (propagated, raw))
+    print(f"5,000 arrays propagated everywhere: {ratio:.2f} x Shardy's pipeline ({edits} by {shardy} ms)")
     print(f"the largest answer to an edit {max(answers) / 1e3:.0f} kB")
     assert max(answers) <= MOST_BYTES
     assert ratio <= MOST_OF_MANY

