@@ -65,9 +65,6 @@ def every_equation(jaxpr: Any) -> Iterator[Any]:
     return (equation for equation, _ in _listed(jaxpr))
 
 
-_lists: weakref.WeakKeyDictionary[Any, tuple[tuple[Any, tuple[Any, ...]], ...]] = weakref.WeakKeyDictionary()
-
-
 def largest_array(jaxpr: Any) -> float:
     """Return the bytes of the largest array that a device computes in a `shard_map`, without temporaries of functions
     such as `jnp.roll`, which are jitted by themselves."""
@@ -95,6 +92,9 @@ def has_branched_collective(jaxpr: Any) -> bool:
     branched = (e for e in every_equation(getattr(jaxpr, "jaxpr", jaxpr)) if e.primitive.name in ("cond", "while"))
     inside = (inner for equation in branched for each in sub_jaxprs(equation.params) for inner in every_equation(each))
     return any(equation.primitive.name in _CALLED_BY_ALL for equation in inside)
+
+
+_lists: weakref.WeakKeyDictionary[Any, tuple[tuple[Any, tuple[Any, ...]], ...]] = weakref.WeakKeyDictionary()
 
 
 def _listed(jaxpr: Any) -> tuple[tuple[Any, tuple[Any, ...]], ...]:

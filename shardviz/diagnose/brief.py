@@ -51,7 +51,7 @@ BRIEFS = {
 
 
 def brief(finding: Finding) -> str:
-    """Return a finding's cause in at most twelve words; the begin of its text if the rule has no such words."""
+    """Return a finding's cause in at most twelve words; or the beginning of its text if the rule has no such words."""
     if finding.rule not in BRIEFS:
         return re.split(r"(?<=[.;]) ", finding.text, maxsplit=1)[0]
     more, value = round(finding.numbers.get("arrays", 1.0)) - 1, finding.value or "an array"

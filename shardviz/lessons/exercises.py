@@ -20,7 +20,7 @@ from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
-from shardviz.lessons.questions import WORDS, Answer, Question, Row, amount_text
+from shardviz.lessons.questions import WORDS, GradedAnswer, GradedItem, Question, amount_text
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
 from shardviz.plan.plan import Plan
@@ -177,7 +177,7 @@ class Exercise(Question):
         self.given, self.result = self.read(answered), None
         return self
 
-    def reveal(self, *, give_up: bool = False) -> Answer:
+    def reveal(self, *, give_up: bool = False) -> GradedAnswer:
         """Ask the compiler, and grade the answer.
 
         Args:
@@ -199,7 +199,7 @@ class Exercise(Question):
             result = self.result = replace(result, shown=True)
         return result
 
-    def _rows(self, given: dict[str, Any]) -> Iterator[Row]:
+    def _rows(self, given: dict[str, Any]) -> Iterator[GradedItem]:
         """Compare an answer with the compiler's."""
         right = self.kind.right(self)
         for item, (value, text, counts, note) in right.items():
@@ -209,10 +209,10 @@ class Exercise(Question):
             if named and of:
                 share, verdict, times = self._compared(mine, value)
             why = self.kind.why(self, item) if share < of else None
-            told = "" if not named else "named" if mine is None else self.text_of(mine)
-            yield Row(item, told, text, share * of, of, verdict, why, times)
+            written = "" if not named else "named" if mine is None else self.text_of(mine)
+            yield GradedItem(item, written, text, share * of, of, verdict, why, times)
         strange = (item for item in given if item not in right and item != KEPT)
-        yield from (Row(item, "named", "", -0.5, verdict="does not exist") for item in strange)
+        yield from (GradedItem(item, "named", "", -0.5, verdict="does not exist") for item in strange)
 
     def _compared(self, mine: Any, right: Any) -> tuple[float, str, float | None]:
         """Return the share of an item's points, the verdict, and a wrong amount as a multiple of the right one."""
@@ -256,7 +256,7 @@ class Exercise(Question):
         on = f", on {self.target}" if self.target else ""
         yield from doc.notes(f"The answer is from {WORDS['who'][self.level]}{on}.")
 
-    def below(self, answer: Answer) -> Iterator[doc.Block]:
+    def below(self, answer: GradedAnswer) -> Iterator[doc.Block]:
         """Yield a hint, and the number of missing items; or, if the right answer is shown, the reasons for the missed
         items, and the comparison of two plans."""
         missing = sum(row.of > 0 and not row.given for row in answer.rows)
@@ -340,7 +340,7 @@ def _named(c: Collective) -> str:
 
 
 def _by_size(sizes: Mapping[str, float]) -> dict[str, Right]:
-    """Return amounts, of which small ones and `kept` do not count."""
+    """Return amounts. Small ones and `kept` do not count."""
     least, notes = _SMALL * sum(sizes.values()), {KEPT: "left out"}
     return {
         item: Right(size, format_bytes(size), size >= least and item != KEPT, notes.get(item, "too small to count"))

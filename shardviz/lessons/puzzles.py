@@ -16,7 +16,7 @@ from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.lessons.questions import PAR, WORDS, Answer, Question, amount_text, cost_row
+from shardviz.lessons.questions import PAR, WORDS, GradedAnswer, Question, amount_text, cost_row
 from shardviz.plan.plan import Plan
 from shardviz.records import Findings
 from shardviz.study.sweep import ASK_AT, report_at
@@ -30,7 +30,7 @@ _MOST_HINTS = 3  # maximum number of findings shown as hints
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Attempt(Answer):
+class Attempt(GradedAnswer):
     """A scored plan; its rows are the seconds of a step and the bytes of a device.
 
     Attributes:

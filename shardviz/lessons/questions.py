@@ -39,7 +39,7 @@ def amount_text(amount: float, unit: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class GradedItem:
     """A graded item of an answer: the learner's and the right value (empty if there is none), the points reached and
     possible (0 if it does not count), and a verdict. `why` is the cause, if known. `times` is the learner's amount as a
     multiple of the right one, or of par's."""
@@ -54,15 +54,15 @@ class Row:
     times: float | None = None
 
 
-def cost_row(name: str, mine: float, par: float) -> Row:
+def cost_row(name: str, mine: float, par: float) -> GradedItem:
     """Return a cost beside par's; `words.toml` has the words of its name."""
     what, text, unit = WORDS["costs"][name]
     of = (text.format(amount_text(amount, unit)) for amount in (mine, par))
-    return Row(what, *of, times=mine / max(par, 1e-9))
+    return GradedItem(what, *of, times=mine / max(par, 1e-9))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Answer(Displayed):
+class GradedAnswer(Displayed):
     """A graded answer; `Question.graded` makes it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Answer(Displayed):
     """
 
     question: Any
-    rows: tuple[Row, ...]
+    rows: tuple[GradedItem, ...]
     problem: str
     points: float
     of: float
@@ -151,7 +151,7 @@ class Question(Displayed):
     example: str = field(default="", init=False)
     items: Sequence[str] = field(default=(), init=False)
     starred: ClassVar[bool] = True
-    kind_of_answer: ClassVar[type[Answer]] = Answer
+    kind_of_answer: ClassVar[type[GradedAnswer]] = GradedAnswer
     right: Any = field(default="", init=False)
 
     @cached_property
@@ -164,7 +164,7 @@ class Question(Displayed):
         question itself if nobody can press a button. Each call returns the same form."""
         return self.form
 
-    def graded(self, rows: Iterable[Row], problem: str = "", least: int = 1, **more: Any) -> Any:
+    def graded(self, rows: Iterable[GradedItem], problem: str = "", least: int = 1, **more: Any) -> Any:
         """Return an answer with its score: the share of points, or stars; `least` are those of a cost far above par."""
         rows = tuple(rows)
         points, of = max(0.0, sum(row.points for row in rows)), sum(row.of for row in rows)
@@ -322,18 +322,18 @@ def question_document(question: Any) -> doc.Document:
 
 
 @doc.document.register
-def answer_document(answer: Answer) -> doc.Document:
+def answer_document(answer: GradedAnswer) -> doc.Document:
     """Return the stars or the score, a row per item, the question's own blocks, hints, and what comes next."""
     question, starred = answer.question, answer.question.starred
     right = answer.shown or starred
 
-    def verdict(row: Row) -> doc.Piece:
+    def verdict(row: GradedItem) -> doc.Piece:
         lost = row.points < row.of or row.points < 0 or (starred and (row.times or 0.0) > PAR)
         times = f"{format_number(row.times)} x" if right and row.times is not None else ""  # says the right amount
         tone = "bad" if lost else "good" if row.of else ""
         return doc.words(": ".join(filter(None, (row.verdict, times))), tone=tone)
 
-    def points(row: Row) -> str:
+    def points(row: GradedItem) -> str:
         reached = format_number(row.points).replace("-", "−")
         return f"{reached} of {format_number(row.of)}" if row.of else reached if row.points else ""
 

@@ -29,7 +29,7 @@ from shardviz.errors import CompileMemoryLimit, CompileTimeout, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.lessons import running
-from shardviz.lessons.questions import WORDS, Answer, Question, cost_row
+from shardviz.lessons.questions import WORDS, GradedAnswer, Question, cost_row
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_bytes
@@ -45,7 +45,7 @@ _MEMORY = 6e9
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Try(Answer):
+class Try(GradedAnswer):
     """A scored function.
 
     Attributes:
@@ -217,5 +217,5 @@ def _failed(error: BaseException, stage: str, limit: float) -> str:
     late, ended = WORDS["late"], WORDS["ended"]
     if isinstance(error, CompileTimeout):
         return late.get(stage, late["reading"]).format(limit=limit)
-    why = "memory" if isinstance(error, CompileMemoryLimit) else stage if stage in ended else "other"
+    why = "memory" if isinstance(error, CompileMemoryLimit) else "running" if stage.startswith("running") else "other"
     return ended[why].format(memory=format_bytes(_MEMORY), error=error)

@@ -170,9 +170,9 @@ def _groups(
 ) -> list[Group]:
     """Return a group for each seed that is in no group yet.
 
-    Of seeds whose paths differ only in numbers, those of all layers, one is tried alone. What is found says what the
-    others should find, which is then tried with one axis for all of them. Where something else is found, those seeds
-    are tried with an axis for each.
+    The seeds of unrolled layers have paths that differ only in numbers. One of these seeds is tried alone. Its group,
+    with other numbers, is what the other seeds should find; one axis along all of them confirms it. If the axis spreads
+    otherwise, each of these seeds is tried with its own axis.
     """
     groups = [Group(members, Counter(axes), mapped=axes) for axes, members in opened.used_up(sizes).items()]
     placed = {m for group in groups for m in group.members}

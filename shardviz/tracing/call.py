@@ -165,7 +165,7 @@ def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         have = [each.name for each in parameters]
         for name in [name for name, x in kwargs.items() if name not in have and not isinstance(x, _MESHES)]:
             raise TraceError(
-                f"{name}={short(kwargs[name])}: {name_of(fn)} has no argument of this name, and it is no setting here; "
+                f"{name}={short(kwargs[name])}: {name_of(fn)} has no argument of this name, nor shardviz a setting; "
                 f"{name_of(fn)} has {', '.join(have) or 'no arguments'}"
             )
     static = options.static_places(fn, len(args))
