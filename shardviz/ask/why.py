@@ -165,10 +165,11 @@ class Questions:
         contested = why.quarrel if why.need.kind == "disagree" else None
         need = why.need
         if here.kind != of.kind:
-            both = (
-                f"XLA's partitioner makes the {of.kind} where Shardy's propagation has the {here.kind} over these axes"
+            words = (
+                f"XLA's partitioner makes this {of.kind} where Shardy's propagation has the {here.kind} over these "
+                f"axes: {need.words} What follows is tried with the {here.kind}."
             )
-            need = replace(need, words=f"{need.words} {both}; what follows is tried with the {here.kind}.")
+            need = replace(need, words=words)
         return CollectiveWhy(
             program=report.program,
             mesh=report.mesh,

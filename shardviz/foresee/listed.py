@@ -477,8 +477,8 @@ class ScheduleBuilder:
         return node.place in self._scopes[0].arguments
 
     def _store(self, node: ListedArray) -> None:
-        """Put an array into memory for the rest of the block."""
-        node.stored = True
+        """Put an array into memory for the rest of the block, and what lies in the same place before it."""
+        node.stored = node.place.stored = True
         self._to_memory(node)
 
     def _to_memory(self, node: ListedArray) -> None:

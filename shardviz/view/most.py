@@ -35,7 +35,7 @@ MOST = 14
 _CAUSES = {
     "all-reduce": "partial sums are added across devices",
     "reduce-scatter": "partial sums are added across devices, and each keeps its shard",
-    "all-gather": "this operation needs the full array, so its shards are gathered",
+    "all-gather": "this operation needs the other devices' shards, so they are gathered",
     "all-to-all": "the sharding changes from one dimension to another",
     "ragged-all-to-all": "rows go to the devices that need them",
     "collective-permute": "shards pass to the next device",
@@ -378,7 +378,8 @@ def _cause(spent: Spending, step: _ComparedStep) -> Iterator[doc.Piece]:
         yield doc.words(f"and {len(more)} more", tip=", ".join(more))
     yield doc.words("are sharded along" if more else "is sharded along")
     yield doc.axes(spent.axes)
-    yield doc.words(f"and gathered: {'this line' if spent.source else 'a line that is not known'} needs the full array")
+    line = "this line" if spent.source else "a line that is not known"
+    yield doc.words(f"and gathered: {line} needs the other devices' shards")
 
 
 def _try(entry: _Entry) -> Iterator[doc.Piece]:

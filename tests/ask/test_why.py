@@ -499,7 +499,7 @@ def test_where_the_partitioner_makes_another_collective_both_are_named():
     others = [(c, why) for c, why in answers if why.collective.kind != c.kind]
     assert others, "Shardy sums what XLA gathers the factors of"
     for c, why in answers:
-        both = f"makes the {c.kind} where Shardy's propagation has the {why.collective.kind}"
+        both = f"makes this {c.kind} where Shardy's propagation has the {why.collective.kind}"
         assert (both in why.need.words) is (why.collective.kind != c.kind)
         assert "".join(why.need.words.split()) in "".join(why.text().split())
 

@@ -64,6 +64,17 @@ def test_a_tpu_stores_what_only_products_read_as_bfloat16():
     assert whole.made == pytest.approx(4 * size * size + 4 * size * 64, rel=0.01)
 
 
+@pytest.mark.tpu
+def test_a_returned_sum_is_in_main_memory_as_the_compiler_has_it():
+    """The all-reduce's result takes the place of its operand, which a chip's own memory could hold; a result may not be
+    there."""
+    target = "tpu v5e:2x4"
+    program = sv.trace(lambda x, w: x @ w, array(4096, 4096, dtype="bfloat16"), array(4096, 2048, dtype="bfloat16"))
+    plan = sv.Plan({"model": 8}, (P(None, "model"), P("model")))
+    needed = footprint(program.partition(plan, target), machine_of(target)).needed
+    assert needed == pytest.approx(program.compile(plan, target).memory.needed, rel=0.001)
+
+
 def test_a_scan_holds_the_parts_that_it_puts_together_and_not_what_they_make():
     """An interleaving is computed where it is read, from the two pads, which the backward pass reads again."""
     join = lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])
