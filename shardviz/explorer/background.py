@@ -305,7 +305,7 @@ class Background:
         """Make the search's best plan a card. It replaces the search's earlier card, unless that card is open."""
         now, here = self._board.now, self._card
         results, deck = self._board.asking.results(best.plan, now.machine), now.deck
-        note = f"found: {plural(len(state.tried), 'plan')} tried"
+        note = "found by the search"
         if not any(c.id == here for c in deck.cards) or here == deck.at:
             deck, self._card = deck.added(best.plan, results, name=FOUND, note=note)
         why = (best.text, *map(_words, state.why_not[:_MOST_WHY]))

@@ -19,6 +19,8 @@ from shardviz.view import step_cost
 from shardviz.view.document import Document, Paragraph, Piece, axes, line, paragraph, words
 from shardviz.view.placement import no_times
 
+_LEAST = 0.05
+"""The share of the communication from which what compute hides of it is said."""
 _VERBS = {
     "all-gather": "gathering",
     "all-reduce": "adding partial sums",
@@ -113,7 +115,8 @@ def _useless(results: Results) -> Iterator[Piece]:
 
 def _bound(cost: StepCost, *, short: bool) -> Iterator[Piece]:
     """Yield what takes longest; `short` if other sentences precede it, so that all fit three lines."""
-    spent = {each.what: each for each in reversed(spendings(cost))}  # the one that costs most of each
+    rows = spendings(cost)
+    spent = {each.what: each for each in reversed(rows)}  # the one that costs most of each
     if cost.seconds is None:
         yield words("The compute is not known", strong=True)
         yield words(f"at level {cost.level}, so what bounds the step is not known.")
@@ -125,7 +128,8 @@ def _bound(cost: StepCost, *, short: bool) -> Iterator[Piece]:
         products = cost.step.compute
         yield words(f"the matrix products {format_seconds(products)}." if products else "there are no matrix products.")
     elif cost.bound == "communication":
-        yield from _communication(cost, spent.get("collective"))
+        hidden = sum(each.loss.hidden for each in rows if each.what == "collective" and each.loss)
+        yield from _communication(cost, spent.get("collective"), hidden)
     else:
         yield words("Nothing that is known takes time.")
     if cost.unknown:
@@ -146,10 +150,11 @@ def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator
     yield words(f"; communication {format_seconds(moved)}." if moved else "; nothing is communicated.")
 
 
-def _communication(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
+def _communication(cost: StepCost, spent: Spending | None, hidden: float) -> Iterator[Piece]:
     """Yield `Communication-bound: collectives take 31 of 39 s; 30 s gathering x over data at llama.py:65.`"""
     yield words("Communication-bound:", strong=True, tone="bad")
-    yield words(f"collectives take {_of(cost.step.communication, cost)}")
+    more = f", {format_seconds(hidden)} of it hidden" if hidden > _LEAST * cost.step.communication else ""
+    yield words(f"collectives take {_of(cost.step.communication, cost)}{more}")
     if spent is None:
         yield words(".")
         return
