@@ -284,13 +284,16 @@ class Background:
         now, best, state = self._board.now, None, None
         self._card = ""
         try:
-            for state in searches(self._board.asking.program, now.plan, now.machine.machine):
-                if state.best is not None and state.best is not best:
-                    best = state.best
-                    self._show(state, best)
-                share = min(1.0, state.seconds / SEARCH_SECONDS)
-                self._presets(progress=f"{plural(len(state.tried), 'plan')} tried", share=share)
-                yield
+            level = "propagated" if self._board.asking.goal == "propagated" else "partitioned"
+            for step in searches(self._board.asking.program, now.plan, now.machine.machine, level):
+                if step is not WAITING:
+                    state = step
+                    if state.best is not None and state.best is not best:
+                        best = state.best
+                        self._show(state, best)
+                    share = min(1.0, state.seconds / SEARCH_SECONDS)
+                    self._presets(progress=f"{plural(len(state.tried), 'plan')} tried", share=share)
+                yield step
             if state is not None and state.best is not None:
                 self._show(state, state.best)  # adds the alternatives of each decision
         except ShardvizError as error:
@@ -305,6 +308,9 @@ class Background:
         """Make the search's best plan a card. It replaces the search's earlier card, unless that card is open."""
         now, here = self._board.now, self._card
         results, deck = self._board.asking.results(best.plan, now.machine), now.deck
+        if best.report.level != "propagated":
+            results = results.with_report(best.report)
+            self._board.asking.keep(best.plan, results)
         note = "found by the search"
         if not any(c.id == here for c in deck.cards) or here == deck.at:
             deck, self._card = deck.added(best.plan, results, name=FOUND, note=note)
@@ -472,18 +478,18 @@ class Background:
         self._elsewhere("texts", lambda: tuple(program.stages(plan)), put)
 
 
-def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]:
-    """Yield a search's state after each of its steps, at level propagated; opened cards are compiled later.
+def searches(program: Program, plan: Plan, machine: Machine, level: str) -> Iterator[Any]:
+    """Yield a search's state after each of its steps; `WAITING` while a compile runs.
 
-    The search starts with the plan if that has as many devices as the machine.
+    The search starts with the plan if that has as many devices as the machine. `level` confirms the best plans.
     """
     first = plan if plan.mesh.size == machine.size else None
-    searching = search(program, machine, seconds=SEARCH_SECONDS, plan=first, level="propagated", stream=True)
+    searching = search(program, machine, seconds=SEARCH_SECONDS, plan=first, level=level, stream=True)
     state = searching.state
     for step in searching.steps():
         progress = replace(state, tried=tuple(searching.tried.values()), seconds=searching.elapsed)
         state = step if isinstance(step, Search) else progress
-        yield state
+        yield WAITING if step is WAITING else state
 
 
 def fixes(program: Program, report: Report, machine: Machine, plan: Plan) -> Iterator[Any]:

@@ -96,7 +96,7 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> doc
     moved = doc.pieces(
         doc.words("predicted by Shardy:", strong=True, tone="warn") if report.level == "propagated" else None,
         doc.words(whole.bytes_text, strong=True),
-        f"enter {plural(whole.operations, 'collective')} on each device in a step",
+        f"enter {plural(whole.operations, 'collective')} on each device in a step ({whole.runs_text} runs)",
     )
     if cost is not None:
         untimed = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
@@ -111,7 +111,7 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> doc
     table = collectives_table(ordered, lines=report.source, compact=True, asks=True, most=PAGE, name=name)
     timed = {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {}
     return doc.Document.of(
-        doc.paragraph(moved, "; loops are counted.", name="collectives-moved"),
+        doc.paragraph(moved, ".", name="collectives-moved"),
         doc.SideBySide(blocks=tuple(sums)),
         table,
         runs_section(report, timed, name="collectives-runs"),

@@ -79,7 +79,7 @@ def test_a_preset_is_seen_before_it_is_taken(page):
 
 def known(tried, share, best=None, text=""):
     """What a search knows, as far as the explorer shows it."""
-    found = None if best is None else SimpleNamespace(plan=best, text=text)
+    found = None if best is None else SimpleNamespace(plan=best, text=text, report=SimpleNamespace(level="propagated"))
     return SimpleNamespace(tried=(None,) * tried, seconds=share * background.SEARCH_SECONDS, best=found, why_not=())
 
 
