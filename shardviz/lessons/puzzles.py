@@ -83,7 +83,7 @@ class Puzzle(Question):
         program: a traced program, or an example of the gallery.
         start: the starting plan, or a mesh on which nothing is sharded; None for the example's own plan.
         target: the machine.
-        par: the plan to reach, or the result of `sv.search`, for its best plan. Its cost is computed.
+        par: the plan to reach. Its cost is computed.
         level: the level of the numbers: `compiled` (the target's own compiler), `partitioned` (XLA's partitioner, on
             simulated devices) or `propagated` (Shardy).
         title: the puzzle's title.
@@ -106,20 +106,17 @@ class Puzzle(Question):
     start: Any = None
     _: KW_ONLY
     target: str
-    par: Any
+    par: Plan
     level: str = "partitioned"
     ideas: Mapping[str, Idea] = field(default_factory=dict)
 
-    ask, kind_of_answer = "puzzle", Attempt
+    ask = "puzzle"
 
     def __post_init__(self) -> None:
         start = self.start if self.start is None or isinstance(self.start, Plan) else Plan(self.start)
         self.program, self.start = program_and_plan(self.program if start is None else (self.program, start))
-        best = getattr(self.par, "best", self.par)
-        self.par = getattr(best, "plan", best)
         if not isinstance(self.par, Plan):
-            kind = type(self.par).__name__
-            raise ShardvizError(f"puzzle(par={kind}): expected an sv.Plan or the result of sv.search")
+            raise ShardvizError(f"puzzle(par={type(self.par).__name__}): expected an sv.Plan, such as search.best.plan")
         self.target = machine_of(self.target, self.start.mesh.size).text
         if self.level not in ASK_AT:
             raise ShardvizError(f"puzzle(level={self.level!r}): level is {', '.join(map(repr, ASK_AT))}")
@@ -133,32 +130,20 @@ class Puzzle(Question):
         """The costs of a step of the starting plan, and of par's."""
         return {"to begin with": self._cost(self.start), "par": self._cost(self.par)}
 
-    @property
-    def explorer(self) -> Any:
-        """The form's explorer; `answer()` scores its plan."""
-        if self.form is self:
-            raise ShardvizError("no explorer is open outside a notebook; give a plan: puzzle.answer(plan)")
-        return self.form.opened
-
-    def answer(self, plan: Any = None) -> Attempt:
+    def answer(self, plan: Plan) -> Attempt:
         """Score a plan.
-
-        Args:
-            plan: the plan; None for the one in `puzzle.explorer`.
 
         Raises:
             ShardvizError: if its mesh has another size, or its time is unknown.
             SpecError, CompileError, TargetError: as `program.partition`.
         """
-        plan = plan or self.explorer.state.plan
         have, size = plan.mesh.size, self.start.mesh.size
         if have != size:
             raise ShardvizError(f"answer: the plan's mesh has {have} devices, expected {size} as on {self.target}")
         return self.counted(self._attempt(plan))
 
-    def reveal(self, *, give_up: bool = False) -> Attempt:
-        """Return par's plan with its code and costs; otherwise as `Question.reveal`."""
-        super().reveal(give_up=give_up)
+    def shown(self) -> Attempt:
+        """Return par's plan with its code and costs."""
         return replace(self._attempt(self.par), shown=True)
 
     def _attempt(self, plan: Plan) -> Attempt:
@@ -170,7 +155,8 @@ class Puzzle(Question):
         better = cost.step.seconds < start.step.seconds * (2 - PAR) or start.needs.fits is False
         problem = memory_words(cost.needs) if cost.needs.fits is False else ""
         ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea))
-        return self.graded(rows, problem, int(better), ideas=ideas, plan=plan, report=report, cost=cost)
+        graded = {"question": self, "rows": rows, "problem": problem, "least": int(better), "ideas": ideas}
+        return Attempt(**graded, plan=plan, report=report, cost=cost)
 
     def above(self) -> Iterator[doc.Block]:
         """Yield the task: par, and the arguments."""

@@ -108,7 +108,7 @@ def test_who_reached_par_sees_its_plan_and_keeps_the_stars(puzzle):
 def test_what_cannot_be_asked_says_why(program, puzzle):
     with pytest.raises(ShardvizError, match="16 devices, expected 8 as on tpu v5e:2x4"):
         puzzle.answer(sv.Plan({"data": 16}, (P("data"), P(), P())))
-    with pytest.raises(ShardvizError, match=r"expected an sv\.Plan or the result of sv\.search"):
+    with pytest.raises(ShardvizError, match=r"expected an sv\.Plan, such as search\.best\.plan"):
         sv.lessons.puzzle(program, MESH, target=TARGET, par=0.1)
     with pytest.raises(ShardvizError, match="level is 'propagated'"):
         sv.lessons.puzzle(program, MESH, target=TARGET, par=BOTH, level="guessed")
