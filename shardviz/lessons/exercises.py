@@ -248,6 +248,8 @@ class Exercise(Question):
                 answers = (axis_section(axis, why.source, row.what).blocks for axis in why.axes)
                 firsts = (next((block for block in some if isinstance(block, doc.Paragraph)), None) for some in answers)
                 yield doc.section(f"Why {row.what} is {row.right}", *firsts)
+        if self.ask == "seconds":
+            yield from doc.notes(*_formulas(self))
         if self.ask == "cheaper":  # a step's time is in the table above
             difference = comparison_document(replace(compare_reports(self.reports), notes=()))
             yield doc.section("From {} to {}".format(*self.plans), *difference.blocks, fold="open")
@@ -368,13 +370,16 @@ def _held(asked: Exercise) -> dict[str, Right]:
 
 
 def _seconds(asked: Exercise) -> dict[str, Right]:
-    """Return the seconds of all collectives, and the formulas of the longest."""
-    cost = cost_of(asked.report, asked.target or "")
-    if (total := cost.total.whole_seconds) is None:
+    total = cost_of(asked.report, asked.target or "").total.whole_seconds
+    if total is None:
         raise ShardvizError("seconds: the time of a collective is not known on this target")
-    longest = sorted(cost.collectives, key=lambda c: -(c.total_seconds or 0.0))[:_FORMULAS]
-    formulas = {f"{c.kind} over {axes_words(c.axes)} x {c.count}": Right(None, c.formula or "") for c in longest}
-    return {asked.items[0]: Right(total, format_seconds(total)), **formulas}
+    return {asked.items[0]: Right(total, format_seconds(total))}
+
+
+def _formulas(asked: Exercise) -> list[str]:
+    """Return the formulas of the longest collectives."""
+    longest = sorted(cost_of(asked.report, asked.target or "").collectives, key=lambda c: -(c.total_seconds or 0.0))
+    return [f"{c.kind} over {axes_words(c.axes)} x {c.count}: {c.formula}" for c in longest[:_FORMULAS] if c.formula]
 
 
 KINDS = {
