@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 
 from shardviz.ask.calls import program_and_plan
 from shardviz.caching import cached_property
+from shardviz.costs.placement import groups_along
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
 from shardviz.lessons.questions import WORDS, GradedAnswer, GradedItem, Question, amount_text
 from shardviz.notation import Spec
-from shardviz.notation.spec import axis_text
+from shardviz.notation.spec import Axis, axis_text
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.collectives import KINDS as COLLECTIVES
-from shardviz.records.collectives import Collective, axes_words
+from shardviz.records.collectives import axes_words
 from shardviz.records.groups import summed
 from shardviz.records.limits import amount_of
 from shardviz.records.paths import segments
@@ -158,7 +159,7 @@ class Exercise(Question):
                 `seconds`, a number, or text such as `66 us`.
 
         Raises:
-            ShardvizError: if the answer cannot be parsed.
+            ShardvizError: if the answer cannot be parsed; a MeshError for an axis that the mesh does not have.
             SpecError, TraceError, CompileError, TargetError: as `program.partition`, and `sv.cost`.
         """
         return self.counted(self.graded(self.read(answered)))
@@ -305,13 +306,12 @@ def _why(asked: Exercise, of: Any) -> Why | CollectiveWhy | None:
 
 
 def _collectives(asked: Exercise) -> dict[str, Right]:
-    sizes = summed((_named(c), c.assumed_bytes) for c in asked.report.collectives)
+    sizes = summed((_item(c.kind, c.axes), c.assumed_bytes) for c in asked.report.collectives)
     return _by_size(dict(sorted(sizes.items(), key=lambda item: -item[1])))
 
 
-def _named(c: Collective) -> str:
-    """Return the item of a compiled collective."""
-    return f"{c.kind} over {axes_words(None) if c.axes is None else ', '.join(sorted(map(axis_text, c.axes)))}"
+def _item(kind: str, axes: tuple[Axis, ...] | None) -> str:
+    return f"{kind} over {axes_words(axes and tuple(sorted(axes, key=axis_text)))}"
 
 
 def _by_size(sizes: Mapping[str, float]) -> dict[str, Right]:
@@ -325,27 +325,24 @@ def _read_collectives(asked: Exercise, answered: Any) -> dict[str, Any]:
     if isinstance(answered, str | Mapping) or not isinstance(answered, Sequence):
         given = excerpt(repr(answered))
         raise ShardvizError(f"answer({given}): expected a list such as [('all-reduce', 'model')], or []")
-    sizes, have = {}, asked.mesh.names
+    sizes = {}
     for each in answered:
         if isinstance(each, str) or not isinstance(each, Sequence) or not 2 <= len(each) <= 3:
             example = "(kind, axes) or (kind, axes, bytes), such as ('all-gather', 'data', '16.8 MB')"
             raise ShardvizError(f"answer: {excerpt(repr(each))}: expected {example}")
         kind, over, size = (*each, None)[:3]
-        axes = (over,) if isinstance(over, str) else tuple(over or ())
         if kind not in COLLECTIVES:
             raise ShardvizError(f"answer: there is no collective {kind!r}; there are {', '.join(COLLECTIVES)}")
-        if not axes or any((a[0] if isinstance(a, tuple) and a else a) not in have for a in axes):
-            why = f"{kind} over {excerpt(repr(over))}: the mesh has the axes {', '.join(map(repr, have))}"
-            raise ShardvizError(f"answer: {why}")
-        item = f"{kind} over {', '.join(sorted({axis_text(a) for a in axes}))}"
-        if item in sizes:
+        axes = (over,) if isinstance(over, str) else tuple(over or ())
+        groups_along(axes, asked.mesh)  # raises for an axis that the mesh does not have
+        if (item := _item(kind, axes)) in sizes:
             raise ShardvizError(f"answer: {item} appears twice; give one entry with the sum of bytes")
         sizes[item] = None if size in (None, "") else amount_of(size, "B", "bytes")
     return sizes
 
 
 def _why_there(asked: Exercise, item: str) -> Any:
-    alike = (c for c in asked.report.collectives if _named(c) == item)
+    alike = (c for c in asked.report.collectives if _item(c.kind, c.axes) == item)
     return _why(asked, max(alike, key=lambda c: c.assumed_bytes))
 
 

@@ -205,7 +205,7 @@ def test_small_collectives_may_be_left_out():
         ("all-reduce", "expected a list"),
         ([("all-reduce",)], r"expected \(kind, axes\)"),
         ([("allreduce", "model")], "no collective 'allreduce'; there are all-gather"),
-        ([("all-reduce", "modle")], "the mesh has the axes 'data', 'model'"),
+        ([("all-reduce", "modle")], "the mesh has no axis 'modle'; it has data=2, model=4"),
         ([("all-reduce", "model", "many")], "bytes='many'"),
         ([("all-reduce", "model"), ("all-reduce", "model", 3)], "appears twice"),
     ],
