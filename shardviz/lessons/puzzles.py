@@ -14,6 +14,7 @@ from shardviz.ask.calls import program_and_plan
 from shardviz.caching import cached_property
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.diagnose import findings
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.lessons.questions import PAR, WORDS, GradedAnswer, Question, amount_text, cost_row
@@ -35,21 +36,18 @@ class Attempt(GradedAnswer):
 
     Attributes:
         plan: the plan.
-        report: the compiler's answer.
-        cost: the cost of its step on the machine.
+        cost: the cost of its step on the machine, with the compiler's answer as `cost.report`.
     """
 
     plan: Plan
-    report: Report
     cost: StepCost
 
     @property
     def hints(self) -> Findings:
         """The findings that par's plan does not have, gravest first; none if par is reached."""
-        par = self.question.report_of(self.question.par).findings_on(self.cost.machine)
+        mine, par = (findings(cost.report, cost) for cost in (self.cost, self.question.costs["par"]))
         of_par = {(f.rule, f.value) for f in par}
-        own = () if self.share == 1 else self.report.findings_on(self.cost.machine)
-        return Findings(f for f in own if (f.rule, f.value) not in of_par)
+        return Findings(f for f in mine if self.share < 1 and (f.rule, f.value) not in of_par)
 
     @property
     def excess(self) -> tuple[str, ...]:
@@ -147,16 +145,16 @@ class Puzzle(Question):
         return replace(self._attempt(self.par), shown=True)
 
     def _attempt(self, plan: Plan) -> Attempt:
-        report, cost, start, par = self.report_of(plan), self._cost(plan), *self.costs.values()
+        cost, start, par = self._cost(plan), *self.costs.values()
         rows = (
             cost_row("seconds", cost.step.seconds, par.step.seconds),
             cost_row("memory", cost.needs.total, par.needs.total),
         )
         better = cost.step.seconds < start.step.seconds * (2 - PAR) or start.needs.fits is False
         problem = memory_words(cost.needs) if cost.needs.fits is False else ""
-        ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea))
+        ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, cost.report, idea))
         graded = {"question": self, "rows": rows, "problem": problem, "least": int(better), "ideas": ideas}
-        return Attempt(**graded, plan=plan, report=report, cost=cost)
+        return Attempt(**graded, plan=plan, cost=cost)
 
     def above(self) -> Iterator[doc.Block]:
         """Yield the task: par, and the arguments."""
@@ -173,27 +171,23 @@ class Puzzle(Question):
     def below(self, answer: Attempt) -> Iterator[doc.Block]:
         """Yield where the plan costs more than par's, and findings; if shown, the code of par's plan."""
         yield from (doc.paragraph(sentence, label="hint") for sentence in answer.excess)
-        findings = doc.Rows(answer.hints[:_MOST_HINTS]).table(
+        findings_table = doc.Rows(answer.hints[:_MOST_HINTS]).table(
             ("where", lambda hint: doc.line(hint.source) if hint.source else hint.value),
             (doc.wrapped("what"), lambda hint: " ".join(hint.text.split())),
         )
-        if findings.rows:
-            yield doc.section("Findings about this plan that par's plan does not have", findings)
+        if findings_table.rows:
+            yield doc.section("Findings about this plan that par's plan does not have", findings_table)
         if answer.shown and not (answer.tries and answer.share == 1):
             yield doc.Figure(of=doc.Listing(self.program.plan_code(self.par)), caption="A plan that reaches par")
         yield from doc.notes(f"The score is from {WORDS['who'][self.level]} ({self.level}).")
 
-    def report_of(self, plan: Plan) -> Report:
-        """Return the compiler's answer."""
-        return report_at(self.level, self.program, plan, self.target)
-
     def _cost(self, plan: Plan) -> StepCost:
-        cost = cost_of(self.report_of(plan), self.target)
+        cost = cost_of(report_at(self.level, self.program, plan, self.target), self.target)
         if cost.seconds is None:
             raise ShardvizError("puzzle: the time of a step is not known for this plan")
         return cost
 
-    def _follows(self, plan: Plan, report: Report, idea: Idea) -> bool:
+    def _follows(self, plan: Plan, report: Any, idea: Idea) -> bool:
         if not isinstance(idea, Plan):
             return idea(report)
         mine, theirs = self.program.bind(plan), self.program.bind(idea)

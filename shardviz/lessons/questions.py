@@ -95,27 +95,18 @@ class GradedAnswer(Displayed):
     helped: bool = False
 
     @property
-    def points(self) -> float:
-        """The points reached, at least 0, since wrong items subtract points."""
-        return max(0.0, sum(row.points for row in self.rows))
-
-    @property
-    def of(self) -> float:
-        """The points possible."""
-        return sum(row.of for row in self.rows)
-
-    @property
     def worst(self) -> float:
         """The largest multiple of par's costs; infinite with a problem."""
         return float("inf") if self.problem else max((row.times or 0.0 for row in self.rows), default=0.0)
 
     @property
     def share(self) -> float:
-        """The share of points or stars, 0 to 1, without regard to help."""
+        """The share of points (at least 0, since wrong items subtract points) or of stars, without regard to help."""
         if self.question.starred:
             far = 0 if self.problem else self.least
             return (STARS if self.worst <= PAR else 2 if self.worst <= NEAR else far) / STARS
-        return self.points / self.of if self.of else float(all(row.points >= 0 for row in self.rows))
+        points, of = sum(row.points for row in self.rows), sum(row.of for row in self.rows)
+        return max(0.0, points) / of if of else float(points >= 0)
 
     @property
     def score(self) -> float:

@@ -80,7 +80,7 @@ def test_a_finding_that_par_has_too_is_no_hint():
     whole = example.plan.with_spec("params['layers']['w1']", P(None, None, "model"))
     puzzle = sv.lessons.puzzle(example, whole, target="tpu v5p:4x4x4", par=example.plan, level="propagated")
     attempt = puzzle.answer(whole)
-    assert "kept-dominates" in {f.rule for f in attempt.report.findings_on("tpu v5p:4x4x4")}
+    assert "kept-dominates" in {f.rule for f in attempt.cost.report.findings_on("tpu v5p:4x4x4")}
     assert "kept-dominates" not in {f.rule for f in attempt.hints}
     assert any("params['layers']['w1']" in sentence for sentence in attempt.excess)
 
