@@ -384,6 +384,6 @@ KINDS = {
     "collectives": Kind(_collectives, lambda asked: [], _read_collectives, _why_there),
     "cheaper": Kind(_cheaper, lambda asked: ["the cheaper plan"]),
     "memory": Kind(_held, lambda asked: [*dict.fromkeys(segments(a.name)[0] for a in asked.program.arguments)]),
-    "seconds": Kind(_seconds, lambda asked: ["seconds of all collectives, one after the other"]),
+    "seconds": Kind(_seconds, lambda asked: ["seconds of all collectives"]),
 }
 """The kinds of questions, by `ask`."""
