@@ -264,19 +264,12 @@ exercise = Exercise
 
 
 class Kind(NamedTuple):
-    """The differences between kinds of questions, as functions of the exercise; their words are in `words.toml`.
-
-    Attributes:
-        right: the compiler's answer.
-        items: the names that are asked for. If there are none, the answer has to find them, and the form may grow.
-        read: an answer, parsed and checked, if it is not item → amount or the name of a plan; errors as `answer`.
-        why: why an item's value is so; None if unknown.
-    """
+    """The differences between kinds of questions, as functions of the exercise; their words are in `words.toml`."""
 
     right: Callable[[Exercise], dict[str, Right]]
-    items: Callable[[Exercise], list[str]]
-    read: Callable[[Exercise, Any], dict[str, Any]] | None = None
-    why: Callable[[Exercise, str], Any] = lambda asked, item: None
+    items: Callable[[Exercise], list[str]]  # the names that are asked for; none if the answer has to find them
+    read: Callable[[Exercise, Any], dict[str, Any]] | None = None  # where it is not item → amount or a plan's name
+    why: Callable[[Exercise, str], Any] = lambda asked, item: None  # why an item's value is so; None if unknown
 
 
 def _right_specs(asked: Exercise) -> dict[str, Right]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from html import escape
-from typing import Any, ClassVar
+from typing import Any
 
 import anywidget
 import ipywidgets as w
@@ -27,6 +27,7 @@ from shardviz.page.opening import explore
 from shardviz.page.stills import VIEW
 from shardviz.records.collectives import KINDS
 
+_Act = Callable[[], Displayed]
 _NONE = "none"
 _ROWS = 3  # the first rows for collectives, to which others can be added
 
@@ -52,34 +53,26 @@ class Form(w.VBox):
 
     Args:
         question: the question.
+        check: the button that grades the answer: its name, its tip, and the function that returns the result.
+        show: the button that shows the right answer: its name and its tip.
         between: the widgets between the question's text and the buttons.
-
-    Attributes:
-        buttons: the names of the buttons that grade the answer and show the right one, with their tips.
     """
 
     _ipython_display_ = None  # ipywidgets 7, which Colab has, would display it in its own way
-    buttons: ClassVar[tuple[tuple[str, str], ...]]
 
-    def __init__(self, question: Question, *between: w.Widget):
+    def __init__(self, question: Question, check: tuple[str, str, _Act], show: tuple[str, str], *between: w.Widget):
         self.question = question
         self._status, self._result = w.HTML(layout=_layout()), w.HTML(layout=_layout())
         self._result.add_class("shardviz-result")
-        acts = self.check, partial(question.reveal, give_up=True)
-        self._buttons = [
-            _button(name, tip, partial(self._press, act)) for (name, tip), act in zip(self.buttons, acts, strict=True)
-        ]
+        actions = check, (*show, partial(question.reveal, give_up=True))
+        self._buttons = [_button(name, tip, partial(self._press, act)) for name, tip, act in actions]
         self._buttons[0].button_style = "primary"
         text, keys = w.HTML(question.html(), layout=_layout()), _Keys(layout=_layout())
         buttons = w.HBox(self._buttons, layout=_layout())
         super().__init__([text, *between, buttons, self._status, self._result, keys], layout=_layout())
         self.add_class("shardviz-exercise")
 
-    def check(self) -> Displayed:
-        """Grade the answer."""
-        raise NotImplementedError
-
-    def _press(self, act: Callable[[], Displayed]) -> None:
+    def _press(self, act: _Act) -> None:
         self._status.value, self._result.value = _alert("asking the compiler …"), ""
         for button in self._buttons:
             button.disabled = True
@@ -106,17 +99,16 @@ class Form(w.VBox):
 class ExerciseForm(Form):
     """A form with a row of fields for each item, or for each collective."""
 
-    buttons = ("Check", "ask the compiler, and grade the answer"), ("Show the answer", "afterwards there are no points")
-
     def __init__(self, exercise: Exercise):
         self.exercise, self.items = exercise, [*exercise.items]
         if exercise.ask == "memory" and exercise.program.propagate(exercise.plan).residual_bytes:
             self.items.append(KEPT)
         self._rows = w.VBox([self._row(item) for item in self.items or range(_ROWS)], layout=_layout())
         more = [] if self.items else [_button("One more", "a further row", self._add)]
-        super().__init__(exercise, self._rows, *more)
+        check = "Check", "ask the compiler, and grade the answer", self._check
+        super().__init__(exercise, check, ("Show the answer", "afterwards there are no points"), self._rows, *more)
 
-    def check(self) -> Displayed:
+    def _check(self) -> Displayed:
         rows = [tuple(field.value for field in row.children) for row in self._rows.children]
         if not self.items:
             return self.exercise.answer([row for row in rows if row[0] != _NONE])
@@ -156,17 +148,13 @@ class ExerciseForm(Form):
 class PuzzleForm(Form):
     """A form with an explorer, which opens on demand."""
 
-    buttons = (
-        ("Score this plan", "ask the compiler, and compare with par"),
-        ("Show the solution", "afterwards there are no stars"),
-    )
-
     def __init__(self, puzzle: Puzzle):
         self.puzzle = puzzle
         self._open = _button("Open the explorer", "on the plan to begin with", lambda: self.opened)
         self._open.layout = w.Layout(width="auto", align_self="flex-start")  # its own, since it is hidden later
         self._place = w.VBox(layout=_layout())
-        super().__init__(puzzle, self._open, self._place)
+        check = "Score this plan", "ask the compiler, and compare with par", self._check
+        super().__init__(puzzle, check, ("Show the solution", "afterwards there are no stars"), self._open, self._place)
 
     @property
     def opened(self) -> Any:
@@ -177,7 +165,7 @@ class PuzzleForm(Form):
             self._open.layout.display = "none"
         return self._place.children[0]
 
-    def check(self) -> Displayed:
+    def _check(self) -> Displayed:
         return self.puzzle.answer(self.opened.state.plan)
 
 
