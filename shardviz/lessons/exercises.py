@@ -1,11 +1,10 @@
 """Exercises: predict how the compiler shards a program, then compare with the compiler.
 
-    exercise = sv.lessons.exercise(program, plan, ask="collectives")       # shows the question
-    exercise.answer([("all-reduce", "model", "65.5 kB")])                  # the learner's prediction
-    assert exercise.reveal().score == 1                                    # asks the compiler, and grades the answer
+    exercise = sv.lessons.exercise(program, plan, ask="collectives")         # shows the question
+    assert exercise.answer([("all-reduce", "model", "65.5 kB")]).score == 1  # asks the compiler, and grades
 
-Nothing is compiled before `reveal`. The compiler's answer at the exercise's level is right. Every answer is item →
-value (an amount, a spec, or the name of a plan), and is graded in one way. The table `KINDS` has the differences.
+Nothing is compiled before the first answer. The compiler's answer at the exercise's level is right. Every answer is
+item → value (an amount, a spec, or the name of a plan), and is graded in one way. `KINDS` has the differences.
 """
 
 from __future__ import annotations
@@ -16,17 +15,18 @@ from typing import Any, NamedTuple
 
 from shardviz.ask.calls import program_and_plan
 from shardviz.caching import cached_property
+from shardviz.costs.placement import groups_along
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.judge.comparison import compare_reports
 from shardviz.judge.report import Report
 from shardviz.lessons.questions import WORDS, GradedAnswer, GradedItem, Question, amount_text
 from shardviz.notation import Spec
-from shardviz.notation.spec import axis_text
+from shardviz.notation.spec import Axis, axis_text
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.collectives import KINDS as COLLECTIVES
-from shardviz.records.collectives import Collective, axes_words
+from shardviz.records.collectives import axes_words
 from shardviz.records.groups import summed
 from shardviz.records.limits import amount_of
 from shardviz.records.paths import segments
@@ -47,37 +47,30 @@ _FORMULAS = 3  # how many of the longest collectives are shown with a formula
 
 
 class Right(NamedTuple):
-    """The compiler's value of an item (None if no value is right), and its text. An item that does not count has a
-    point only if it is named, and `note` as its verdict otherwise."""
+    """The compiler's value of an item (None if no value is right), and its text. An item with a note counts only if it
+    is named, and has the note as its verdict otherwise."""
 
     value: Any
     text: str
-    counts: bool = True
     note: str = ""
 
 
 @dataclass(eq=False, repr=False)
 class Exercise(Question):
-    """A question about how the compiler shards a program: predict, then reveal.
+    """A question about how the compiler shards a program: predict, then compare.
 
     Args:
         program: a traced program, or an example of the gallery.
-        plan: mesh and specs; None for the example's own.
+        plan: mesh and specs; None for the example's own. For `cheaper`, name → plan, for two plans.
         ask: `outputs`: how are the outputs without a spec sharded? `collectives`: which collectives does the compiler
             insert, over which axes, with how many bytes? `cheaper`: which of two plans takes less time on the target,
             or moves fewer bytes if there is no target? `memory`: how many bytes per device does each argument take, and
             the activations kept for the backward pass? `seconds`: how long do a step's collectives take on the target?
-        other: for `cheaper`, the second plan.
-        names: for `cheaper`, the names of the plans.
         level: the level of the right answer: `partitioned` (XLA's partitioner, on simulated devices), `compiled` (the
             target's whole compiler) or `propagated` (Shardy).
         target: the machine.
         title: the exercise's title.
         ideas: common misconceptions: a hint → the wrong answer that gets it. A hint does not state the right answer.
-
-    Attributes:
-        given: the answer, item → value; None before `answer`.
-        result: the graded answer; None before `reveal`.
 
     Raises:
         ShardvizError: for an unknown question, or a missing argument.
@@ -86,9 +79,9 @@ class Exercise(Question):
     Examples:
         >>> import shardviz as sv
         >>> mlp = sv.gallery.mlp()
-        >>> plans = {"plan": mlp.plan, "other": mlp.plan.with_spec("params[1]['w']", None)}
-        >>> exercise = sv.lessons.exercise(mlp, **plans, ask="cheaper", level="propagated", target="tpu v5e:2x4")
-        >>> exercise.answer("B").reveal().score
+        >>> plans = {"A": mlp.plan, "B": mlp.plan.with_spec("params[1]['w']", None)}
+        >>> exercise = sv.lessons.exercise(mlp, plans, ask="cheaper", level="propagated", target="tpu v5e:2x4")
+        >>> exercise.answer("B").score
         1.0
     """
 
@@ -96,26 +89,25 @@ class Exercise(Question):
     plan: Any = None
     _: KW_ONLY
     ask: str
-    other: Plan | None = None
-    names: tuple[str, str] = ("A", "B")
     level: str = "partitioned"
     target: str | None = None
     ideas: Mapping[str, Any] = field(default_factory=dict)
-    given: dict[str, Any] | None = field(default=None, init=False)
 
     starred = False
 
     def __post_init__(self) -> None:
-        own = self.program if self.plan is None else (self.program, self.plan)
-        self.program, self.plan = program_and_plan(own)
+        plans = dict(self.plan) if isinstance(self.plan, Mapping) else {"spec": self.plan}
+        if (self.ask == "cheaper") != (len({*plans, EQUAL}) == 3):
+            raise ShardvizError(
+                "exercise: ask='cheaper', and nothing else, takes two plans, name → sv.Plan; not 'equal'"
+            )
+        own = [program_and_plan(self.program if plan is None else (self.program, plan)) for plan in plans.values()]
+        self.program, self.plan = own[0]
+        self.plans = {name: plan for name, (_, plan) in zip(plans, own, strict=True)}
         for argument, choices in (("ask", KINDS), ("level", ASK_AT)):
             if (value := getattr(self, argument)) not in choices:
                 have = ", ".join(map(repr, choices))
                 raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {have}")
-        if (self.ask == "cheaper") != isinstance(self.other, Plan):
-            raise ShardvizError("exercise: ask='cheaper', and nothing else, takes other=, a second sv.Plan to compare")
-        if len(self.names) != 2 or len({*self.names, EQUAL}) != 3:
-            raise ShardvizError(f"exercise(names={self.names!r}): expected two different names, and not 'equal'")
         if self.ask == "seconds" and self.target is None:
             raise ShardvizError("exercise: ask='seconds' needs a target, such as 'tpu v5e:4x4'")
         for plan in self.plans.values():
@@ -125,15 +117,9 @@ class Exercise(Question):
         if self.ask == "outputs" and not self.items:
             raise ShardvizError("exercise(ask='outputs'): the plan says how every output is sharded; remove a spec")
         first = self.items[0].replace("'", "\\'") if self.items else ""
-        answer = self.words["example"].format(first=first, names=self.names, axis=self.mesh.names[-1])
-        self.heading, self.example = (self.program.name,), f"{answer}, then `exercise.reveal()`"
+        self.heading = (self.program.name,)
+        self.example = self.words["example"].format(first=first, names=[*self.plans], axis=self.mesh.names[-1])
         self.ideas = {hint: self.read(wrong) for hint, wrong in self.ideas.items()}
-
-    @property
-    def plans(self) -> dict[str, Plan]:
-        """The plans by name; a single plan is named `spec`."""
-        one, other = self.names
-        return {"spec": self.plan} if self.other is None else {one: self.plan, other: self.other}
 
     @cached_property
     def reports(self) -> dict[str, Report]:
@@ -155,14 +141,15 @@ class Exercise(Question):
         if not isinstance(answered, Mapping) or not answered or not answered.keys() <= {*names}:
             have = ", ".join(map(repr, names))
             raise ShardvizError(f"answer({excerpt(repr(answered))}): expected name → value; there are {have}")
-        choices = (*self.names, EQUAL) if self.other else ()
+        choices = (*self.plans, EQUAL) if self.ask == "cheaper" else ()
         if choices and (strange := [value for value in answered.values() if value not in choices]):
             raise ShardvizError(f"answer({excerpt(repr(strange[0]))}): expected {', '.join(map(repr, choices))}")
-        unit = self.words["unit"]
-        return {name: value if choices else amount_of(value, unit, name) for name, value in answered.items()}
+        return {
+            name: value if choices else amount_of(value, self.words["unit"], name) for name, value in answered.items()
+        }
 
-    def answer(self, answered: Any) -> Exercise:
-        """Record the learner's prediction, and return the exercise, so that `.reveal()` can follow.
+    def answer(self, answered: Any) -> GradedAnswer:
+        """Ask the compiler, and grade the learner's prediction.
 
         Args:
             answered: for `outputs`, specs: a pytree prefix of the result, as `out_specs`, or tree path → spec. For
@@ -172,39 +159,27 @@ class Exercise(Question):
                 `seconds`, a number, or text such as `66 us`.
 
         Raises:
-            ShardvizError: if the answer cannot be parsed.
-        """
-        self.given, self.result = self.read(answered), None
-        return self
-
-    def reveal(self, *, give_up: bool = False) -> GradedAnswer:
-        """Ask the compiler, and grade the answer.
-
-        Args:
-            give_up: show the right answer; without an answer the score is 0.
-
-        Raises:
-            ShardvizError: if there is no answer yet.
+            ShardvizError: if the answer cannot be parsed; a MeshError for an axis that the mesh does not have.
             SpecError, TraceError, CompileError, TargetError: as `program.partition`, and `sv.cost`.
         """
-        if self.given is None and not give_up:
-            raise ShardvizError("answer first: exercise.answer(...); or exercise.reveal(give_up=True)")
-        if (result := self.result) is None:
-            graded = self.graded(self._rows(self.given or {}))
-            lost = self.given is not None and graded.share < 1
-            ideas = tuple(hint for hint, idea in self.ideas.items() if lost and self._follows(idea))
-            result = self.counted(replace(graded, ideas=ideas))
-        if give_up:
-            super().reveal(give_up=True)
-            result = self.result = replace(result, shown=True)
-        return result
+        return self.counted(self.graded(self.read(answered)))
+
+    def graded(self, given: dict[str, Any]) -> GradedAnswer:
+        """Compare an answer, as it was read, with the compiler's, without counting it."""
+        graded = GradedAnswer(question=self, rows=tuple(self._rows(given)))
+        ideas = tuple(hint for hint, wrong in self.ideas.items() if graded.share < 1 and self._follows(given, wrong))
+        return replace(graded, ideas=ideas)
+
+    def shown(self) -> GradedAnswer:
+        """Return the last answer with the right one, or the right one alone if there is no answer."""
+        return replace(self.result or self.graded({}), shown=True)
 
     def _rows(self, given: dict[str, Any]) -> Iterator[GradedItem]:
         """Compare an answer with the compiler's."""
         right = self.kind.right(self)
-        for item, (value, text, counts, note) in right.items():
+        for item, (value, text, note) in right.items():
             mine, named = given.get(item), item in given
-            of = float((counts or named) and value is not None)
+            of = float((named or not note) and value is not None)
             share, verdict, times = 0.0, "missed" if of else note, None
             if named and of:
                 share, verdict, times = self._compared(mine, value)
@@ -222,15 +197,14 @@ class Exercise(Question):
             if hits < len(both):
                 return hits / len(both) / 2, f"{hits} of {len(both)} dimensions are right", None
         elif isinstance(right, float) and mine is not None and abs(mine - right) > _NEAR * right:
-            verdict = self.words["too large" if mine > right else "too small"]
-            return self.words["part"], verdict, mine / right if right else None
+            verdict = "too large" if mine > right else "too small"
+            return self.words.get("part", 0.0), self.words.get(verdict, verdict), mine / right if right else None
         elif isinstance(right, str) and mine != right:
             return 0.0, "wrong", None
         return 1.0, "right", None
 
-    def _follows(self, wrong: dict[str, Any]) -> bool:
-        """Return whether the answer has all items of a wrong answer, which may omit amounts; none, if that has none."""
-        given = self.given or {}
+    def _follows(self, given: dict[str, Any], wrong: dict[str, Any]) -> bool:
+        """Return whether an answer has all items of a wrong answer, which may omit amounts; none, if that has none."""
         pairs = [(given.get(item), value) for item, value in wrong.items()]
         same = (value is None or (mine is not None and self._compared(mine, value)[0] == 1) for mine, value in pairs)
         return wrong.keys() <= given.keys() and all(same) if wrong else not given
@@ -275,9 +249,11 @@ class Exercise(Question):
                 answers = (axis_section(axis, why.source, row.what).blocks for axis in why.axes)
                 firsts = (next((block for block in some if isinstance(block, doc.Paragraph)), None) for some in answers)
                 yield doc.section(f"Why {row.what} is {row.right}", *firsts)
-        if self.other is not None:  # a step's time is in the table above
+        if self.ask == "seconds":
+            yield from doc.notes(*_formulas(self))
+        if self.ask == "cheaper":  # a step's time is in the table above
             difference = comparison_document(replace(compare_reports(self.reports), notes=()))
-            yield doc.section("From {} to {}".format(*self.names), *difference.blocks, fold="open")
+            yield doc.section("From {} to {}".format(*self.plans), *difference.blocks, fold="open")
         yield from doc.notes(f"The right answer is from {WORDS['who'][self.level]} ({self.level}).")
 
 
@@ -288,25 +264,18 @@ exercise = Exercise
 
 
 class Kind(NamedTuple):
-    """The differences between kinds of questions, as functions of the exercise; their words are in `words.toml`.
-
-    Attributes:
-        right: the compiler's answer.
-        items: the names that are asked for. If there are none, the answer has to find them, and the form may grow.
-        read: an answer, parsed and checked, if it is not item → amount or the name of a plan; errors as `answer`.
-        why: why an item's value is so; None if unknown.
-    """
+    """The differences between kinds of questions, as functions of the exercise; their words are in `words.toml`."""
 
     right: Callable[[Exercise], dict[str, Right]]
-    items: Callable[[Exercise], list[str]]
-    read: Callable[[Exercise, Any], dict[str, Any]] | None = None
-    why: Callable[[Exercise, str], Any] = lambda asked, item: None
+    items: Callable[[Exercise], list[str]]  # the names that are asked for; none if the answer has to find them
+    read: Callable[[Exercise, Any], dict[str, Any]] | None = None  # where it is not item → amount or a plan's name
+    why: Callable[[Exercise, str], Any] = lambda asked, item: None  # why an item's value is so; None if unknown
 
 
 def _right_specs(asked: Exercise) -> dict[str, Right]:
     specs = {value.name: value.spec for value in asked.report.outputs if value.name in asked.items}
-    none = "the compiler's answer is no PartitionSpec"
-    return {item: Right(spec, asked.text_of(spec) if spec else "", note=none) for item, spec in specs.items()}
+    none = Right(None, "", "the compiler's answer is no PartitionSpec")
+    return {item: Right(spec, asked.text_of(spec)) if spec else none for item, spec in specs.items()}
 
 
 def _free_outputs(asked: Exercise) -> list[str]:
@@ -330,49 +299,43 @@ def _why(asked: Exercise, of: Any) -> Why | CollectiveWhy | None:
 
 
 def _collectives(asked: Exercise) -> dict[str, Right]:
-    sizes = summed((_named(c), c.assumed_bytes) for c in asked.report.collectives)
+    sizes = summed((_item(c.kind, c.axes), c.assumed_bytes) for c in asked.report.collectives)
     return _by_size(dict(sorted(sizes.items(), key=lambda item: -item[1])))
 
 
-def _named(c: Collective) -> str:
-    """Return the item of a compiled collective."""
-    return f"{c.kind} over {axes_words(None) if c.axes is None else ', '.join(sorted(map(axis_text, c.axes)))}"
+def _item(kind: str, axes: tuple[Axis, ...] | None) -> str:
+    return f"{kind} over {axes_words(axes and tuple(sorted(axes, key=axis_text)))}"
 
 
 def _by_size(sizes: Mapping[str, float]) -> dict[str, Right]:
-    """Return amounts. Small ones and `kept` do not count."""
-    least, notes = _SMALL * sum(sizes.values()), {KEPT: "left out"}
-    return {
-        item: Right(size, format_bytes(size), size >= least and item != KEPT, notes.get(item, "too small to count"))
-        for item, size in sizes.items()
-    }
+    """Return amounts. Small ones and `kept` count only if they are named."""
+    least = _SMALL * sum(sizes.values())
+    notes = {item: "too small to count" for item, size in sizes.items() if size < least} | {KEPT: "left out"}
+    return {item: Right(size, format_bytes(size), notes.get(item, "")) for item, size in sizes.items()}
 
 
 def _read_collectives(asked: Exercise, answered: Any) -> dict[str, Any]:
     if isinstance(answered, str | Mapping) or not isinstance(answered, Sequence):
         given = excerpt(repr(answered))
         raise ShardvizError(f"answer({given}): expected a list such as [('all-reduce', 'model')], or []")
-    sizes, have = {}, asked.mesh.names
+    sizes = {}
     for each in answered:
         if isinstance(each, str) or not isinstance(each, Sequence) or not 2 <= len(each) <= 3:
             example = "(kind, axes) or (kind, axes, bytes), such as ('all-gather', 'data', '16.8 MB')"
             raise ShardvizError(f"answer: {excerpt(repr(each))}: expected {example}")
         kind, over, size = (*each, None)[:3]
-        axes = (over,) if isinstance(over, str) else tuple(over or ())
         if kind not in COLLECTIVES:
             raise ShardvizError(f"answer: there is no collective {kind!r}; there are {', '.join(COLLECTIVES)}")
-        if not axes or any((a[0] if isinstance(a, tuple) and a else a) not in have for a in axes):
-            why = f"{kind} over {excerpt(repr(over))}: the mesh has the axes {', '.join(map(repr, have))}"
-            raise ShardvizError(f"answer: {why}")
-        item = f"{kind} over {', '.join(sorted({axis_text(a) for a in axes}))}"
-        if item in sizes:
+        axes = (over,) if isinstance(over, str) else tuple(over or ())
+        groups_along(axes, asked.mesh)  # raises for an axis that the mesh does not have
+        if (item := _item(kind, axes)) in sizes:
             raise ShardvizError(f"answer: {item} appears twice; give one entry with the sum of bytes")
         sizes[item] = None if size in (None, "") else amount_of(size, "B", "bytes")
     return sizes
 
 
 def _why_there(asked: Exercise, item: str) -> Any:
-    alike = (c for c in asked.report.collectives if _named(c) == item)
+    alike = (c for c in asked.report.collectives if _item(c.kind, c.axes) == item)
     return _why(asked, max(alike, key=lambda c: c.assumed_bytes))
 
 
@@ -385,8 +348,8 @@ def _cheaper(asked: Exercise) -> dict[str, Right]:
     one, other = costs
     if one is None or other is None:
         raise ShardvizError("cheaper: a step's time is not known for both plans; ask without a target: by bytes")
-    best = EQUAL if abs(one - other) <= _SAME * max(one, other) else asked.names[other < one]
-    words = ", ".join(f"{name} {text(cost)}" for name, cost in zip(asked.names, (one, other), strict=True))
+    best = EQUAL if abs(one - other) <= _SAME * max(one, other) else [*asked.plans][other < one]
+    words = ", ".join(f"{name} {text(cost)}" for name, cost in zip(asked.plans, costs, strict=True))
     return {asked.items[0]: Right(best, f"{best}: {words} ({what})")}
 
 
@@ -397,13 +360,16 @@ def _held(asked: Exercise) -> dict[str, Right]:
 
 
 def _seconds(asked: Exercise) -> dict[str, Right]:
-    """Return the seconds of all collectives, and the formulas of the longest."""
-    cost = cost_of(asked.report, asked.target or "")
-    if (total := cost.total.whole_seconds) is None:
+    total = cost_of(asked.report, asked.target or "").total.whole_seconds
+    if total is None:
         raise ShardvizError("seconds: the time of a collective is not known on this target")
-    longest = sorted(cost.collectives, key=lambda c: -(c.total_seconds or 0.0))[:_FORMULAS]
-    formulas = {f"{c.kind} over {axes_words(c.axes)} x {c.count}": Right(None, c.formula or "") for c in longest}
-    return {asked.items[0]: Right(total, format_seconds(total)), **formulas}
+    return {asked.items[0]: Right(total, format_seconds(total))}
+
+
+def _formulas(asked: Exercise) -> list[str]:
+    """Return the formulas of the longest collectives."""
+    longest = sorted(cost_of(asked.report, asked.target or "").collectives, key=lambda c: -(c.total_seconds or 0.0))
+    return [f"{c.kind} over {axes_words(c.axes)} x {c.count}: {c.formula}" for c in longest[:_FORMULAS] if c.formula]
 
 
 KINDS = {
@@ -411,6 +377,6 @@ KINDS = {
     "collectives": Kind(_collectives, lambda asked: [], _read_collectives, _why_there),
     "cheaper": Kind(_cheaper, lambda asked: ["the cheaper plan"]),
     "memory": Kind(_held, lambda asked: [*dict.fromkeys(segments(a.name)[0] for a in asked.program.arguments)]),
-    "seconds": Kind(_seconds, lambda asked: ["seconds of all collectives, one after the other"]),
+    "seconds": Kind(_seconds, lambda asked: ["seconds of all collectives"]),
 }
 """The kinds of questions, by `ask`."""

@@ -14,6 +14,7 @@ from shardviz.ask.calls import program_and_plan
 from shardviz.caching import cached_property
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.diagnose import findings
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.lessons.questions import PAR, WORDS, GradedAnswer, Question, amount_text, cost_row
@@ -35,21 +36,18 @@ class Attempt(GradedAnswer):
 
     Attributes:
         plan: the plan.
-        report: the compiler's answer.
-        cost: the cost of its step on the machine.
+        cost: the cost of its step on the machine, with the compiler's answer as `cost.report`.
     """
 
     plan: Plan
-    report: Report
     cost: StepCost
 
     @property
     def hints(self) -> Findings:
         """The findings that par's plan does not have, gravest first; none if par is reached."""
-        par = self.question.report_of(self.question.par).findings_on(self.cost.machine)
+        mine, par = (findings(cost.report, cost) for cost in (self.cost, self.question.costs["par"]))
         of_par = {(f.rule, f.value) for f in par}
-        own = () if self.share == 1 else self.report.findings_on(self.cost.machine)
-        return Findings(f for f in own if (f.rule, f.value) not in of_par)
+        return Findings(f for f in mine if self.share < 1 and (f.rule, f.value) not in of_par)
 
     @property
     def excess(self) -> tuple[str, ...]:
@@ -83,7 +81,7 @@ class Puzzle(Question):
         program: a traced program, or an example of the gallery.
         start: the starting plan, or a mesh on which nothing is sharded; None for the example's own plan.
         target: the machine.
-        par: the plan to reach, or the result of `sv.search`, for its best plan. Its cost is computed.
+        par: the plan to reach. Its cost is computed.
         level: the level of the numbers: `compiled` (the target's own compiler), `partitioned` (XLA's partitioner, on
             simulated devices) or `propagated` (Shardy).
         title: the puzzle's title.
@@ -106,20 +104,17 @@ class Puzzle(Question):
     start: Any = None
     _: KW_ONLY
     target: str
-    par: Any
+    par: Plan
     level: str = "partitioned"
     ideas: Mapping[str, Idea] = field(default_factory=dict)
 
-    ask, kind_of_answer = "puzzle", Attempt
+    ask = "puzzle"
 
     def __post_init__(self) -> None:
         start = self.start if self.start is None or isinstance(self.start, Plan) else Plan(self.start)
         self.program, self.start = program_and_plan(self.program if start is None else (self.program, start))
-        best = getattr(self.par, "best", self.par)
-        self.par = getattr(best, "plan", best)
         if not isinstance(self.par, Plan):
-            kind = type(self.par).__name__
-            raise ShardvizError(f"puzzle(par={kind}): expected an sv.Plan or the result of sv.search")
+            raise ShardvizError(f"puzzle(par={type(self.par).__name__}): expected an sv.Plan, such as search.best.plan")
         self.target = machine_of(self.target, self.start.mesh.size).text
         if self.level not in ASK_AT:
             raise ShardvizError(f"puzzle(level={self.level!r}): level is {', '.join(map(repr, ASK_AT))}")
@@ -133,44 +128,33 @@ class Puzzle(Question):
         """The costs of a step of the starting plan, and of par's."""
         return {"to begin with": self._cost(self.start), "par": self._cost(self.par)}
 
-    @property
-    def explorer(self) -> Any:
-        """The form's explorer; `answer()` scores its plan."""
-        if self.form is self:
-            raise ShardvizError("no explorer is open outside a notebook; give a plan: puzzle.answer(plan)")
-        return self.form.opened
-
-    def answer(self, plan: Any = None) -> Attempt:
+    def answer(self, plan: Plan) -> Attempt:
         """Score a plan.
-
-        Args:
-            plan: the plan; None for the one in `puzzle.explorer`.
 
         Raises:
             ShardvizError: if its mesh has another size, or its time is unknown.
             SpecError, CompileError, TargetError: as `program.partition`.
         """
-        plan = plan or self.explorer.state.plan
         have, size = plan.mesh.size, self.start.mesh.size
         if have != size:
             raise ShardvizError(f"answer: the plan's mesh has {have} devices, expected {size} as on {self.target}")
         return self.counted(self._attempt(plan))
 
-    def reveal(self, *, give_up: bool = False) -> Attempt:
-        """Return par's plan with its code and costs; otherwise as `Question.reveal`."""
-        super().reveal(give_up=give_up)
+    def shown(self) -> Attempt:
+        """Return par's plan with its code and costs."""
         return replace(self._attempt(self.par), shown=True)
 
     def _attempt(self, plan: Plan) -> Attempt:
-        report, cost, start, par = self.report_of(plan), self._cost(plan), *self.costs.values()
+        cost, start, par = self._cost(plan), *self.costs.values()
         rows = (
             cost_row("seconds", cost.step.seconds, par.step.seconds),
             cost_row("memory", cost.needs.total, par.needs.total),
         )
         better = cost.step.seconds < start.step.seconds * (2 - PAR) or start.needs.fits is False
         problem = memory_words(cost.needs) if cost.needs.fits is False else ""
-        ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, report, idea))
-        return self.graded(rows, problem, int(better), ideas=ideas, plan=plan, report=report, cost=cost)
+        ideas = tuple(text for text, idea in self.ideas.items() if self._follows(plan, cost.report, idea))
+        graded = {"question": self, "rows": rows, "problem": problem, "least": int(better), "ideas": ideas}
+        return Attempt(**graded, plan=plan, cost=cost)
 
     def above(self) -> Iterator[doc.Block]:
         """Yield the task: par, and the arguments."""
@@ -187,27 +171,23 @@ class Puzzle(Question):
     def below(self, answer: Attempt) -> Iterator[doc.Block]:
         """Yield where the plan costs more than par's, and findings; if shown, the code of par's plan."""
         yield from (doc.paragraph(sentence, label="hint") for sentence in answer.excess)
-        findings = doc.Rows(answer.hints[:_MOST_HINTS]).table(
+        findings_table = doc.Rows(answer.hints[:_MOST_HINTS]).table(
             ("where", lambda hint: doc.line(hint.source) if hint.source else hint.value),
             (doc.wrapped("what"), lambda hint: " ".join(hint.text.split())),
         )
-        if findings.rows:
-            yield doc.section("Findings about this plan that par's plan does not have", findings)
+        if findings_table.rows:
+            yield doc.section("Findings about this plan that par's plan does not have", findings_table)
         if answer.shown and not (answer.tries and answer.share == 1):
             yield doc.Figure(of=doc.Listing(self.program.plan_code(self.par)), caption="A plan that reaches par")
         yield from doc.notes(f"The score is from {WORDS['who'][self.level]} ({self.level}).")
 
-    def report_of(self, plan: Plan) -> Report:
-        """Return the compiler's answer."""
-        return report_at(self.level, self.program, plan, self.target)
-
     def _cost(self, plan: Plan) -> StepCost:
-        cost = cost_of(self.report_of(plan), self.target)
+        cost = cost_of(report_at(self.level, self.program, plan, self.target), self.target)
         if cost.seconds is None:
             raise ShardvizError("puzzle: the time of a step is not known for this plan")
         return cost
 
-    def _follows(self, plan: Plan, report: Report, idea: Idea) -> bool:
+    def _follows(self, plan: Plan, report: Any, idea: Idea) -> bool:
         if not isinstance(idea, Plan):
             return idea(report)
         mine, theirs = self.program.bind(plan), self.program.bind(idea)

@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, ClassVar
@@ -28,9 +28,16 @@ FREE = 3
 STARS = 3
 PAR, NEAR = 1.005, 1.25
 """The multiples of par's costs up to which an answer has three stars, and two."""
-KEPT = ".shardviz-progress.json"
+PROGRESS = ".shardviz-progress.json"
 """The file in the notebook's folder with the best score of each lesson."""
-WORDS: dict[str, dict[str, Any]] = tomllib.loads((files("shardviz.lessons") / "words.toml").read_text(encoding="utf-8"))
+
+
+def table_of(name: str) -> dict[str, Any]:
+    """Return a TOML file of this room, by its name."""
+    return tomllib.loads((files("shardviz.lessons") / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+WORDS: dict[str, dict[str, Any]] = table_of("words")
 
 
 def amount_text(amount: float, unit: str) -> str:
@@ -63,15 +70,13 @@ def cost_row(name: str, mine: float, par: float) -> GradedItem:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GradedAnswer(Displayed):
-    """A graded answer; `Question.graded` makes it.
+    """A graded answer.
 
     Attributes:
         question: the question.
         rows: the graded items.
         problem: a sentence about why the answer cannot have stars; else empty.
-        points, of: the points reached (at least 0, since wrong items subtract points) and possible.
-        worst: the largest multiple of par's costs; infinite with a problem.
-        share: the share of points or stars, 0 to 1, without regard to help.
+        least: the stars of an answer whose cost is far above par.
         ideas: hints, such as those for misconceptions that the answer follows.
         tries: the number of the try; 0 if it did not count.
         left: the number of wrong tries that are left before the right answer is shown.
@@ -80,17 +85,28 @@ class GradedAnswer(Displayed):
     """
 
     question: Any
-    rows: tuple[GradedItem, ...]
-    problem: str
-    points: float
-    of: float
-    worst: float
-    share: float
+    rows: tuple[GradedItem, ...] = ()
+    problem: str = ""
+    least: int = 1
     ideas: tuple[str, ...] = ()
     tries: int = 0
     left: int = FREE
     shown: bool = False
     helped: bool = False
+
+    @property
+    def worst(self) -> float:
+        """The largest multiple of par's costs; infinite with a problem."""
+        return float("inf") if self.problem else max((row.times or 0.0 for row in self.rows), default=0.0)
+
+    @property
+    def share(self) -> float:
+        """The share of points (at least 0, since wrong items subtract points) or of stars, without regard to help."""
+        if self.question.starred:
+            far = 0 if self.problem else self.least
+            return (STARS if self.worst <= PAR else 2 if self.worst <= NEAR else far) / STARS
+        points, of = sum(row.points for row in self.rows), sum(row.of for row in self.rows)
+        return max(0.0, points) / of if of else float(points >= 0)
 
     @property
     def score(self) -> float:
@@ -116,12 +132,6 @@ class GradedAnswer(Displayed):
         if self.worst > PAR:
             return f"{right}, but {most.what} {most.given}: {most.times:.2f} x par ({most.right})."
         return f"{right}, and {'it is under par' if self.under_par else 'par is reached'}."
-
-    def to_json(self) -> str:
-        """Return the answer as JSON for a grader: score, tries, and each item with the given and the right value."""
-        rows = [{name: value for name, value in vars(row).items() if name not in ("why", "times")} for row in self.rows]
-        about = {name: getattr(self.question, name, "") for name in ("ask", "level", "target")} | {"tries": self.tries}
-        return json.dumps({**about, "score": self.score, "points": self.points, "of": self.of, "rows": rows}, indent=1)
 
 
 @dataclass(eq=False, repr=False)
@@ -151,7 +161,6 @@ class Question(Displayed):
     example: str = field(default="", init=False)
     items: Sequence[str] = field(default=(), init=False)
     starred: ClassVar[bool] = True
-    kind_of_answer: ClassVar[type[GradedAnswer]] = GradedAnswer
     right: Any = field(default="", init=False)
 
     @cached_property
@@ -163,16 +172,6 @@ class Question(Displayed):
         """Return the form: fields for the answer or the explorer, a button that grades the answer, and the result; the
         question itself if nobody can press a button. Each call returns the same form."""
         return self.form
-
-    def graded(self, rows: Iterable[GradedItem], problem: str = "", least: int = 1, **more: Any) -> Any:
-        """Return an answer with its score: the share of points, or stars; `least` are those of a cost far above par."""
-        rows = tuple(rows)
-        points, of = max(0.0, sum(row.points for row in rows)), sum(row.of for row in rows)
-        worst = float("inf") if problem else max((row.times or 0.0 for row in rows), default=0.0)
-        stars = STARS if worst <= PAR else 2 if worst <= NEAR else 0 if problem else least
-        shared = points / of if of else float(all(row.points >= 0 for row in rows))
-        scored = {"points": points, "of": of, "worst": worst, "share": stars / STARS if self.starred else shared}
-        return self.kind_of_answer(question=self, rows=rows, problem=problem, **scored, **more)
 
     def counted(self, answer: Any) -> Any:
         """Count an answer, and return it with its number. Make it the result, unless a better one has stars."""
@@ -186,20 +185,25 @@ class Question(Displayed):
         return answer
 
     def reveal(self, *, give_up: bool = False) -> Any:
-        """Show the right answer.
+        """Return the right answer: an exercise's as a graded answer, par's plan with its costs, or a function's code.
 
         Args:
-            give_up: show it before the third wrong try; later answers have no stars.
+            give_up: show it before the third wrong try; later answers have no points or stars.
 
         Raises:
             ShardvizError: if there are fewer than three wrong tries, none is right, and `give_up` is False.
         """
         solved = self.result is not None and self.result.share == 1
         if not (solved or self.helped or give_up):
-            how = "try again, or use reveal(give_up=True), after which there are no stars"
+            lost = f"no {'stars' if self.starred else 'points'}"
+            how = f"try again, or use reveal(give_up=True), after which there are {lost}"
             raise ShardvizError(f"reveal: {self.wrong} of {FREE} wrong tries so far; {how}")
         self.helped |= not solved
-        return self.result
+        return self.shown()
+
+    def shown(self) -> Any:
+        """Return the right answer."""
+        raise NotImplementedError
 
     def then(self, result: Any) -> Any:
         """Return a result that contains the answer. Before a person's first try, return a note that it is locked."""
@@ -267,12 +271,11 @@ def scores(*questions: Any, lesson: str = "") -> Note:
         >>> sv.lessons.scores(exercise).score
         0.0
     """
-    reached = [(each.title or each.ask, each.result and each.result.score) for each in questions]
-    note = _table("question", reached)
+    note = _table("question", [(each.title or each.ask, each.result and each.result.score) for each in questions])
     if lesson and is_watched() and any(each.tries for each in questions):
         kept = progress().scores
         with contextlib.suppress(ShardvizError):  # a folder that cannot be written to
-            write_whole(KEPT, json.dumps({**kept, lesson: max(note.score, kept.get(lesson, 0.0))}, indent=1))
+            write_whole(PROGRESS, json.dumps({**kept, lesson: max(note.score, kept.get(lesson, 0.0))}, indent=1))
     return note
 
 
@@ -285,7 +288,7 @@ def progress() -> Note:
         No lesson was done in this folder yet.
     """
     try:
-        kept = {str(lesson): float(score) for lesson, score in json.loads(read_whole(KEPT)).items()}
+        kept = {str(lesson): float(score) for lesson, score in json.loads(read_whole(PROGRESS)).items()}
     except (ShardvizError, ValueError, TypeError, AttributeError):  # none yet, or not ours
         kept = {}
     if not kept:

@@ -92,7 +92,8 @@ def _check(learners: Any, puzzle: Mapping[str, Any], advice: Mapping[str, str]) 
     names, sizes = tuple(puzzle["mesh"]), tuple(puzzle["mesh"].values())
     mesh = jax.make_mesh(sizes, names, axis_types=(jax.sharding.AxisType.Auto,) * len(sizes))
     inputs, wanted = inputs_of(puzzle), []
-    expected = jax.tree.leaves(defined(puzzle["goal"])(*inputs))
+    names_of_inputs = {each["name"]: array for each, array in zip(puzzle["arguments"], inputs, strict=True)}
+    expected = jax.tree.leaves(eval(puzzle["goal"], {"jax": jax, "jnp": jnp, **names_of_inputs}))
     for array, spec in zip(map(np.asarray, expected), specs_of(puzzle, "results"), strict=True):
         places = NamedSharding(mesh, spec).devices_indices_map(array.shape)
         wanted.append(np.stack([array[places[device]] for device in mesh.devices.flat]))

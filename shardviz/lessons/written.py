@@ -10,10 +10,8 @@ import contextlib
 import io
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from typing import Any
 
 import jax
@@ -29,7 +27,7 @@ from shardviz.errors import CompileMemoryLimit, CompileTimeout, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.lessons import running
-from shardviz.lessons.questions import WORDS, GradedAnswer, Question, cost_row
+from shardviz.lessons.questions import WORDS, GradedAnswer, Question, cost_row, table_of
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_bytes
@@ -60,11 +58,6 @@ class Try(GradedAnswer):
     schedule: str = ""
     printed: str = ""
 
-    @property
-    def solution(self) -> str:
-        """The code of a solution, if it is shown; else empty."""
-        return self.question.about["answer"] if self.shown and self.share < 1 else ""
-
 
 @dataclass(eq=False, repr=False)
 class Written(Question):
@@ -75,6 +68,7 @@ class Written(Question):
 
     Attributes:
         about: its entry in `written.toml`.
+        start, solution: the code that is given, and that of a solution.
         limit: seconds after which the function's process is ended.
 
     Raises:
@@ -91,14 +85,16 @@ class Written(Question):
     about: Mapping[str, Any] = field(init=False)
     limit: float = field(default=20.0, init=False)
 
-    ask, kind_of_answer = "write", Try
+    ask = "write"
 
     def __post_init__(self) -> None:
-        puzzles = tomllib.loads((files("shardviz.lessons") / "written.toml").read_text(encoding="utf-8"))
+        puzzles = table_of("written")
         if self.name not in puzzles:
             have = ", ".join(map(repr, puzzles))
             raise ShardvizError(f"write({self.name!r}): there is no such puzzle; there are {have}")
         self.about = puzzles[self.name]
+        lines = self.about["code"].splitlines()
+        self.start, self.solution = ("\n".join(line[1:] for line in lines if line[0] in (" ", sign)) for sign in "-+")
         self.title, self.mesh = self.about["title"], DeviceMesh.of(self.about["mesh"])
         self.right = "The order is valid" if "schedule" in self.about else "The values are right"
         self.example = "`puzzle.answer(the_function)`"
@@ -106,7 +102,7 @@ class Written(Question):
     @cached_property
     def par(self) -> Mapping[str, float]:
         """The costs of the puzzle's own solution."""
-        return self._measured(running.defined(self.about["answer"]), self.grid("answer"))["costs"]
+        return self._measured(running.defined(self.solution), self.grid(self.solution))["costs"]
 
     def answer(self, function: Any) -> Try:
         """Run a function on the simulated devices, compare it with the unsharded one, and measure it.
@@ -119,9 +115,9 @@ class Written(Question):
         """
         if not callable(function):
             raise ShardvizError(f"answer({type(function).__name__}): expected a function; define it with `def`")
-        mine, start = getattr(function, "__code__", None), running.defined(self.about["start"]).__code__
+        mine, start = getattr(function, "__code__", None), running.defined(self.start).__code__
         if mine is not None and (mine.co_code, mine.co_names) == (start.co_code, start.co_names):
-            return self.graded((), WORDS["ended"]["start"])
+            return Try(question=self, problem=WORDS["ended"]["start"])
         try:
             data = packed(function)
         except Exception as error:  # an object's own __reduce__ may raise anything
@@ -138,15 +134,14 @@ class Written(Question):
             made |= self._measured(function, ran["grid"])
             problem = self._forbidden(made["report"]) if "report" in made else ""
         costs = {} if problem else made["costs"]
-        rows = [cost_row(name, amount, self.par[name]) for name, amount in costs.items()]
-        tried, hints = self.graded(rows, problem, **made), self.about["hints"]
+        rows = tuple(cost_row(name, amount, self.par[name]) for name, amount in costs.items())
+        tried, hints = Try(question=self, rows=rows, problem=problem, **made), self.about["hints"].splitlines()
         hint = hints[min(self.wrong, len(hints) - 1)]
         return self.counted(replace(tried, ideas=() if tried.share == 1 else (hint,)))
 
-    def reveal(self, *, give_up: bool = False) -> str:
-        """Return the code of a solution; otherwise as `Question.reveal`."""
-        super().reveal(give_up=give_up)
-        return self.about["answer"]
+    def shown(self) -> str:
+        """Return the code of a solution."""
+        return self.solution
 
     def above(self) -> Iterator[doc.Block]:
         """Yield the task: what each device has and must have, the function to complete, and what is forbidden."""
@@ -163,9 +158,9 @@ class Written(Question):
             for (side, shape, spec), names in alike.items()
         ]
         yield from (doc.SideBySide(blocks=tuple(maps[i : i + 2])) for i in range(0, len(maps), 2))
-        if grid := self.grid("start"):
+        if grid := self.grid(self.start):
             yield doc.Figure(of=doc.Listing(drawn(grid)), caption="GPipe")
-        start = doc.Figure(of=doc.Listing(self.about["start"].strip()))
+        start = doc.Figure(of=doc.Listing(self.start))
         yield doc.section("The function to complete", start, fold="closed", name="start")
         forbidden = ", ".join(f"jax.lax.{name}" for name in self.about.get("forbidden", ()))
         yield from doc.notes(forbidden and f"Forbidden: {forbidden}.")
@@ -174,8 +169,8 @@ class Written(Question):
         """Yield what the function printed, its schedule or what it sends, and the solution if it is shown."""
         if answer.printed:
             yield doc.Figure(of=doc.Listing(answer.printed), caption="printed")
-        if answer.solution:
-            yield doc.Figure(of=doc.Listing(answer.solution.strip()), caption="A solution")
+        if answer.shown and answer.share < 1:
+            yield doc.Figure(of=doc.Listing(self.solution), caption="A solution")
         if answer.schedule:
             yield doc.Figure(of=doc.Listing(answer.schedule), caption="yours")
         if answer.report is not None:
@@ -184,9 +179,9 @@ class Written(Question):
             notes = doc.notes("On the links, a permute over 3 links counts three times." if far else "")
             yield doc.section("The partitioned program", kinds_table(sent, timed=False), notes)
 
-    def grid(self, part: str) -> list[list[str]]:
-        """Return the schedule of the puzzle's `start` or `answer`; empty if the puzzle is no schedule."""
-        sizes, function = self.about.get("schedule"), running.defined(self.about[part])
+    def grid(self, code: str) -> list[list[str]]:
+        """Return the schedule of a function, by its code; empty if the puzzle is no schedule."""
+        sizes, function = self.about.get("schedule"), running.defined(code)
         return scheduled([function(n, **sizes) for n in range(sizes["stages"])], sizes["micro"]) if sizes else []
 
     def _measured(self, function: Any, grid: list[list[str]]) -> dict[str, Any]:

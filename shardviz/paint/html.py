@@ -255,7 +255,8 @@ def _row(row: doc.Row, table: doc.Table, line: str, look: Look) -> str:
     below = ""
     if row.detail and table.folds != "always":
         content = _blocks(row.detail, look)
-        below = f'{line}<td colspan="{len(table.columns)}" style="padding:0 8px 3px 24px;{QUIET}">{content}</td></tr>'
+        style = f"padding:0 8px 3px 24px;text-align:left;{QUIET}"
+        below = f'{line}<td colspan="{len(table.columns)}" style="{style}">{content}</td></tr>'
     return f"{line}{cells}</tr>{below}"
 
 

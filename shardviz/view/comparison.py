@@ -90,7 +90,10 @@ def amounts_table(comparison: Comparison) -> doc.Table:
 
     columns = [(doc.right(comparison.names[0]), lambda row: amount_text(row[0].before, row[0].unit))]
     for of in comparison.names[1:]:
-        columns += [(doc.right(of), partial(after, of)), (doc.right("difference"), partial(changed, of))]
+        columns += [
+            (doc.right(of), partial(after, of)),
+            (doc.Column("difference", right=True, wrap=True), partial(changed, of)),
+        ]
     return doc.Rows(rows, caption="On one device, in a step", noun="number", name="amounts").table(
         ("", lambda row: doc.words(_TITLES[row[0].group] if id(row[0]) in heads else "", strong=True)),
         ("", name),

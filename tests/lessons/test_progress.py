@@ -11,7 +11,7 @@ from shardviz.lessons.running import defined
 def scored(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     puzzle = sv.lessons.write("reduce-scatter")
-    puzzle.answer(defined(puzzle.about["answer"]))
+    puzzle.answer(defined(puzzle.solution))
     return puzzle
 
 
@@ -31,7 +31,7 @@ def test_the_best_score_is_kept_in_the_folder(scored, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kept", ["", "[1]", '{"7": "much"}', "{"])
 def test_a_file_that_is_not_ours_is_no_progress(tmp_path, monkeypatch, kept):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / questions.KEPT).write_text(kept)
+    (tmp_path / questions.PROGRESS).write_text(kept)
     assert sv.lessons.progress().scores == {}
 
 

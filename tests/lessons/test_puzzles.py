@@ -80,7 +80,7 @@ def test_a_finding_that_par_has_too_is_no_hint():
     whole = example.plan.with_spec("params['layers']['w1']", P(None, None, "model"))
     puzzle = sv.lessons.puzzle(example, whole, target="tpu v5p:4x4x4", par=example.plan, level="propagated")
     attempt = puzzle.answer(whole)
-    assert "kept-dominates" in {f.rule for f in attempt.report.findings_on("tpu v5p:4x4x4")}
+    assert "kept-dominates" in {f.rule for f in attempt.cost.report.findings_on("tpu v5p:4x4x4")}
     assert "kept-dominates" not in {f.rule for f in attempt.hints}
     assert any("params['layers']['w1']" in sentence for sentence in attempt.excess)
 
@@ -108,7 +108,7 @@ def test_who_reached_par_sees_its_plan_and_keeps_the_stars(puzzle):
 def test_what_cannot_be_asked_says_why(program, puzzle):
     with pytest.raises(ShardvizError, match="16 devices, expected 8 as on tpu v5e:2x4"):
         puzzle.answer(sv.Plan({"data": 16}, (P("data"), P(), P())))
-    with pytest.raises(ShardvizError, match=r"expected an sv\.Plan or the result of sv\.search"):
+    with pytest.raises(ShardvizError, match=r"expected an sv\.Plan, such as search\.best\.plan"):
         sv.lessons.puzzle(program, MESH, target=TARGET, par=0.1)
     with pytest.raises(ShardvizError, match="level is 'propagated'"):
         sv.lessons.puzzle(program, MESH, target=TARGET, par=BOTH, level="guessed")

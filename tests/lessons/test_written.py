@@ -32,7 +32,7 @@ def puzzle_of(name):
 @pytest.mark.parametrize("name", [_marked(name) for name in NAMES])
 def test_two_different_solutions_reach_par(name):
     puzzle = puzzle_of(name)
-    for code in (puzzle.about["answer"], RIGHT[name]):
+    for code in (puzzle.solution, RIGHT[name]):
         tried = puzzle.answer(defined(code))
         assert (tried.problem, tried.stars) == ("", 3), tried.text()
     assert puzzle.result.score == 1 and "par" in tried.text() and tried.html()
@@ -45,7 +45,7 @@ def test_a_wrong_function_is_told_what_is_wrong(name, code, said):
         puzzle.limit = 5.0
     tried = puzzle.answer(defined(code))
     assert re.search(said, tried.sentence), tried.sentence
-    assert tried.share < 1 and tried.stars <= 1 and (puzzle.about["hints"][0],) == tried.ideas
+    assert tried.share < 1 and tried.stars <= 1 and (puzzle.about["hints"].splitlines()[0],) == tried.ideas
 
 
 def test_what_the_notebook_gives_is_what_the_puzzle_gives():
@@ -56,7 +56,7 @@ def test_what_the_notebook_gives_is_what_the_puzzle_gives():
     assert len(tasks) == len(NAMES)
     for i in tasks:
         variable, name = re.findall(r'(\w+) = sv\.lessons\.write\("([\w-]+)"\)', cells[i].source)[0]
-        start = puzzle_of(name).about["start"].strip()
+        start = puzzle_of(name).start
         assert cells[i + 1].source.startswith(start) and f"{variable}.answer(" in cells[i + 1].source
         assert f"print({variable}.reveal(give_up=True))" in cells[i + 2].source
         assert cells[i + 2].metadata.jupyter.outputs_hidden
@@ -74,8 +74,8 @@ def test_every_puzzle_has_two_right_and_five_wrong_functions():
 def test_the_task_shows_what_to_complete(name):
     puzzle = puzzle_of(name)
     text = puzzle.text()
-    assert puzzle.about["start"].strip().splitlines()[0] in text and puzzle.title in text
-    unchanged = puzzle.answer(defined(puzzle.about["start"]))
+    assert puzzle.start.strip().splitlines()[0] in text and puzzle.title in text
+    unchanged = puzzle.answer(defined(puzzle.start))
     assert "as it was given" in unchanged.sentence and (puzzle.tries, puzzle.wrong, puzzle.result) == (0, 0, None)
     assert ("stage 3  .  .  .  F0" in text) == (name == "pipeline")
 
@@ -85,10 +85,9 @@ def test_hints_come_one_at_a_time_and_the_solution_after_the_third_wrong_try():
     with pytest.raises(ShardvizError, match="0 of 3 wrong tries so far"):
         puzzle.reveal()
     tried = [puzzle.answer(wrong) for _ in range(3)]
-    assert [*itertools.chain(*(each.ideas for each in tried))] == puzzle.about["hints"]
-    assert [each.solution for each in tried] == ["", "", puzzle.about["answer"]]
+    assert [*itertools.chain(*(each.ideas for each in tried))] == puzzle.about["hints"].splitlines()
     assert "A solution" not in tried[1].text() and "rows.at[(me - turn) % 8].set(x)" in tried[2].text()
-    right = puzzle.answer(defined(puzzle.about["answer"]))
+    right = puzzle.answer(defined(puzzle.solution))
     assert right.share == 1 and (right.stars, right.score) == (0, 0) and "no stars" in right.text()
 
 

@@ -116,19 +116,18 @@ def held_bytes(arrays, sizes, specs):
 
 def is_recognised(exercise, wrong, words: str):
     """A wrong answer does not get all points, and is told so in the lesson's words."""
-    result = exercise.answer(wrong).reveal()
+    result = exercise.answer(wrong)
     assert result.score < 1 and any(words in idea for idea in result.ideas), (result.ideas, result.text())
 
 
 def is_right(exercise, answer):
     """The answer gets all points. Each wrong idea of the lesson does not, and is recognised; its hint does not state
     what is right."""
-    result = exercise.answer(answer).reveal()
+    result = exercise.answer(answer)
     assert result.score == 1 and not result.ideas, result.text()
     assert exercise.ideas
     for words, wrong in exercise.ideas.items():
-        exercise.given, exercise.result = wrong, None  # as it was read
-        result = exercise.reveal()
+        result = exercise.graded(wrong)  # as it was read
         assert result.score < 1 and words in result.ideas, (words, result.text())
         assert not [part for part in parts_of(exercise) if part not in str(wrong) and part in words]
 
@@ -155,7 +154,7 @@ def test_no_table_above_a_question_has_its_answer(path):
         times = [re.findall(r"[\d.]+ (?:s|ms|µs)\b", " ".join(row)) for row in rows]
         timed = [(row, found) for row, found in zip(rows, times, strict=True) if found]
         if exercise.ask == "cheaper":
-            of_plans = [[found for row, found in timed if row[0] in labels(plan)] for plan in exercise.names]
+            of_plans = [[found for row, found in timed if row[0] in labels(plan)] for plan in exercise.plans]
             assert of_plans[0] == of_plans[1], (name, of_plans)
         for row in rows:
             for kind, _, axes in (graded.what.partition(" over ") for graded in right):
