@@ -158,14 +158,18 @@ class PuzzleForm(Form):
 
     @property
     def opened(self) -> Any:
-        """The explorer, which opens at first use."""
+        """The explorer, which opens at first use. It partitions nothing, so its numbers are the same whether or not
+        the target's compiler is installed, as the score is."""
         if not self._place.children:
-            about = {"target": self.puzzle.target, "level": self.puzzle.level}
+            level = "compiled" if self.puzzle.level == "compiled" else "propagated"
+            about = {"target": self.puzzle.target, "level": level}
             self._place.children = (explore(self.puzzle.program, plan=self.puzzle.start, **about),)
             self._open.layout.display = "none"
         return self._place.children[0]
 
     def _check(self) -> Displayed:
+        if not self._place.children:
+            raise ShardvizError("open the explorer and change the plan first")
         return self.puzzle.answer(self.opened.state.plan)
 
 

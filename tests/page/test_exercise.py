@@ -112,6 +112,8 @@ def test_amounts_are_fields(program):
 def test_a_puzzle_is_an_explorer_with_a_score(program):
     puzzle = sv.lessons.puzzle(program, sv.Plan(MESH), target="tpu v5e:2x4", par=PLAN, level="propagated")
     form = puzzle.widget()
+    assert "open the explorer" in press(form, "Score this plan")[-2].value and puzzle.result is None, "no try is spent"
+    press(form, "Open the explorer")
     press(form, "Score this plan")
     assert puzzle.result.stars == 0
     form.opened.state.set_spec("w1", P(None, "model"))
