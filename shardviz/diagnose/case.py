@@ -16,12 +16,11 @@ from shardviz.errors import MeshError, TargetError
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Spec
-from shardviz.notation.spec import axes_size, axis_name
+from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.collectives import axes_words, runs_as
 from shardviz.records.groups import grouped
-from shardviz.records.paths import Family
 from shardviz.records.report import ReportRecord, values_of
 from shardviz.records.values import on_device
 
@@ -45,11 +44,11 @@ class Case(Memo):
         """
         if isinstance(self.target, StepCost):
             return self.target
-        if self.target is not None:
-            return cost_of(self.report, self.target)
         try:
-            return cost_of(self.report, self.report.target) if self.report.target != "cpu" else None
+            return cost_of(self.report, self.target)
         except (TargetError, MeshError):
+            if self.target is not None:
+                raise
             return None
 
     @cached_property
@@ -98,13 +97,6 @@ class Case(Memo):
     def is_argument(self, name: str) -> bool:
         return name in self.once("arguments", lambda: {v.name for v in self.report.arguments})
 
-    def whole(self, c: Collective) -> tuple[int, ...] | None:
-        """Return the full shape of the array that a collective moves; None if unknown."""
-        if c.array is not None or c.after is None:
-            return c.array
-        dims = Spec.of(c.after, len(c.shape)).dims
-        return tuple(n * axes_size(dim, self.report.mesh) for n, dim in zip(c.shape, dims, strict=True))
-
     def left(self, c: Collective) -> float:
         """Return the array's bytes per device after a collective, or after the resharding that it belongs to."""
         if c.array is None or c.after is None:
@@ -119,8 +111,7 @@ class Case(Memo):
         """Return the argument or intermediate that a collective moves; None if unknown."""
         if self.is_argument(c.operand):
             return self.report.value(c.operand)
-        whole = self.whole(c)
-        values = [v for v in self._made_at.get((c.source, c.dtype, c.made_by), ()) if whole in (None, v.shape)]
+        values = [v for v in self._made_at.get((c.source, c.dtype, c.made_by), ()) if c.array in (None, v.shape)]
         return values[0] if len({v.name for v in values}) == 1 else None
 
     def name_of(self, name: str) -> str:
@@ -130,23 +121,18 @@ class Case(Memo):
     def value_name(self, c: Collective) -> str:
         return "" if (value := self.value_of(c)) is None else value.name
 
-    def constrained(self, c: Collective, spec: Spec | None, *, argument: bool = False) -> tuple[Suggestion, ...]:
-        """Suggest a spec for the array that a collective moves: by a constraint, or with `argument` as an argument's
-        spec.
+    def constrained(self, c: Collective, spec: Spec | None) -> tuple[Suggestion, ...]:
+        """Suggest another spec for the argument that a collective moves, or a constraint of the intermediate.
 
-        If one of the function's constraints asks for the collective, suggest to change that constraint. Empty if the
-        array is unknown, if only a slice of it moves, or if a PartitionSpec cannot express the spec.
+        Empty if the array is unknown, if only a slice of it moves, or if a PartitionSpec cannot express the spec.
         """
         value = self.value_of(c)
         if spec is None or any(not isinstance(axis, str) for axis in spec.axes):
             return ()
-        if "asked" in c.facts and not argument:
-            at = at_line(c.source)
-            return (by_hand(c.source, f"drop the constraint{at}, or make it {spec}"),)
-        if value is None or value.shape != self.whole(c) or value.spec is None:
+        if value is None or value.shape != c.array or value.spec is None:
             return ()
         if self.is_argument(value.name):
-            return (Suggestion(kind="argument", target=value.name, spec=spec),) if argument else ()
+            return (Suggestion(kind="argument", target=value.name, spec=spec),) if value.spec != spec else ()
         called, source = value.label or "what is made", value.source or c.source
         return (Suggestion(kind="constrain", target=value.name, spec=spec, source=source, called=called),)
 
@@ -206,11 +192,6 @@ class Case(Memo):
         """Return the least share of these products' FLOPs that the partitioner did not share out by itself."""
         flops = sum(p.step_flops for p in products)
         return max(0.0, 1 - self.spared_flops / flops) if flops else 0.0
-
-    @cached_property
-    def family(self) -> Family:
-        """Arguments and outputs by their place in their trees."""
-        return Family.of(self.report)
 
     @cached_property
     def used_axes(self) -> frozenset[str]:

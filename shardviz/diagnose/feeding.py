@@ -18,7 +18,7 @@ from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Finding, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.groups import grouped
-from shardviz.records.paths import common_path, segments
+from shardviz.records.paths import Family, common_path, segments
 from shardviz.records.values import BESIDE, IN_PLACE
 
 
@@ -125,7 +125,7 @@ def _of_parameters(case: Case) -> dict[str, Spec]:
     """Return gradient → the spec of its parameter, which an optimizer combines with it element by element."""
     gradients = {v.name for v in case.report.outputs if v.gradient}
     specs: dict[str, Spec] = {}
-    for (path, _), at in case.family.at.items() if gradients else ():
+    for (path, _), at in Family.of(case.report).at.items() if gradients else ():
         own = (n for what, n in at if what == "argument" and "".join(segments(n)[1:]) == path)
         if (name := next(own, None)) is not None and (spec := case.report.value(name).spec) is not None:
             specs |= {n: spec for what, n in at if what == "output" and n in gradients}

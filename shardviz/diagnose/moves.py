@@ -92,7 +92,7 @@ def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagno
     held = sum(case.left(each) for each in alike)
     asked = c.origin != "partitioner" or "asked" in c.facts
     before = (by_hand(c.source, f"gather it before the loop, not at {at_line(c.source)[4:]}"),) if asked else ()
-    sharded = [case.constrained(each, each.after, argument=True) for each in alike if each.origin == "partitioner"]
+    sharded = [case.constrained(each, each.after) for each in alike if each.origin == "partitioner"]
     specs = [(s.target, s.spec) for some in sharded for s in some if s.kind == "argument" and s.spec is not None]
     text = f"give {plural(len(specs), 'argument')} the specs that the loop gathers them to"
     what, they_are = f"{case.what(c)} is", "it is"
@@ -188,10 +188,13 @@ def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _
     if "undone" not in c.facts:
         return None
     between = f" ({c.before} to {c.after} and back)" if c.before and c.after else ""
+    tries = case.constrained(c, c.before)
+    if "asked" in c.facts and c.before:
+        tries = (by_hand(c.source, f"drop the constraint{at_line(c.source)}, or make it {c.before}"),)
     return _Diagnosis(
         f"{case.what(c)} is resharded and then back again, and nothing uses it in between{between}",
         "two constraints, or a constraint and a reader of the array, disagree about its sharding",
-        case.constrained(c, c.before) or (by_hand(c.source, "drop one of the two constraints, or make them equal"),),
+        tries or (by_hand(c.source, "drop one of the two constraints, or make them equal"),),
     )
 
 
@@ -211,7 +214,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         return None
     if {"asked", "undone", "stack", "sliced"} & set(c.facts) or "convolution" in c.read_by:
         return None
-    if c.made_by == "reshape" and c.read_by == ("dynamic_update_slice",) and (case.whole(c) or (0,))[0] == 1:
+    if c.made_by == "reshape" and c.read_by == ("dynamic_update_slice",) and (c.array or (0,))[0] == 1:
         return None  # the slice that a loop writes into a stack, as the stack's sharding requires
     made_by = (c.made_by,) if c.kind == "collective-permute" else ()
     culprit = next((op for op in (*c.read_by, *made_by) if op in _ALONG), "")
@@ -222,7 +225,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         f"{quoted_axes(c.axes or ())}, so the array is resharded for it",
         "the result's shards have other offsets in that dimension than the operand's; with another dimension sharded, "
         "no resharding is needed",
-        case.elsewhere(c) or case.constrained(c, c.after, argument=True),
+        case.elsewhere(c) or case.constrained(c, c.after),
     )
 
 
@@ -263,8 +266,8 @@ def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> 
     together = sorted(set(c.read_by) & _TOGETHER)
     if not together or "asked" in c.facts or c.kind == "all-reduce" or c.before is None or c.after is None:
         return None
-    mesh, whole = case.report.mesh, case.whole(c)
-    inputs = [v for v in case.arguments if v.shape == whole and v.spec is not None and not (v.optimizer or v.becomes)]
+    mesh = case.report.mesh
+    inputs = [v for v in case.arguments if v.shape == c.array and v.spec is not None and not (v.optimizer or v.becomes)]
     now, better = c.after, c.before
     if case.is_argument(c.operand):  # the argument itself is resharded
         inputs, now, better = [v for v in inputs if v.name == c.operand], c.before, c.after

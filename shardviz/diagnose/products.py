@@ -103,7 +103,7 @@ def _unfitting(
     suggestions = [
         *suggest_specs("argument", recut, text),
         *(Suggestion(kind="argument", target=v.name, spec=spec) for v, spec in others if spec is not None),
-        *(s for c in moved if kind.constrains for s in case.constrained(c, c.after, argument=True)),
+        *(s for c in moved if kind.constrains for s in case.constrained(c, c.after)),
     ]
     what = f"{weights[0].name}{and_others(weights)}" if weights else "the other operand"
     yield Finding(
