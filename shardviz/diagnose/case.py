@@ -86,7 +86,7 @@ class Case(Memo):
     @cached_property
     def _made_at(self) -> dict[tuple[Frame | None, str, str], list[Value]]:
         short = [(v.name.partition(".")[0], v) for v in self.report.intermediates]
-        return grouped(((v.source, v.dtype, _JAXS.get(name, name)), v) for name, v in short)
+        return grouped(((v.source, v.dtype, name), v) for name, v in short)
 
     def heavy(self, size: float) -> bool:
         """Return whether a size is a twentieth of the arguments' bytes per device, and a hundredth of the device's
@@ -268,18 +268,6 @@ _MADE = {
     "concatenate": "a concatenated array",
 }
 """Operation → the JAX user's words for its result."""
-_JAXS = {
-    "dot": "dot_general",
-    "rev": "reverse",
-    "mul": "multiply",
-    "sub": "subtract",
-    "div": "divide",
-    "max": "maximum",
-    "min": "minimum",
-    "neg": "negate",
-    "exp": "exponential",
-}
-"""HLO's name of an operation → Shardy's."""
 
 
 def quoted_axes(axes: Iterable[Any]) -> str:
