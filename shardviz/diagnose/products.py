@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -145,7 +146,8 @@ def _summed_by_one(p: Product, case: Case) -> _Fault | None:
         return None
     axes, factor = (p.left_axes, p.factors[0]) if p.left_axes else (p.right_axes, p.factors[1])
     weight = next((v for v in case.arguments if v.name == factor.argument), None)
-    if weight is None or any(set(dim) & set(axes) and set(dim) - set(axes) for dim in _dims(weight)):
+    dims = () if weight is None or weight.spec is None else weight.spec.dims
+    if weight is None or any(set(dim) & set(axes) and set(dim) - set(axes) for dim in dims):
         return None
     return _Fault((axes,), factor.argument)
 
@@ -157,50 +159,32 @@ def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
     Gathering the operand is no fault if that moves less than summing the result; an all-reduce moves its result twice.
     It is also none if another product needs the operand gathered anyway, like queries beside fewer keys and values.
     """
-    crossed = _crossed(p)
-    if crossed is None or crossed.operand[1] <= SUMMED * crossed.free:
-        return None
-    every = (c for other in case.report.products if (c := _crossed(other)) is not None)
-    if any(c.operand == crossed.operand and c.operand[1] <= SUMMED * c.free for c in every):
-        return None
-    return _Fault((crossed.axes,), crossed.weight)
+    for fault, sizes, _ in _crossed(p):
+        every = itertools.chain.from_iterable(map(_crossed, case.report.products))
+        return None if any(same == sizes and gathers for _, same, gathers in every) else fault
+    return None
 
 
-class _Crossed(NamedTuple):
-    """A forward product with one operand sharded in the contracted dimension and the weight in its other dimension.
-
-    `operand` has the operand's sizes, the contracted one last; `free` is the size of the weight's other dimension.
-    """
-
-    axes: tuple[Axis, ...]
-    weight: str
-    operand: tuple[int, int]
-    free: int
-
-
-def _crossed(p: Product) -> _Crossed | None:
+def _crossed(p: Product) -> Iterator[tuple[_Fault, tuple[int, int], bool]]:
+    """Yield the fault of a forward product with one operand sharded in the contracted dimension and the weight in its
+    other dimension; the operand's sizes; and whether gathering the operand moves less."""
     if len(p.factors) != 2 or p.phase != "forward":
-        return None
+        return
     _, rows, summed, columns = p.whole
     for factor, weight, own, free in ((*p.factors, rows, columns), (*p.factors[::-1], columns, rows)):
         if factor.crossed and not factor.argument and weight.argument:
-            return _Crossed(factor.crossed, weight.argument, (own, summed), free)
-    return None
+            yield _Fault((factor.crossed,), weight.argument), (own, summed), summed <= SUMMED * free
 
 
 def _of_one_batch(weights: Sequence[Value], axes: Sequence[tuple[Axis, ...]], case: Case) -> list[Value]:
     """Return the weights, and the arguments of their trees with a dimension of equal size sharded by the same axes."""
-    ours = set(axes[1])
 
     def key(v):
-        return {(segments(v.name)[0], n) for n, dim in zip(v.shape, _dims(v), strict=False) if ours & set(dim)}
+        dims = () if v.spec is None else v.spec.dims
+        return {(segments(v.name)[0], n) for n, dim in zip(v.shape, dims, strict=False) if set(axes[1]) & set(dim)}
 
     keys = set[tuple[str, int]]().union(*map(key, weights))
     return [*weights, *(v for v in case.arguments if v not in weights and keys & key(v))]
-
-
-def _dims(v: Value) -> tuple[tuple[Axis, ...], ...]:
-    return () if v.spec is None else v.spec.dims
 
 
 def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
