@@ -1,6 +1,6 @@
 """Rules about results and the arguments that they replace: their shardings and donation.
 
-`brief.BRIEFS` describes each in a sentence.
+`findings.BRIEFS` describes each in a sentence.
 """
 
 from __future__ import annotations

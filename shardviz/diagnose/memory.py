@@ -1,6 +1,6 @@
 """Rules about a device's memory: what is replicated, padded or kept on it, and a program that does not fit.
 
-`brief.BRIEFS` describes each in a sentence.
+`findings.BRIEFS` describes each in a sentence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules about avoidable communication. `brief.BRIEFS` describes each in a sentence."""
+"""Rules about avoidable communication. `findings.BRIEFS` describes each in a sentence."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from shardviz.costs.orders import Order, orders
 from shardviz.diagnose.case import Case, and_others, at_line, by_hand, moved_words, quoted_axes, severity
-from shardviz.diagnose.policy import TINY
+from shardviz.diagnose.policy import GRAVE, TINY
 from shardviz.diagnose.specs import divides, steps_along, suggest_specs
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Finding, Suggestion
-from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.groups import grouped
 
 _ALONG = {
@@ -25,6 +26,49 @@ _ALONG = {
     "dynamic_update_slice": "update in place",
 }
 """Operations that cannot run along a sharded dimension → the JAX user's name for them."""
+
+
+def slow_order(case: Case) -> Iterator[Finding]:
+    """Find a device order that saves a twentieth of the step in communication."""
+    cost = case.cost
+    if cost is None or not case.step or cost.unknown or cost.machine.chip.kind == "cpu":
+        return
+    tried = orders(cost)
+    now = next((order for order in tried if order.now), None)
+    best = min(tried, key=lambda order: order.communication, default=None)
+    if now is None or best is None or now.communication - best.communication < GRAVE * case.step:
+        return
+    saved = now.communication - best.communication
+    heaviest = cost.by("axes")[0]
+    route = cost.placement.route(heaviest.axes) if heaviest.axes else None
+    where = f" over {heaviest.label!r} ({route})" if route is not None else ""
+    exposed = None if cost.timed is None else sum(each.seconds for each in cost.timeline.exposed)
+    yield Finding(
+        "slow-order",
+        severity(exposed is None or exposed >= GRAVE * case.step),
+        f"This device order of {cost.machine.text} sends most of the traffic{where} over slow links: in another order, "
+        f"a step's communication would take {format_seconds(best.communication)} instead of "
+        f"{format_seconds(now.communication)}.",
+        why="the device order of the mesh decides which devices are neighbours along a mesh axis; arrays and specs "
+        "stay as they are",
+        axes=heaviest.axes or (),
+        numbers={
+            "seconds": saved,
+            "share": saved / case.step,
+            "communication_seconds": now.communication,
+            "best_seconds": best.communication,
+            "bytes": heaviest.bytes,
+        },
+        suggestions=(_laid_out(best, case),),
+    )
+
+
+def _laid_out(order: Order, case: Case) -> Suggestion:
+    if isinstance(order.key, str):
+        return Suggestion(kind="device-order", policy=order.key)
+    one, other = order.key
+    exchange = {one: other, other: one}
+    return Suggestion(kind="device-order", axes=tuple(exchange.get(a, a) for a in case.report.mesh.names))
 
 
 def moves(case: Case) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Rules about sharded matrix products. `brief.BRIEFS` describes each in a sentence."""
+"""Rules about work that devices repeat, and about sharded matrix products."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from shardviz.costs.batch import inputs_of, samples_of
 from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, quoted_axes, severity
 from shardviz.diagnose.policy import GRAVE, LARGE, REPEATED, SUMMED
 from shardviz.diagnose.specs import divides, moved_off, suggest_specs
@@ -16,8 +17,47 @@ from shardviz.records import Finding, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import first_names, format_flops, format_seconds, plural
 from shardviz.records.groups import grouped, summed
 from shardviz.records.paths import segments
+from shardviz.records.report import values_of
 
 _LINES = 3
+
+
+def idle_axes(case: Case) -> Iterator[Finding]:
+    """Find mesh axes that shard nothing and that no collective spans: their devices repeat each other's work."""
+    report = case.report
+    unread = any(v.spec is None and not v.manual for v in values_of(report))
+    if unread or any(c.axes is None for c in report.collectives):
+        return  # a sharding or a collective is not expressible in axes
+    for axis, size in report.mesh.shape.items():
+        if size == 1 or axis in case.used_axes:
+            continue
+        lost = (case.flop_seconds(report.products) or 0.0) * (1 - 1 / size)
+        seconds = {"seconds": lost, "share": lost / case.step} if lost and case.step and not case.spared_flops else {}
+        yield Finding(
+            f"idle-axis:{axis}",
+            "warning",
+            f"Nothing is sharded along the mesh axis {axis!r}: its {plural(size, 'device')} all hold the same arrays "
+            "and repeat the same work.",
+            why="no argument, output or constraint names it, so propagation has nothing to start from",
+            axes=(axis,),
+            numbers={"size": float(size), "bytes": case.argument_bytes, **seconds},
+            suggestions=(*_batch_along(case, axis), *case.largest_over([axis])),
+        )
+
+
+def _batch_along(case: Case, axis: str) -> Iterator[Suggestion]:
+    """Suggest the batch sharded along an axis too, then in place of axes that also shard other arrays."""
+    report = case.report
+    batch = [v for v in inputs_of(report) or samples_of(report) if v.spec is not None and v.shape and not v.manual]
+    own = {v.name for v in batch}
+    others = {axis_name(a) for v in case.arguments if v.name not in own and v.spec is not None for a in v.spec.axes}
+    all_dims = [(v, Spec.of(v.spec, len(v.shape)).dims) for v in batch if not v.scanned]
+    also = [(v, Spec(((*dims[0], axis), *dims[1:]))) for v, dims in all_dims]
+    instead = [(v, Spec(((axis,), *dims[1:]))) for v, dims in all_dims if others & set(map(axis_name, dims[0]))]
+    for specs in (also, instead):
+        rows = [(v.name, spec) for v, spec in specs if divides(v, spec, report.mesh)]
+        along = quoted_axes(rows[0][1].dims[0]) if rows else ""
+        yield from suggest_specs("argument", rows, f"shard the batch of {plural(len(rows), 'argument')} along {along}")
 
 
 def repeated_work(case: Case) -> Iterator[Finding]:

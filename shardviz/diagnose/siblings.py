@@ -1,6 +1,6 @@
 """Rules about arguments whose sharding should match their siblings', their parameters', or how the program reads them.
 
-`brief.BRIEFS` describes each in a sentence.
+`findings.BRIEFS` describes each in a sentence.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from shardviz.caching import cached_property
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import COMBINED, StepCost
 from shardviz.diagnose import policy
-from shardviz.diagnose.brief import brief
+from shardviz.diagnose.findings import brief
 from shardviz.explorer.cards import Deck, Results, equal_level
 from shardviz.explorer.snapshot import TriedFixes
 from shardviz.notation.spec import axis_name
