@@ -67,10 +67,11 @@ class Case(Memo):
         step."""
         some = list(collectives)
         numbers = {"bytes": sum(c.assumed_bytes for c in some), "runs": float(sum(c.count or 1 for c in some))}
-        if self.cost is not None:
-            numbers["seconds"] = sum(self._seconds[id(c)] for c in some)
-            numbers["share"] = numbers["seconds"] / self.step if self.step else 0.0
-        return numbers
+        return numbers if self.cost is None else numbers | self.timed(sum(self._seconds[id(c)] for c in some))
+
+    def timed(self, seconds: float) -> dict[str, float]:
+        """Return `seconds`, and their `share` of the step."""
+        return {"seconds": seconds, "share": seconds / self.step if self.step else 0.0}
 
     def grave(self, moved: Mapping[str, float]) -> bool:
         """Return whether the communication exceeds the level's error; without a machine, whether it is a twentieth of

@@ -189,8 +189,7 @@ def laid_otherwise(case: Case) -> Iterator[Finding]:
     for (shape, dtype), (value, *_) in shards.items():
         size = sum(laid_for_rows(shape, itemsize(dtype)) or ()) * itemsize(dtype)
         tasks = by_bytes.get(round(size), ()) if size else ()
-        numbers = {"arrays": float(len(tasks)), "seconds": sum(task.hbm for task in tasks)}
-        numbers["share"] = numbers["seconds"] / case.step if case.step else 0.0
+        numbers = {"arrays": float(len(tasks)), **case.timed(sum(task.hbm for task in tasks))}
         if not tasks or numbers["share"] < SLIGHT:
             continue
         yield Finding(
@@ -215,7 +214,7 @@ def _copying(case: Case, copies: Sequence[Value]) -> dict[str, float]:
         return {"copied_bytes": moved}
     chip = case.cost.machine.chip
     seconds = moved / (width / chip.devices_per_chip * (chip.hbm_share or 1.0))
-    return {"copied_bytes": moved, "seconds": seconds, "share": seconds / case.step if case.step else 0.0}
+    return {"copied_bytes": moved, **case.timed(seconds)}
 
 
 def _copied_words(copies: Sequence[Value], numbers: Mapping[str, float]) -> str:

@@ -52,13 +52,8 @@ def slow_order(case: Case) -> Iterator[Finding]:
         why="the device order of the mesh decides which devices are neighbours along a mesh axis; arrays and specs "
         "stay as they are",
         axes=heaviest.axes or (),
-        numbers={
-            "seconds": saved,
-            "share": saved / case.step,
-            "communication_seconds": now.communication,
-            "best_seconds": best.communication,
-            "bytes": heaviest.bytes,
-        },
+        numbers=case.timed(saved)
+        | {"communication_seconds": now.communication, "best_seconds": best.communication, "bytes": heaviest.bytes},
         suggestions=(_laid_out(best, case),),
     )
 

@@ -31,8 +31,7 @@ def idle_axes(case: Case) -> Iterator[Finding]:
     for axis, size in report.mesh.shape.items():
         if size == 1 or axis in case.used_axes:
             continue
-        lost = (case.flop_seconds(report.products) or 0.0) * (1 - 1 / size)
-        seconds = {"seconds": lost, "share": lost / case.step} if lost and case.step and not case.spared_flops else {}
+        lost = _lost(case, report.products, [axis])
         yield Finding(
             f"idle-axis:{axis}",
             "warning",
@@ -40,7 +39,7 @@ def idle_axes(case: Case) -> Iterator[Finding]:
             "and repeat the same work.",
             why="no argument, output or constraint names it, so propagation has nothing to start from",
             axes=(axis,),
-            numbers={"size": float(size), "bytes": case.argument_bytes, **seconds},
+            numbers={"size": float(size), "bytes": case.argument_bytes, **(case.timed(lost) if lost else {})},
             suggestions=(*_batch_along(case, axis), *case.largest_over([axis])),
         )
 
@@ -72,7 +71,7 @@ def repeated_work(case: Case) -> Iterator[Finding]:
         flops = sum(p.step_flops for p in same) * case.share_left(same)
         lost, share = _lost(case, same, axes), flops / every if every else 0.0
         numbers = {"flops": flops, "share_of_flops": share}
-        numbers |= {"seconds": lost, "share": lost / case.step if case.step else 0.0} if lost else {}
+        numbers |= case.timed(lost) if lost else {}
         if share < least or numbers.get("share", 1.0) < GRAVE:
             continue
         lines, words = _lines(same), quoted_axes(axes)
@@ -132,9 +131,8 @@ def _unfitting(
         return
     numbers = case.moved(moved)
     if kind.sums and case.step:
-        again = (q for q in report.products if q.source in lines and names & set(q.repeated))
-        lost = _lost(case, list(again), names)
-        numbers |= {"seconds": numbers["seconds"] + lost, "share": numbers["share"] + lost / case.step}
+        again = [q for q in report.products if q.source in lines and names & set(q.repeated)]
+        numbers |= case.timed(numbers["seconds"] + _lost(case, again, names))
     weights = [v for v in case.arguments if v.name in arguments]
     weights = kind.alike(weights, axes, case) if kind.alike is not None else weights
     recut = [(v.name, spec) for v in weights if (spec := kind.recut(v, axes, case)) is not None]
