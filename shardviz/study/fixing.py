@@ -26,10 +26,11 @@ from shardviz.ask.derived import of_variant
 from shardviz.ask.limited import LONGEST
 from shardviz.ask.program import Program, sketch
 from shardviz.ask.targeting import resolve_target
+from shardviz.caching import Memo
 from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import Machine, machine_of
-from shardviz.costs.step_cost import memory_parts
+from shardviz.costs.step_cost import StepCost, cost_of, memory_parts
 from shardviz.diagnose import findings as findings_of
 from shardviz.diagnose import policy
 from shardviz.errors import ShardvizError
@@ -57,17 +58,10 @@ class Wanted(TypedDict, total=False):
 
 @overload
 def fixes(
-    program: Program,
-    report: Report | Plan,
-    target: Any = None,
-    *,
-    stream: Literal[False] = False,
-    **options: Unpack[Wanted],
-) -> Fixes: ...
-@overload
-def fixes(
     program: Program, report: Report | Plan, target: Any = None, *, stream: Literal[True], **options: Unpack[Wanted]
 ) -> Fixing: ...
+@overload
+def fixes(program: Program, report: Report | Plan, target: Any = None, **options: Unpack[Wanted]) -> Fixes: ...
 def fixes(
     program: Program,
     report: Report | Plan,
@@ -81,9 +75,7 @@ def fixes(
     """Try changes against a report's gravest findings and its largest costs, and return the changes that help.
 
     Candidates are other specs, constraints, other axes for a logical dimension, donation, padded dimensions and
-    checkpoint policies. Propagation and the cost model score every candidate. The partitioner confirms the best two per
-    finding. The target's compiler, if installed, confirms the first three. Changes that make the step worse are not
-    offered.
+    checkpoint policies. Changes that make the step worse are not offered.
 
     Args:
         program: the program.
@@ -151,14 +143,11 @@ class Judged:
             return "it fits even less" if other.over else "it needs more memory than a device has"
         if self.over < other.over - policy.WORTH * other.needed:
             return ""  # a plan that fits may be slower than a plan that does not run
-        lighter = self.needed < other.needed * (1 - policy.WORTH)
+        lighter = self.frees(other, policy.WORTH)
         if self.step is not None and other.step is not None:
-            longer = self.step > other.step * (1 + (policy.WORTH if lighter else policy.EQUAL))
-            if longer and lighter:
-                more = format_seconds(self.step - other.step)
-                return f"it needs less memory, but the step is {more} longer"
-            same = longer or self.step > other.step * (1 - policy.WORTH)
-            return "the step is no shorter" if same and not lighter else ""
+            if lighter and self.saves(other) < -policy.WORTH:
+                return f"it needs less memory, but the step is {format_seconds(self.step - other.step)} longer"
+            return "" if lighter or self.saves(other) >= policy.WORTH else "the step is no shorter"
         if lighter and self.bytes <= other.bytes * (1 + policy.EQUAL):
             return ""
         if self.bytes > other.bytes * (1 - policy.WORTH):
@@ -166,15 +155,24 @@ class Judged:
         more = self.flops > other.flops * (1 + policy.WORTH)
         return "it moves fewer bytes, but each device computes more" if more else ""
 
-    def is_unsure(self, other: Judged) -> bool:
-        """Return whether the saved seconds are within the error of every level below `compiled`."""
-        if self.step is None or other.step is None or self.over < other.over:
-            return False
-        return self.step > other.step * (1 - STEP_ERROR)
-
     def saves(self, other: Judged) -> float:
-        """Return the share of the other plan's step that this plan saves; 0 if no speed is known."""
-        return 1 - self.step / other.step if self.step is not None and other.step else 0.0
+        """Return the share of the other plan's step that this plan saves; NaN, of which no comparison is true, if no
+        speed is known."""
+        return 1 - self.step / other.step if self.step is not None and other.step else math.nan
+
+    def frees(self, other: Judged, share: float) -> bool:
+        """Return whether this plan needs less memory than the other plan, by more than a share of it."""
+        return self.needed < other.needed * (1 - share)
+
+    def confirmed(self, report: Report, cost: StepCost | None) -> Judged:
+        """Return these costs as a report of the plan has them."""
+        return replace(
+            self,
+            step=None if cost is None else cost.seconds or 0.0,
+            bytes=sum(c.assumed_bytes for c in report.collectives),
+            needed=self.needed if report.memory is None else sum(memory_parts(report).values()),
+            flops=report.cost.dot_flops if report.cost else self.flops,
+        )
 
     @property
     def rank(self) -> tuple[float, float, float]:
@@ -202,8 +200,7 @@ class Judge:
             score = Scorer(program, self.machine, self.lowered_for)(plan)
             return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needs.total, score.needs.usable)
         report = sketch(program, plan, self.lowered_for)
-        moved = sum(c.assumed_bytes for c in report.collectives)
-        return Judged(None, moved, footprint(report).needed, None, report.cost.dot_flops if report.cost else 0.0)
+        return Judged(None, 0.0, footprint(report).needed, None).confirmed(report, None)
 
     def change(self, program: Program, plan: Plan, code: CodeFor | None) -> tuple[Judged, str] | str:
         """Return a change's predicted costs and the code to write for it, or the reason why it does not run."""
@@ -242,7 +239,7 @@ def end_worker() -> None:
         _worker.cache_clear()
 
 
-class Fixing(Trying[Fixes]):
+class Fixing(Memo, Trying[Fixes]):
     """A running search for changes that help.
 
     Attributes:
@@ -282,7 +279,7 @@ class Fixing(Trying[Fixes]):
     @property
     def state(self) -> Fixes:
         def order(fix: Fix) -> tuple[Any, ...]:
-            room = (fix.level != "compiled", fix.over, -(fix.seconds or 0.0), fix.memory) if fix.for_memory else ()
+            room = fix.for_memory and (fix.level != "compiled", fix.over)
             return not fix.for_memory, room, -(fix.seconds or 0.0), -fix.bytes, fix.memory
 
         return Fixes(
@@ -358,9 +355,9 @@ class Fixing(Trying[Fixes]):
             self._sent[change.plan, ""] = self._give(change)
         places = {c.plan: (self._in_worker(c), (False, False) if reconstrains(c) else traces(c)) for c in changes}
         for change in sorted(changes, key=lambda change: places[change.plan]):
-            if self.stopped or (answer := (yield from self._scored(change))) is None:
+            if self.stopped:
                 break
-            if (tried := self._taken(change, answer)) is not None:
+            if (tried := (yield from self._scored(change))) is not None:
                 good.append(tried)
                 clear = tried.judged.saves(self._base) > policy.LARGE or reconstrains(tried)
                 if clear and len(early) < policy.EARLY:
@@ -368,25 +365,25 @@ class Fixing(Trying[Fixes]):
                     self._ask_about(tried, self._level(tried))
             yield self.state
             yield from self._confirmed()
-        few = [*early, *self._few(good)]
+        few = [change for change in self._few(good) if change not in early]
         for change in sorted(few, key=traces):
-            if change not in early:
-                self._ask_about(change, self._level(change))
+            self._ask_about(change, self._level(change))
         for change in good:
-            if change not in few:
+            if change not in (*early, *few):
                 self._refuse(change, "others save more")
 
-    def _scored(self, change: Change) -> Generator[Step, None, Any]:
-        """Return the score of a change, from its worker or computed here; None if the search was stopped."""
+    def _scored(self, change: Change) -> Generator[Step, None, _Scored | None]:
+        """Return a change with its score, from its worker or computed here. Return None if the search was stopped, or
+        after refusing a change that does not run or cannot help."""
         if not self._in_worker(change):
-            return self._judge.change(self.program, change.plan, change.code)
-        future = self._sent[change.plan, ""]
-        while not (future.done() or self.stopped):
-            yield Wait((future,))
-        return answer_of(future) if future.done() else None
-
-    def _taken(self, change: Change, answer: Any) -> _Scored | None:
-        """Return a change with its score; refuse it if it does not run or cannot help."""
+            answer = self._judge.change(self.program, change.plan, change.code)
+        else:
+            future = self._sent[change.plan, ""]
+            while not future.done():
+                if self.stopped:
+                    return None
+                yield Wait((future,))
+            answer = answer_of(future)
         self._tried += 1
         self._untried.remove(change)
         if isinstance(answer, str | Lost):
@@ -419,9 +416,9 @@ class Fixing(Trying[Fixes]):
 
     def _level(self, change: _Scored) -> str:
         """Return the level that decides about a change: `compiled` if memory decides, else `partitioned`."""
-        unforeseen = self._proposals.reconstrains(change) or self._donates(change)
-        room = change.judged.needed < self._base.needed * (1 - policy.WORTH) or unforeseen
-        alone = bool(change.judged.worse_than(self._base)) and _holds_less(change, change.judged, self._base)
+        judged, base = change.judged, self._base
+        room = judged.frees(base, policy.WORTH) or self._proposals.reconstrains(change) or self._donates(change)
+        alone = judged.worse_than(base) and _holds_less(change, judged, base)
         return "compiled" if (self._short and room) or alone else "partitioned"
 
     def _donates(self, change: Change) -> bool:
@@ -433,10 +430,9 @@ class Fixing(Trying[Fixes]):
         """Return whether only the partitioner can tell the effect of a change: propagation does not predict all costs
         of a constraint, nor those of a convolution or a lookup, which the specs that a finding suggests may avoid."""
         judged, base = change.judged, self._base
-        longer = base.step is None or judged.step is None or judged.step > base.step * (1 + policy.UNFORESEEN)
         suggested = _is_grave(change) or (change.finding is not None and change.plan.variant == self.plan.variant)
         only = suggested or self._proposals.reconstrains(change) or (self._short and self._donates(change))
-        return only and not longer and judged.over <= base.over
+        return only and judged.saves(base) >= -policy.UNFORESEEN and judged.over <= base.over
 
     def _refuse(self, change: Change, why: str) -> None:
         self._rejected.append(Rejected(action=change.action, why=why))
@@ -516,52 +512,34 @@ class Fixing(Trying[Fixes]):
             for plan in (self.plan, change.plan):
                 outcome(self.compiles.get((plan, level)))  # raises the error of a crashed compile
         reports = next(pair for level in (*LEVELS[::-1], "propagated") if (pair := self._pair(change, level)))
-        level, machine = reports[0].level, None if self.machine is None else self.machine.text
-        difference = compare_reports(("as it was", reports[0]), ("fixed", reports[1]), target=machine)
-        moved = difference.amount("operand bytes")
-        step = None if self.machine is None else difference.amount("step")
-        before, after = (
-            replace(
-                of,
-                bytes=getattr(moved, side) or 0.0,
-                step=None if step is None else getattr(step, side) or 0.0,
-                needed=of.needed if report.memory is None else sum(memory_parts(report).values()),
-                flops=of.flops if report.cost is None else report.cost.dot_flops,
-            )
-            for of, side, report in zip((self._base, change.judged), ("before", "after"), reports, strict=True)
-        )
-        why = after.worse_than(before)
+        costs = self._costs(reports)
+        before, after = map(Judged.confirmed, (self._base, change.judged), reports, costs)
+        level, why = reports[0].level, after.worse_than(before)
+        lighter, unsure = after.frees(before, STEP_ERROR), False
         if why and level == "compiled" and _holds_less(change, after, before):
             why = ""
-        unsure = level != "compiled" and not why and after.is_unsure(before)
-        lighter = after.needed < before.needed * (1 - STEP_ERROR)
-        if unsure and not lighter:
-            why = f"it saves less of the step than level {level} is off by"
-        elif why:
-            # the target's compiler can tell whether another constraint helps that needs less memory
-            longer = after.step is None or before.step is None or after.step > before.step * (1 + STEP_ERROR)
-            unsure = level != "compiled" and lighter and not longer and self._proposals.reconstrains(change)
+        elif why:  # the target's compiler can tell whether another constraint helps that needs less memory
+            unsure = lighter and after.saves(before) >= -STEP_ERROR and self._proposals.reconstrains(change)
             why = f"{why}: so it is at level {level}"
-        if unsure and lighter and self._compiler and (change.plan, "compiled") not in self._asked:
+        elif level != "compiled" and after.over >= before.over and after.saves(before) < STEP_ERROR:
+            unsure, why = lighter, "" if lighter else f"it saves less of the step than level {level} is off by"
+        if unsure and self._compiler and (change.plan, "compiled") not in self._asked:
             self._ask_about(change, "compiled")
             return False
         self._offered.pop(change.plan, None)
         if why:
             self._refuse(change, why)
             return False
-        saved = None if step is None else -(step.difference or 0.0)
-        if saved is not None and step is not None and abs(saved) <= policy.EQUAL * (step.before or 0.0):  # rounding
-            saved = 0.0
-        own = self._pair(change, self.report.level) or reports
+        saved = None if before.step is None or after.step is None else before.step - after.step
         fix = Fix(
-            findings=self._fixed(change, own, after.needed < before.needed * (1 - policy.WORTH)),
+            findings=self._fixed(change, reports, costs, after.frees(before, policy.WORTH)),
             plan=change.plan,
             action=change.action,
-            difference=difference,
+            difference=compare_reports(*zip(("as it was", "fixed"), reports, strict=True), costs=costs),
             level=level,
-            seconds=saved,
-            step=None if step is None else step.before,
-            bytes=-(moved.difference or 0.0),
+            seconds=0.0 if abs(after.saves(before)) <= policy.EQUAL else saved,
+            step=before.step,
+            bytes=before.bytes - after.bytes,
             memory=after.needed - before.needed,
             over=after.over,
             write=change.write,
@@ -569,16 +547,26 @@ class Fixing(Trying[Fixes]):
         self._offered[change.plan] = fix, change
         return True
 
+    def _costs(self, reports: Sequence[Report]) -> Sequence[StepCost | None]:
+        """Return the costs of the starting plan's report, computed once for each level, and of a change's."""
+        if (machine := self.machine) is None:
+            return None, None
+        return self.once(reports[0].level, lambda: cost_of(reports[0], machine)), cost_of(reports[1], machine)
+
     def _pair(self, change: Change, level: str) -> list[Report]:
         """Return the reports of a level of the plan and of a change; empty if one is not there."""
         reports = [report for plan in (self.plan, change.plan) if (report := self._report(plan, level)) is not None]
         return reports if len(reports) == 2 else []
 
-    def _fixed(self, change: Change, reports: Sequence[Report], lighter: bool) -> tuple[Finding, ...]:
-        """Return the findings that a change removes, then those that it makes cheaper. If the change's own finding is
-        absent from a fresh report, it counts as removed."""
-        earlier = self._proposals.findings if reports[0] is self.report else findings_of(reports[0], self.machine)
-        before, after = ({f.id: f for f in some} for some in (earlier, findings_of(reports[1], self.machine)))
+    def _fixed(
+        self, change: Change, reports: Sequence[Report], costs: Sequence[StepCost | None], lighter: bool
+    ) -> tuple[Finding, ...]:
+        """Return the findings that a change removes, then those that it makes cheaper, at the level of the report if it
+        can be. If the change's own finding is absent from a fresh report, it counts as removed."""
+        if reports[0].level != self.report.level and (own := self._pair(change, self.report.level)):
+            reports, costs = own, self._costs(own)
+        earlier = self._proposals.findings if reports[0] is self.report else findings_of(reports[0], costs[0])
+        before, after = ({f.id: f for f in some} for some in (earlier, findings_of(reports[1], costs[1])))
         new = [finding for id, finding in after.items() if id not in before]
         removed, less = list[Finding](), list[Finding]()
         donates = self._donates(change)
