@@ -313,7 +313,7 @@ class Fixing(Memo, Trying[Fixes]):
             yield None
             if self.stopped:
                 break
-            if self._tried < policy.EARLY and _is_grave(change) and not any(self._proposals.traces(change)):
+            if self._tried < policy.EARLY and change.is_grave and not any(self._proposals.traces(change)):
                 yield from (None for _ in self._try_changes([change]))  # no state: not all are proposed
             yield from self._confirmed()
         traces = any(any(self._proposals.traces(change)) for change in changes)
@@ -321,7 +321,7 @@ class Fixing(Memo, Trying[Fixes]):
         if self.shares and traces and can_travel(shared) and _worker().begin():
             self._shared = shared
         # findings go first; other changes are tried while the partitioner runs
-        first = [c for c in changes if _is_grave(c)]
+        first = [c for c in changes if c.is_grave]
         yield from self._try_changes(first)
         yield from self._try_changes([c for c in changes if c not in first])
         yield from self._all_confirmed()
@@ -430,7 +430,7 @@ class Fixing(Memo, Trying[Fixes]):
         """Return whether only the partitioner can tell the effect of a change: propagation does not predict all costs
         of a constraint, nor those of a convolution or a lookup, which the specs that a finding suggests may avoid."""
         judged, base = change.judged, self._base
-        suggested = _is_grave(change) or (change.finding is not None and change.plan.variant == self.plan.variant)
+        suggested = change.is_grave or (change.finding is not None and change.plan.variant == self.plan.variant)
         only = suggested or self._proposals.reconstrains(change) or (self._short and self._donates(change))
         return only and judged.saves(base) >= -policy.UNFORESEEN and judged.over <= base.over
 
@@ -586,16 +586,11 @@ class Fixing(Memo, Trying[Fixes]):
         return (*removed, *less)
 
 
-def _is_grave(change: Change) -> bool:
-    """Return whether a warning or an error suggests a change."""
-    return change.finding is not None and change.finding.severity != "note"
-
-
 def _holds_less(change: Change, after: Judged, before: Judged) -> bool:
     """Return whether a change frees most of the memory that its warning reports, and the warning has no cost in
     seconds."""
     finding = change.finding
-    if finding is None or not _is_grave(change) or "seconds" in finding.numbers or after.step is None:
+    if finding is None or not change.is_grave or "seconds" in finding.numbers or after.step is None:
         return False
     saved = finding.numbers.get("saved_bytes", 0.0)
     return saved > 0 and before.needed - after.needed >= policy.FREED * saved and after.over <= before.over
