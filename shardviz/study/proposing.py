@@ -12,7 +12,7 @@ import itertools
 import linecache
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,6 +48,12 @@ _REWRITTEN = frozenset(
 """The rules whose suggestion `Plan.with_variant` can carry out in a `shard_map`, or on a constraint in a loop."""
 _HOISTED = "gathered-each-run", "gather before the loop"
 """The rule of these that moves a gather out of a loop, and what is written for it."""
+
+
+_Dims = tuple[tuple[str, ...], ...]
+_Changes = dict[tuple[str, Spec], Spec | None]
+"""(line, spec) of the function's own constraints → the spec in its place; None to drop the constraint."""
+_Batches = list[tuple[Dimension, tuple[Axis, ...]]]
 
 
 def plan_of(report: Report) -> Plan:
@@ -122,12 +128,9 @@ class Proposals:
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {v.name: v.shape for v in self.report.arguments}
 
-    def constrains(self, change: Change) -> bool:
-        return len(change.plan.constraints) > len(self.plan.constraints)
-
     def traces(self, change: Change) -> tuple[bool, bool]:
         """Return the two reasons for another trace: a new constraint, and another variant of the program."""
-        return self.constrains(change), change.plan.variant != self.plan.variant
+        return len(change.plan.constraints) > len(self.plan.constraints), change.plan.variant != self.plan.variant
 
     def reconstrains(self, change: Change) -> bool:
         """Return whether it changes one of the function's own constraints."""
@@ -144,7 +147,6 @@ class Proposals:
             if not left:
                 break
             left -= any(suggestion.kind != "code" for suggestion in finding.suggestions)
-            yield from self._donating(finding)
             for suggestion in finding.suggestions:
                 yield from self._against(finding, suggestion)
             if finding.rule in _REPEATED:
@@ -174,41 +176,35 @@ class Proposals:
             yield Change(plan=plan, finding=finding, action=what.words, write=what.words)
         elif what.kind == "code":
             self.by_hand[what.words] = None
+        elif what.kind == "donate":  # JAX donates whole arguments
+            targets = [each.target for each in finding.suggestions if each.kind == "donate"]
+            roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
+            write = f"jax.jit({self.program.name}, donate_argnames=[{', '.join(map(repr, roots))}])"
+            plan = self.plan.with_variant(donated=roots)
+            yield Change(plan=plan, finding=finding, action=f"donate {' and '.join(roots)}", write=write)
         elif (plan := self.suggested(what)) is not None:
             yield Change(plan=plan, finding=finding, action=_action(what, plan))
 
     def suggested(self, what: Suggestion) -> Plan | None:
         """Return the plan with a suggestion applied; None if a plan cannot express it."""
-        ins, outs = dict(what.specs), dict(what.out_specs)
-        if what.kind in ("argument", "output"):
-            if what.kind == "argument":
-                ins = {what.target: what.spec or Spec(), **ins}
-            else:
-                outs = {what.target: what.spec, **outs}
-            return self.plan.with_spec(ins).with_spec(outs, output=True)
+        plan, spec = self.plan, what.spec or Spec()
         if what.kind == "device-order":
             return self._laid_out(what)
         if what.kind == "constrain":
             value = as_propagated(what.target, self.report.intermediates, lambda: self._propagated.intermediates)
-            at = what.source.short if what.source is not None and value is None else ""
-            target = value or next(
-                (v for v in reversed(self._propagated.intermediates) if v.source == what.source), None
-            )
-            if target is not None and what.spec is not None and len(what.spec.dims) > len(target.shape):
+            source = what.source if value is None else value.source
+            made = [v for v in self._propagated.intermediates if v.source == source]
+            target = value or (made[-1] if made else None)
+            if target is not None and len(spec.dims) > len(target.shape):
                 return None
-            if value is not None and not self._is_what_its_line_makes(value):
-                return None
+            named = value is None or value.label or (source and source.columns)
+            if value is not None and not named and made and made[-1].shape != value.shape:
+                return None  # the line alone is the place of the last value that it makes
             with contextlib.suppress(ShardvizError):  # no line, or a value of the backward pass
-                return self.plan.constrain(value, what.spec or Spec(), line=at)
-        return None
-
-    def _is_what_its_line_makes(self, value: Value) -> bool:
-        """Return whether a constraint can address a value: by its variable, its columns, or as the last value of its
-        line."""
-        if value.label or (value.source and value.source.columns):
-            return True
-        values = [v for v in self._propagated.intermediates if v.source == value.source]
-        return not values or values[-1].shape == value.shape
+                return plan.constrain(value, spec, line=source.short if source is not None and value is None else "")
+            return None
+        plan = plan.with_spec({what.target: spec}, output=what.kind == "output")
+        return plan.with_spec(dict(what.specs)).with_spec(dict(what.out_specs), output=True)
 
     def _rewritable(self, finding: Finding) -> str:
         """Return the line of the collective that a finding is about, or of the constraint that asks for it, if another
@@ -222,15 +218,6 @@ class Proposals:
             if _HOISTED[1] in words if hoists else set(words) - {_HOISTED[1]}:
                 return line
         return ""
-
-    def _donating(self, finding: Finding) -> Iterator[Change]:
-        targets = [m.target for m in finding.suggestions if m.kind == "donate"]
-        roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
-        if roots:
-            plan = self.plan.with_variant(donated=roots)
-            names = ", ".join(map(repr, roots))
-            write = f"jax.jit({self.program.name}, donate_argnames=[{names}])"
-            yield Change(plan=plan, finding=finding, action=f"donate {' and '.join(roots)}", write=write)
 
     def _padded(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
         """Propose a longer dimension in all arrays that have it, also sharded by the axes that did not divide it."""
@@ -316,21 +303,32 @@ class Proposals:
             yield Change(plan=plan, action=f"shard {' and '.join(each)}, and nothing else")
 
     @cached_property
-    def _batches(self) -> list[tuple[Dimension, tuple[Axis, ...]]]:
+    def _batches(self) -> _Batches:
         """The batch dimensions, and the axes that shard each in most arrays."""
         return [(d, self._axes(d)) for d in self.program.dimensions if d.of == "batch"]
 
     @cached_property
-    def _own(self) -> dict[tuple[Frame, tuple[tuple[str, ...], ...]], list[tuple[int, ...]]]:
+    def _own(self) -> dict[tuple[Frame, _Dims], list[tuple[int, ...]]]:
         """(line, axes of each dimension) of the function's own constraints → the shapes that they constrain."""
         constraints = ((c, c.source) for c in self.program.constraints if c.source is not None)
         return grouped(((source.bare, _names(c.spec.dims)), c.shape) for c, source in constraints)
 
-    def _own_by_batch(self, batches: Sequence[tuple[Dimension, tuple[Axis, ...]]]) -> dict[tuple[str, Spec], Any]:
+    def _own_by_batch(self, batches: _Batches) -> _Changes:
         """(line, spec) of the function's own constraints → the spec with the batch sharded so; None if it is, or
         cannot be."""
-        changed = {place: self._by_batch(Spec(place[1]), shapes[0], batches) for place, shapes in self._own.items()}
-        return {(line.short, Spec(dims)): after and Spec(after) for (line, dims), after in changed.items()}
+        changed = {place: self._by_batch(place[1], shapes[0], batches) for place, shapes in self._own.items()}
+        return {(line.short, Spec(dims)): after for (line, dims), after in changed.items()}
+
+    def _by_batch(self, dims: _Dims, shape: Sequence[int], batches: _Batches) -> Spec | None:
+        for dimension, axes in batches:
+            d = next((d for d, size in enumerate(shape) if size in dimension.sizes), None)
+            if d is None or not axes or not all(isinstance(a, str) for a in axes) or not self._divides(dimension, axes):
+                continue
+            dims = (*dims, *((),) * (d + 1 - len(dims)))
+            new = [tuple(a for a in dim if a not in axes) for dim in dims]
+            new[d] = tuple(map(axis_name, axes))
+            return None if set(new[d]) == set(dims[d]) else Spec(tuple(new))
+        return None
 
     def _reconstrained(self) -> Iterator[Change]:
         """Propose to drop the function's constraints, those that fight the plan first, or to shard the batch in them as
@@ -341,7 +339,7 @@ class Proposals:
         moves = [c for c in self._propagated.collectives if c.kind != "all-reduce"]
         total = sum(c.assumed_bytes for c in moves)
         moved: Counter[Any] = Counter()
-        computed: dict[tuple[tuple[str, ...], ...], Spec] = {}
+        computed: dict[_Dims, Spec] = {}
         for c, ((line, before), shapes) in itertools.product(moves, self._own.items()):
             asked = c.array in shapes and c.after and c.after.same_as(Spec(before), self.plan.mesh)
             if asked and c.before is not None and c.operand not in self._bound.in_specs:
@@ -351,14 +349,12 @@ class Proposals:
         own = self._own_by_batch(self._batches)
         batches = {tuple(map(axis_name, axes)) for _, axes in self._batches}
         few = len(self._own) <= policy.OWN_CONSTRAINTS
-        changed: dict[tuple[str, Spec], Spec | None] = {}
-        dropped: dict[tuple[str, Spec], Spec | None] = {}
+        changed, dropped = _Changes(), _Changes()
         for line, before in sorted(self._own, key=lambda place: -moved[place]):
             place = line.short, Spec(before)
             tried = few and [dim for dim in before if dim] not in ([each] for each in batches)
-            if (own[place] or tried or moved[line, before] > policy.FIGHTS * total) and len(
-                dropped
-            ) < policy.OWN_CONSTRAINTS:
+            tried = tried or own[place] or moved[line, before] > policy.GRAVE * total
+            if tried and len(dropped) < policy.OWN_CONSTRAINTS:
                 dropped[place] = None
                 if after := own[place] or computed.get(before):
                     changed[place] = after
@@ -371,24 +367,7 @@ class Proposals:
         if len(dropped) > 1 and self._dropped is not None:
             yield self._dropped
 
-    def _by_batch(
-        self, spec: Spec, shape: Sequence[int], batches: Sequence[tuple[Dimension, tuple[Axis, ...]]]
-    ) -> tuple[tuple[str, ...], ...] | None:
-        """Return a constraint's dimensions with the batch sharded as in `batches`; None if it already is, or cannot
-        be."""
-        for dimension, axes in batches:
-            d = next((d for d, size in enumerate(shape) if size in dimension.sizes), None)
-            if d is None or not axes or not all(isinstance(a, str) for a in axes) or not self._divides(dimension, axes):
-                continue
-            dims = _names((*spec.dims, *((),) * (d + 1 - len(spec.dims))))
-            new = [tuple(a for a in dim if a not in axes) for dim in dims]
-            new[d] = tuple(map(axis_name, axes))
-            return None if set(new[d]) == set(dims[d]) else tuple(new)
-        return None
-
-    def _with_constraints(
-        self, changes: Mapping[tuple[str, Spec], Spec | None], plan: Plan | None = None, first: str = ""
-    ) -> Change:
+    def _with_constraints(self, changes: _Changes, plan: Plan | None = None, first: str = "") -> Change:
         lines = " and ".join(line for line, _ in list(changes)[:_NAMED])
         more = f" and at {plural(len(changes) - _NAMED, 'more line')}" if len(changes) > _NAMED else ""
         (_, before), after = next(iter(changes.items()))
@@ -468,7 +447,7 @@ def _anded(axes: Sequence[Axis]) -> str:
     return " and ".join(map(axis_text, axes))
 
 
-def _names(dims: Sequence[Sequence[Axis]]) -> tuple[tuple[str, ...], ...]:
+def _names(dims: Sequence[Sequence[Axis]]) -> _Dims:
     return tuple(tuple(map(axis_name, axes)) for axes in dims)
 
 
