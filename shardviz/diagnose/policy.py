@@ -23,7 +23,6 @@ FINDINGS = 5  # findings whose suggestions are tried: those that the report show
 COSTLY_AXES = 3  # axes that are tried on every dimension, most bytes moved first: few meshes have more
 HELD = 2  # values in the function that are constrained: each traces the function again
 OWN_CONSTRAINTS = 4  # the function's own constraints that are changed, most bytes moved first: each traces it again
-FIGHTS = 0.05  # of more constraints, those whose line moves this share of all bytes: as GRAVE
 PAIRS = 12  # changes tried with the own constraints dropped, where no single one helps: each traces the function
 
 # Changes to confirm.

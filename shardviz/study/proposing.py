@@ -22,6 +22,7 @@ from shardviz.caching import cached_property
 from shardviz.costs.machine import Machine
 from shardviz.costs.orders import exchanged, reordered
 from shardviz.diagnose import findings, policy
+from shardviz.diagnose.specs import free, onto
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, Spec
@@ -155,7 +156,9 @@ class Proposals:
         yield from self._by_more_axes()
         yield from self._reconstrained()
         yield from self._as_most_are()
-        yield from self._by_costly_axes()
+        moved = summed((axis_name(a), c.assumed_bytes) for c in self.report.collectives for a in c.axes or ())
+        for axis in sorted(moved, key=lambda axis: -moved[axis])[: policy.COSTLY_AXES]:
+            yield from self._along(axis)
         yield from self._constrained()
 
     def _against(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
@@ -183,7 +186,11 @@ class Proposals:
             plan = self.plan.with_variant(donated=roots)
             yield Change(plan=plan, finding=finding, action=f"donate {' and '.join(roots)}", write=write)
         elif (plan := self.suggested(what)) is not None:
-            yield Change(plan=plan, finding=finding, action=_action(what, plan))
+            action = what.words
+            if what.kind == "constrain" and not what.text:  # by the user's name for the value
+                value = plan.constraints[-1].value
+                action = f"constrain {value.name or 'the value'} at {value.line} to {what.spec}"
+            yield Change(plan=plan, finding=finding, action=action)
 
     def suggested(self, what: Suggestion) -> Plan | None:
         """Return the plan with a suggestion applied; None if a plan cannot express it."""
@@ -310,8 +317,9 @@ class Proposals:
     @cached_property
     def _own(self) -> dict[tuple[Frame, _Dims], list[tuple[int, ...]]]:
         """(line, axes of each dimension) of the function's own constraints → the shapes that they constrain."""
-        constraints = ((c, c.source) for c in self.program.constraints if c.source is not None)
-        return grouped(((source.bare, _names(c.spec.dims)), c.shape) for c, source in constraints)
+        placed = ((c, c.source.bare) for c in self.program.constraints if c.source is not None)
+        dims = ((c, line, tuple(tuple(map(axis_name, axes)) for axes in c.spec.dims)) for c, line in placed)
+        return grouped(((line, by), c.shape) for c, line, by in dims)
 
     def _own_by_batch(self, batches: _Batches) -> _Changes:
         """(line, spec) of the function's own constraints → the spec with the batch sharded so; None if it is, or
@@ -378,12 +386,6 @@ class Proposals:
         plan = (plan or self.plan).with_variant(constraints=changes)
         return Change(plan=plan, action=first + action, code=constraint_words)
 
-    def _by_costly_axes(self) -> Iterator[Change]:
-        """Propose one of the axes with the most bytes moved more or less for each logical dimension."""
-        moved = summed((axis_name(a), c.assumed_bytes) for c in self.report.collectives for a in c.axes or ())
-        for axis in sorted(moved, key=lambda axis: -moved[axis])[: policy.COSTLY_AXES]:
-            yield from self._along(axis)
-
     def _along(self, axis: str) -> Iterator[Change]:
         """Propose an axis more or less for each logical dimension, those of the largest arrays first."""
 
@@ -432,28 +434,14 @@ class Proposals:
 
     def _more_sharded(self, value: Value, axes: Sequence[str]) -> Spec | None:
         """Return a variable's spec with these axes on its first unsharded dimension; None if they do not fit."""
-        if not value.label or value.spec is None or value.source is None or value.manual:
+        if not value.label or value.source is None or value.manual or phase(value.name_stack) != "forward":
             return None
-        if phase(value.name_stack) != "forward" or set(axes) & set(map(axis_name, value.spec.axes)):
+        if value.spec is None or not all(free(value, axis) for axis in axes):
             return None
-        by = math.prod(self.plan.mesh.shape[a] for a in axes)
-        for d, (size, with_axes) in enumerate(zip(value.shape, value.spec.dims, strict=False)):
-            if d and not with_axes and size % by == 0 and size > by:
-                return value.spec.with_dims((*value.spec.dims[:d], tuple(axes), *value.spec.dims[d + 1 :]))
-        return None
+        by, dims = axes_size(axes, self.plan.mesh), enumerate(zip(value.shape, value.spec.dims, strict=False))
+        even = (d for d, (size, dim) in dims if d and not dim and size % by == 0 and size > by)
+        return onto(value.spec, axes, next(even, None))
 
 
 def _anded(axes: Sequence[Axis]) -> str:
     return " and ".join(map(axis_text, axes))
-
-
-def _names(dims: Sequence[Sequence[Axis]]) -> _Dims:
-    return tuple(tuple(map(axis_name, axes)) for axes in dims)
-
-
-def _action(what: Suggestion, plan: Plan) -> str:
-    """Return a suggestion in words; a value inside the function by the user's name for it."""
-    if what.kind != "constrain" or what.text:
-        return what.words
-    named = plan.constraints[-1].value
-    return f"constrain {named.name or 'the value'} at {named.line} to {what.spec}"
