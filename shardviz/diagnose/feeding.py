@@ -1,7 +1,4 @@
-"""Rules about results and the arguments that they replace: their shardings and donation.
-
-`findings.BRIEFS` describes each in a sentence.
-"""
+"""Rules about results and the arguments that they replace. `findings.BRIEFS` describes each in a sentence."""
 
 from __future__ import annotations
 
@@ -78,12 +75,9 @@ def _moved_out(case: Case, results: Iterable[Value]) -> list[Collective]:
 
 
 def gathered_results(case: Case) -> Iterator[Finding]:
-    """Find results that the plan asks for replicated although the program computes them sharded, as one finding.
-
-    Results that replace an argument are excluded: they follow the argument's sharding (ZeRO gathers parameters on
-    purpose).
-    """
-    state, out_specs = {v.becomes for v in case.report.arguments}, case.report.plan.out_specs
+    """Find results that the plan asks for replicated although the program computes them sharded, as one finding."""
+    state = {v.becomes for v in case.report.arguments}  # follow their argument; ZeRO gathers parameters on purpose
+    out_specs = case.report.plan.out_specs
 
     def names(spec):
         return set(map(axis_name, spec.axes))
@@ -174,17 +168,13 @@ def donated(case: Case) -> Iterator[Finding]:
 
 
 def laid_otherwise(case: Case) -> Iterator[Finding]:
-    """Find arguments that a TPU copies at each call: rows are read, and they are stored otherwise (`foresee.tiles`).
-
-    A copy is known by its bytes, at each level: those of an argument, and of its rows in whole tiles.
-    """
+    """Find arguments that a TPU copies at each call: rows are read, and they are stored otherwise (`foresee.tiles`)."""
     cost = case.cost
     if cost is None or cost.timed is None or cost.machine.chip.kind != "tpu":
         return
-    copies = ((task, task.entry) for task in cost.timed.tasks if task.entry is not None and task.kind == "work")
-    by_bytes = grouped(
-        (round(entry.moved(0.0, tiles=True)), task) for task, entry in copies if entry.name.startswith("copy")
-    )
+    works = ((task, task.entry) for task in cost.timed.tasks if task.entry is not None and task.kind == "work")
+    copies = ((task, entry) for task, entry in works if entry.name.startswith("copy"))
+    by_bytes = grouped((round(entry.moved(0.0, tiles=True)), task) for task, entry in copies)
     shards = grouped(((tuple(v.shard_shape), v.dtype), v) for v in case.arguments if v.shard_shape is not None)
     for (shape, dtype), (value, *_) in shards.items():
         size = sum(laid_for_rows(shape, itemsize(dtype)) or ()) * itemsize(dtype)

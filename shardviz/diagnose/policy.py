@@ -6,7 +6,7 @@ where it says so.
 """
 
 # Findings.
-TINY = 1e-3  # communication below this share is no finding: the texts show no smaller one
+TINY = 1e-3  # communication below this share is no finding, and no cost has a row: the texts show no smaller one
 SLIGHT = 0.01  # memory below this share is no finding, nor such a part of all communication a warning
 GRAVE = 0.05  # from this share on, a finding is a warning: more than the error of a level (STEP_ERROR)
 LARGE = 0.1  # kept activations, padding, repeated products: findings from here on, as most have some
@@ -37,8 +37,6 @@ WORTH = 0.005  # a change that saves a smaller share is not offered: the texts w
 LESS = 0.02  # a finding counts as improved if its cost falls by this share: less is another finding's doing
 FREED = 0.5  # a fix of memory alone must free this share of what its finding reports: else another fault holds them
 EQUAL = 1e-6  # relative differences up to this one are rounding errors: of sums of float64
-SHOWN = 1e-3  # costs of a smaller share of the step have no row: as TINY
-DIFFERS = 0.02  # a row's difference to another plan is shown from this share on: as LESS
 MENTIONED = 0.5e6  # bytes of memory that a fix mentions: less is 0 MB
 
 # Plans that a search tries, compiles and offers.

@@ -1,7 +1,4 @@
-"""Rules about arguments whose sharding should match their siblings', their parameters', or how the program reads them.
-
-`findings.BRIEFS` describes each in a sentence.
-"""
+"""Rules about arguments' shardings beside their siblings', parameters' and uses. `findings.BRIEFS` describes each."""
 
 from __future__ import annotations
 
@@ -26,11 +23,7 @@ _T = TypeVar("_T")
 
 
 def less_sharded(case: Case) -> Iterator[Finding]:
-    """Find arguments that are replicated along axes that shard most bytes of their tree, one finding per tree.
-
-    A warning if sharding them saves a twentieth of all arguments' bytes and a hundredth of the device's memory. Nothing
-    below a hundredth of the arguments' bytes.
-    """
+    """Find arguments that are replicated along axes that shard most bytes of their tree, one finding per tree."""
     least, mesh = SLIGHT * case.argument_bytes, case.report.mesh
     for rows in _unlike_siblings(case):
         axes = dict.fromkeys(axis for row in rows for axis in row.more_axes)
