@@ -85,10 +85,7 @@ def _cause(case: Case, name: str, c: Collective) -> tuple[object, ...]:
 
 
 def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
-    """Return the finding about similar collectives: the diagnosis of the first, and the bytes and seconds of all.
-
-    It is a note if there is no change to try.
-    """
+    """Return the finding about similar collectives: a note if there is no change to try."""
     c = alike[0]
     diagnosis = _RULES[name](case, c, alike)
     assert diagnosis is not None
@@ -124,6 +121,9 @@ class _Diagnosis(NamedTuple):
     numbers: Mapping[str, float] = MappingProxyType({})
 
 
+_Rule = Callable[[Case, Collective, Sequence[Collective]], _Diagnosis | None]
+
+
 def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if not _gathered(c) or c.kind == "all-reduce" or "loop-invariant" not in c.facts or case.runs_as_once(c):
         return None
@@ -131,23 +131,17 @@ def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagno
     held = sum(case.left(each) for each in alike)
     asked = c.origin != "partitioner" or "asked" in c.facts
     before = (by_hand(c.source, f"gather it before the loop, not at {at_line(c.source)[4:]}"),) if asked else ()
-    sharded = [case.constrained(each, each.after) for each in alike if each.origin == "partitioner"]
-    specs = [(s.target, s.spec) for some in sharded for s in some if s.kind == "argument" and s.spec is not None]
+    sharded = [s for each in alike if each.origin == "partitioner" for s in case.constrained(each, each.after)]
+    specs = [(s.target, s.spec) for s in sharded if s.kind == "argument" and s.spec is not None]
     text = f"give {plural(len(specs), 'argument')} the specs that the loop gathers them to"
-    what, they_are = f"{case.what(c)} is", "it is"
-    if len(alike) > 1:
-        what, they_are = f"{case.what(c)}{and_others(alike, 'other array')} are", "they are"
+    are, they_are = ("is", "it is") if len(alike) == 1 else ("are", "they are")
     over = quoted_axes(_gathered(c)) + ("" if c.kind == "all-gather" else f" ({c.kind})")
     return _Diagnosis(
-        f"{what} gathered over {over} in each of {plural(c.count or 1, 'run')} of a loop, though {they_are} the same "
-        "each time",
+        f"{case.what(c)}{and_others(alike, 'other array')} {are} gathered over {over} in each of "
+        f"{plural(c.count or 1, 'run')} of a loop, though {they_are} the same each time",
         "it enters the loop sharded, and each run gathers it; gathered once before the loop, it would "
         f"take {format_bytes(held)} of each device's memory for as long as the loop runs",
-        (
-            *before,
-            *suggest_specs("argument", specs, text),
-            *(s for some in sharded for s in some if s.kind != "argument"),
-        ),
+        (*before, *suggest_specs("argument", specs, text), *(s for s in sharded if s.kind != "argument")),
         {"extra_bytes": extra, "result_bytes": held},
     )
 
@@ -171,9 +165,7 @@ def _wide(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
     )
 
 
-def _asked_otherwise(
-    kind: str, fact: str, text: str, why: str, write: str
-) -> Callable[[Case, Collective, Sequence[Collective]], _Diagnosis | None]:
+def _asked_otherwise(kind: str, fact: str, text: str, why: str, write: str) -> _Rule:
     """Return the rule of a collective that the function itself asks for, of which less would do."""
 
     def rule(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
@@ -186,37 +178,14 @@ def _asked_otherwise(
     return rule
 
 
-_sum_sliced = _asked_otherwise(
-    "all-reduce",
-    "sliced",
-    "The psum of {inside} over {axes} gives each device the whole sum, of which it takes a slice",
-    "an all-reduce moves twice what a reduce-scatter moves, after which each device has its own slice",
-    "psum_scatter(..., tiled=True) in place of psum and slice",
-)
-_gathered_then_sliced = _asked_otherwise(
-    "all-gather",
-    "sliced",
-    "{what} is gathered over {axes}, and then a slice of another dimension is taken",
-    "each device receives the arrays of all others and keeps a slice; an all-to-all sends it that slice alone",
-    "all_to_all(..., tiled=True) in place of all_gather and slice",
-)
-_gathered_then_summed = _asked_otherwise(
-    "all-gather",
-    "summed",
-    "{what} is gathered over {axes}, and then summed over what was gathered",
-    "each device receives the arrays of all others to add them; an all-reduce adds them on their way",
-    "psum in place of all_gather and sum",
-)
-
-
 def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if "stack" not in c.facts:
         return None
     extra = sum(case.left(each) - each.operand_bytes for each in alike)
-    each_run = "one slice of each" if len(alike) > 1 else "one slice of it"
     return _Diagnosis(
         f"All of {case.what_inside(c)}{and_others(alike, 'other stack')} is gathered on each device before a loop that "
-        f"reads {each_run} in each run, which takes {format_bytes(extra)} more memory on each device",
+        f"reads one slice of {'each' if len(alike) > 1 else 'it'} in each run, which takes {format_bytes(extra)} more "
+        "memory on each device",
         "something outside the loop asks for it replicated, so that all slices are in memory at once",
         (by_hand(c.source, "constrain the slice in the loop's body, not the stack"),),
         {"held_bytes": extra},
@@ -288,11 +257,10 @@ def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> 
         return None
     axes = quoted_axes(c.axes or ())
     once, all_runs = sum(each.operand_bytes for each in alike), sum(each.assumed_bytes for each in alike)
-    others = and_others(alike, "other array")
-    keep = f"add up what each device has{at_line(c.source)}" if c.origin == "user" else ""
-    keep = keep or f"accumulate in a jax.shard_map over {axes}"
+    own = f"add up what each device has{at_line(c.source)}"
+    keep = own if c.origin == "user" else f"accumulate in a jax.shard_map over {axes}"
     return _Diagnosis(
-        f"The partial sums of {case.what_inside(c)}{others} are added over {axes} in each of "
+        f"The partial sums of {case.what_inside(c)}{and_others(alike, 'other array')} are added over {axes} in each of "
         f"{plural(c.count or 1, 'run')} of a loop, although only the total after the loop is used",
         "the loop adds it to a total, and the total could be summed over the devices once, after the loop: "
         f"{format_bytes(once)} in place of {format_bytes(all_runs)}",
@@ -349,7 +317,7 @@ def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
     )
 
 
-_RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis | None]] = {
+_RULES: dict[str, _Rule] = {
     "gathered-each-run": _each_run,
     "stack-gathered": _stack,
     "there-and-back": _there_and_back,
@@ -359,9 +327,27 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis 
     "operands-unlike": _operands_unlike,
     "halo": _halo,
     "gathered-wide": _wide,
-    "sum-sliced": _sum_sliced,
-    "gathered-then-sliced": _gathered_then_sliced,
-    "gathered-then-summed": _gathered_then_summed,
+    "sum-sliced": _asked_otherwise(
+        "all-reduce",
+        "sliced",
+        "The psum of {inside} over {axes} gives each device the whole sum, of which it takes a slice",
+        "an all-reduce moves twice what a reduce-scatter moves, after which each device has its own slice",
+        "psum_scatter(..., tiled=True) in place of psum and slice",
+    ),
+    "gathered-then-sliced": _asked_otherwise(
+        "all-gather",
+        "sliced",
+        "{what} is gathered over {axes}, and then a slice of another dimension is taken",
+        "each device receives the arrays of all others and keeps a slice; an all-to-all sends it that slice alone",
+        "all_to_all(..., tiled=True) in place of all_gather and slice",
+    ),
+    "gathered-then-summed": _asked_otherwise(
+        "all-gather",
+        "summed",
+        "{what} is gathered over {axes}, and then summed over what was gathered",
+        "each device receives the arrays of all others to add them; an all-reduce adds them on their way",
+        "psum in place of all_gather and sum",
+    ),
 }
 _OWN = _RULES.keys() - {"stack-gathered", "there-and-back", "along-shards", "table-gathered", "operands-unlike", "halo"}
 """Rules that also apply to the collectives that the function itself asks for, in a `shard_map`."""
