@@ -100,15 +100,15 @@ def unfitting(case: Case) -> Iterator[Finding]:
     """Find products with operands whose shardings conflict, one finding per kind and axes."""
     for kind in _KINDS:
         faults = [(p, fault) for p in case.report.products if (fault := kind.of(p, case)) is not None]
-        for axes, rows in grouped((fault.axes, (p, fault.argument)) for p, fault in faults).items():
-            yield from _unfitting(case, kind, axes, [p for p, _ in rows], {argument for _, argument in rows})
+        for axes, rows in grouped((fault.axes, (p, fault.arguments)) for p, fault in faults).items():
+            yield from _unfitting(case, kind, axes, [p for p, _ in rows], {name for _, names in rows for name in names})
 
 
 class _Fault(NamedTuple):
-    """A conflict between a product's operands: the axes involved, and the argument whose sharding should change."""
+    """A conflict between a product's operands: the axes involved, and the arguments whose sharding should change."""
 
     axes: tuple[tuple[Axis, ...], ...]
-    argument: str = ""
+    arguments: tuple[str, ...] = ()
 
 
 def _unfitting(
@@ -134,14 +134,13 @@ def _unfitting(
         again = [q for q in report.products if q.source in lines and names & set(q.repeated)]
         numbers |= case.timed(numbers["seconds"] + _lost(case, again, names))
     weights = [v for v in case.arguments if v.name in arguments]
-    weights = kind.alike(weights, axes, case) if kind.alike is not None else weights
-    recut = [(v.name, spec) for v in weights if (spec := kind.recut(v, axes, case)) is not None]
+    specs = [(v.name, [*kind.recut(v, axes, case)]) for v in weights]
+    recut = [(name, spec) for name, better in specs for spec in better[:1]]
     first, spec = recut[0] if recut else ("", None)
     text = f"give {first} and {plural(len(recut) - 1, 'other argument')} specs such as {spec}"
-    others = ((v, kind.instead(v, axes, case)) for v in weights if kind.instead is not None)
     suggestions = [
         *suggest_specs("argument", recut, text),
-        *(Suggestion(kind="argument", target=v.name, spec=spec) for v, spec in others if spec is not None),
+        *(Suggestion(kind="argument", target=name, spec=spec) for name, better in specs for spec in better[1:]),
         *(s for c in moved if kind.constrains for s in case.constrained(c, c.after)),
     ]
     what = f"{weights[0].name}{and_others(weights)}" if weights else "the other operand"
@@ -164,15 +163,19 @@ def _lost(case: Case, products: Sequence[Product], axes: Iterable[str]) -> float
     return (case.flop_seconds(products) or 0.0) * case.share_left(products) * (1 - 1 / size)
 
 
-def _summed_apart(p: Product, case: Case) -> _Fault | None:
-    return _Fault((p.left_axes, p.right_axes)) if p.left_axes and p.right_axes else None
-
-
 def _batched_apart(p: Product, case: Case) -> _Fault | None:
+    """Return a fault if both operands' batch dimensions are sharded. The arguments of the weight's tree change too that
+    have a dimension of equal size sharded by the same axes."""
     if len(p.factors) != 2 or not all(factor.batch for factor in p.factors):
         return None
     mine, other = sorted(p.factors, key=lambda factor: not factor.argument)
-    return _Fault((other.batch, mine.batch), mine.argument)
+
+    def batches(v: Value) -> set[tuple[str, int]]:
+        dims = zip(v.shape, (v.spec or Spec()).dims, strict=False)
+        return {(segments(v.name)[0], n) for n, dim in dims if set(mine.batch) & set(dim)}
+
+    own = next((batches(v) for v in case.arguments if v.name == mine.argument), set[tuple[str, int]]())
+    return _Fault((other.batch, mine.batch), tuple(v.name for v in case.arguments if own & batches(v)))
 
 
 def _summed_by_one(p: Product, case: Case) -> _Fault | None:
@@ -184,10 +187,9 @@ def _summed_by_one(p: Product, case: Case) -> _Fault | None:
         return None
     axes, factor = (p.left_axes, p.factors[0]) if p.left_axes else (p.right_axes, p.factors[1])
     weight = next((v for v in case.arguments if v.name == factor.argument), None)
-    dims = () if weight is None or weight.spec is None else weight.spec.dims
-    if weight is None or any(set(dim) & set(axes) and set(dim) - set(axes) for dim in dims):
+    if weight is None or any(set(dim) & set(axes) and set(dim) - set(axes) for dim in (weight.spec or Spec()).dims):
         return None
-    return _Fault((axes,), factor.argument)
+    return _Fault((axes,), (factor.argument,))
 
 
 def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
@@ -211,56 +213,42 @@ def _crossed(p: Product) -> Iterator[tuple[_Fault, tuple[int, int], bool]]:
     _, rows, summed, columns = p.whole
     for factor, weight, own, free in ((*p.factors, rows, columns), (*p.factors[::-1], columns, rows)):
         if factor.crossed and not factor.argument and weight.argument:
-            yield _Fault((factor.crossed,), weight.argument), (own, summed), summed <= SUMMED * free
+            yield _Fault((factor.crossed,), (weight.argument,)), (own, summed), summed <= SUMMED * free
 
 
-def _of_one_batch(weights: Sequence[Value], axes: Sequence[tuple[Axis, ...]], case: Case) -> list[Value]:
-    """Return the weights, and the arguments of their trees with a dimension of equal size sharded by the same axes."""
-
-    def key(v):
-        dims = () if v.spec is None else v.spec.dims
-        return {(segments(v.name)[0], n) for n, dim in zip(v.shape, dims, strict=False) if set(axes[1]) & set(dim)}
-
-    keys = set[tuple[str, int]]().union(*map(key, weights))
-    return [*weights, *(v for v in case.arguments if v not in weights and keys & key(v))]
-
-
-def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """Return a weight's spec with its axes moved to another dimension, swapped with that dimension's axes."""
+def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Iterator[Spec]:
+    """Yield a weight's spec with its axes moved to another dimension, swapped with that dimension's axes."""
     names = {axis_name(a) for a in axes[0]}
-    if v.spec is None or (moved := moved_off(v, names, case.report.mesh)) is None:
-        return None
-    was, now = (
-        next(d for d, dim in enumerate(spec.dims) if names & set(map(axis_name, dim))) for spec in (v.spec, moved)
-    )
-    dims = [*v.spec.dims]
-    dims[was], dims[now] = dims[now], dims[was]
-    return v.spec.with_dims(tuple(dims))
+    if v.spec is not None and (moved := moved_off(v, names, case.report.mesh)) is not None:
+        was, now = (
+            next(d for d, dim in enumerate(spec.dims) if names & set(map(axis_name, dim))) for spec in (v.spec, moved)
+        )
+        dims = [*v.spec.dims]
+        dims[was], dims[now] = dims[now], dims[was]
+        yield v.spec.with_dims(tuple(dims))
 
 
-def _alone(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """Return the spec of `_along_another` with only the moved axes, so that the weight is not gathered; None if that is
-    equal."""
-    exchanged = _along_another(v, axes, case)
-    if v.spec is None or exchanged is None:
-        return None
-    names = {axis_name(a) for a in axes[0]}
-    dims = tuple(tuple(a for a in dim if axis_name(a) in names) for dim in exchanged.dims)
-    alone = exchanged.with_dims(dims)
-    return alone if alone != exchanged and divides(v, alone, case.report.mesh) else None
+def _along_another_alone(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Iterator[Spec]:
+    """Yield the same, then with only the moved axes: it takes more memory, but the weight is not gathered."""
+    for exchanged in _along_another(v, axes, case):
+        yield exchanged
+        names = {axis_name(a) for a in axes[0]}
+        alone = exchanged.with_dims(tuple(tuple(a for a in dim if axis_name(a) in names) for dim in exchanged.dims))
+        if alone != exchanged and divides(v, alone, case.report.mesh):
+            yield alone
 
 
-def _as_the_other(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
-    """Return a weight's spec with its own axes and the other operand's axes swapped."""
-    if v.spec is None:
-        return None
+def _as_the_other(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Iterator[Spec]:
+    """Yield a weight's spec with its own axes and the other operand's axes swapped."""
     theirs, ours = axes
     other = {ours: theirs, theirs: ours}
-    dims = [tuple(a for a in dim if a not in (*theirs, *ours)) for dim in v.spec.dims]
-    for d, dim in enumerate(v.spec.dims):
+    spec = v.spec or Spec()
+    dims = [tuple(a for a in dim if a not in (*theirs, *ours)) for dim in spec.dims]
+    for d, dim in enumerate(spec.dims):
         dims[d] += next((other[some] for some in (ours, theirs) if set(some) & set(dim)), ())
-    spec = v.spec.with_dims(tuple(dims))
-    return spec if divides(v, spec, case.report.mesh) else None
+    spec = spec.with_dims(tuple(dims))
+    if divides(v, spec, case.report.mesh):
+        yield spec
 
 
 class _Kind(NamedTuple):
@@ -269,33 +257,29 @@ class _Kind(NamedTuple):
     Attributes:
         rule, text, why: the finding's rule and texts.
         of: returns the fault of a product, if any.
-        recut: returns the argument's better spec.
-        instead: returns an alternative spec that takes more memory and may be faster.
+        recut: returns an argument's better specs: one to change with the others', then alternatives.
         sums: whether to count the all-reduce of the result.
         constrains: whether to suggest constraints too.
-        alike: returns the arguments to change together with those of the products.
     """
 
     rule: str
     of: Callable[[Product, Case], _Fault | None]
     text: str
     why: str
-    recut: Callable[[Value, Sequence[tuple[Axis, ...]], Case], Spec | None]
+    recut: Callable[[Value, Sequence[tuple[Axis, ...]], Case], Iterable[Spec]]
     sums: bool = False
     constrains: bool = False
-    instead: Callable[[Value, Sequence[tuple[Axis, ...]], Case], Spec | None] | None = None
-    alike: Callable[[Sequence[Value], Sequence[tuple[Axis, ...]], Case], list[Value]] | None = None
 
 
 _KINDS = (
     _Kind(
         "conflict",
-        _summed_apart,
+        lambda p, case: _Fault((p.left_axes, p.right_axes)) if p.left_axes and p.right_axes else None,
         "A matrix product contracts a dimension that is sharded along {0} in its left operand and along {1} in its "
         "right one, so one is resharded first:",
         "both operands must be sharded alike in the contracted dimension; then each device sums its part, and one "
         "all-reduce adds the parts",
-        lambda v, axes, case: None,
+        lambda v, axes, case: (),
         constrains=True,
     ),
     _Kind(
@@ -307,7 +291,6 @@ _KINDS = (
         "nothing moves",
         _as_the_other,
         constrains=True,
-        alike=_of_one_batch,
     ),
     _Kind(
         "partial-sums",
@@ -316,9 +299,8 @@ _KINDS = (
         "has a partial sum of the whole result, or gathers {weight}, and the devices along {0} repeat the rest:",
         "the other operand is replicated along {0}; with the other dimension of {weight} sharded along {0}, each "
         "device computes its own columns of the result, and nothing is summed",
-        _along_another,
+        _along_another_alone,
         sums=True,
-        instead=_alone,
     ),
     _Kind(
         "unpaired",
