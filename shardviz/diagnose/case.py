@@ -16,7 +16,7 @@ from shardviz.errors import MeshError, TargetError
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Spec
-from shardviz.notation.spec import axis_name
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Collective, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.collectives import axes_words, runs_as
@@ -175,13 +175,15 @@ class Case(Memo):
         runs = runs_as(c.name, self.report.target_collectives)
         return bool(runs) and all((r.collective.count or 2) < (c.count or 2) for r in runs)
 
-    def flop_seconds(self, products: Iterable[Product]) -> float | None:
-        """Return the seconds that one device takes for products in a step; None if there is no machine."""
+    def lost(self, products: Sequence[Product], axes: Iterable[str]) -> float:
+        """Return the seconds per step that the devices along these axes lose by repeating products; 0 if there is no
+        machine."""
         if self.cost is None:
-            return None
+            return 0.0
         chip, usual = self.cost.machine.chip, self.cost.dtype
         rates = ((p, chip.flops(p.dtype if p.dtype and chip.rate_of(p.dtype) else usual)) for p in products)
-        return sum(p.step_flops * chip.devices_per_chip / rate for p, rate in rates)
+        seconds = sum(p.step_flops * chip.devices_per_chip / rate for p, rate in rates)
+        return seconds * self.share_left(products) * (1 - 1 / axes_size(axes, self.report.mesh))
 
     @cached_property
     def spared_flops(self) -> float:

@@ -31,7 +31,7 @@ def idle_axes(case: Case) -> Iterator[Finding]:
     for axis, size in report.mesh.shape.items():
         if size == 1 or axis in case.used_axes:
             continue
-        lost = _lost(case, report.products, [axis])
+        lost = case.lost(report.products, [axis])
         yield Finding(
             f"idle-axis:{axis}",
             "warning",
@@ -69,7 +69,7 @@ def repeated_work(case: Case) -> Iterator[Finding]:
     along = grouped((tuple(p for p in report.products if axis in p.repeated), axis) for axis in sorted(case.used_axes))
     for same, axes in along.items():
         flops = sum(p.step_flops for p in same) * case.share_left(same)
-        lost, share = _lost(case, same, axes), flops / every if every else 0.0
+        lost, share = case.lost(same, axes), flops / every if every else 0.0
         numbers = {"flops": flops, "share_of_flops": share}
         numbers |= case.timed(lost) if lost else {}
         if share < least or numbers.get("share", 1.0) < GRAVE:
@@ -132,7 +132,7 @@ def _unfitting(
     numbers = case.moved(moved)
     if kind.sums and case.step:
         again = [q for q in report.products if q.source in lines and names & set(q.repeated)]
-        numbers |= case.timed(numbers["seconds"] + _lost(case, again, names))
+        numbers |= case.timed(numbers["seconds"] + case.lost(again, names))
     weights = [v for v in case.arguments if v.name in arguments]
     specs = [(v.name, [*kind.recut(v, axes, case)]) for v in weights]
     recut = [(name, spec) for name, better in specs for spec in better[:1]]
@@ -155,12 +155,6 @@ def _unfitting(
         numbers=numbers,
         suggestions=tuple(dict.fromkeys(suggestions)),
     )
-
-
-def _lost(case: Case, products: Sequence[Product], axes: Iterable[str]) -> float:
-    """Return the seconds that the devices along these axes would save if the repeated products were sharded."""
-    size = math.prod(case.report.mesh.shape[axis] for axis in axes)
-    return (case.flop_seconds(products) or 0.0) * case.share_left(products) * (1 - 1 / size)
 
 
 def _batched_apart(p: Product, case: Case) -> _Fault | None:

@@ -43,7 +43,6 @@ from shardviz.records import Finding
 from shardviz.records.amounts import format_seconds
 from shardviz.study.fixes import NO_ROOM, Change, CodeFor, Fix, Fixes, Rejected
 from shardviz.study.proposing import Proposals, plan_of
-from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait, outcome
 from shardviz.study.workers import Lost, Shared, Workers, answer_of, can_travel, give
 
@@ -196,11 +195,11 @@ class Judge:
 
     def __call__(self, program: Program, plan: Plan) -> Judged:
         """Return the predicted costs of a plan. Raises ShardvizError if the plan does not run."""
-        if self.machine is not None:
-            score = Scorer(program, self.machine, self.lowered_for)(plan)
-            return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needs.total, score.needs.usable)
         report = sketch(program, plan, self.lowered_for)
-        return Judged(None, 0.0, footprint(report).needed, None).confirmed(report, None)
+        if self.machine is None:
+            return Judged(None, 0.0, footprint(report).needed, None).confirmed(report, None)
+        cost = cost_of(report, self.machine, tokens=False)
+        return Judged(0.0, 0.0, cost.needs.total, cost.needs.usable).confirmed(report, cost)
 
     def change(self, program: Program, plan: Plan, code: CodeFor | None) -> tuple[Judged, str] | str:
         """Return a change's predicted costs and the code to write for it, or the reason why it does not run."""

@@ -9,10 +9,9 @@ beside the collectives that it reduces. Other fixes have rows of their own. Each
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardviz.caching import cached_property
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import COMBINED, StepCost
 from shardviz.diagnose import policy
@@ -65,12 +64,9 @@ class _Entry:
         spent = self.spent
         if fix.findings or spent is None or spent.what != "collective" or spent.source is None:
             return False
-        more = 0.0
-        for change in fix.difference.collectives:
-            for sign, total in ((-1.0, change.before), (1.0, change.after)):
-                alike = (c for c in (total.collectives if total else ()) if c.kind == spent.kind and _about(c, spent))
-                more += sign * sum(c.assumed_bytes for c in alike)
-        return more < 0
+        changes = ((change.after or change.before, change.bytes) for change in fix.difference.collectives)
+        alike = ((total.collectives[0], more) for total, more in changes if total is not None)
+        return sum(more for c, more in alike if c.kind == spent.kind and _about(c, spent)) < 0
 
 
 @dataclass(frozen=True)
@@ -80,16 +76,13 @@ class _ComparedStep:
     results: Results
     cost: StepCost | None
     before: StepCost | None
-
-    @cached_property
-    def frames(self) -> dict[tuple[str, int], Frame]:
-        return work_lines(self.cost)
+    frames: Mapping[tuple[str, int], Frame]
 
     @classmethod
     def of(cls, deck: Deck) -> _ComparedStep:
-        results, other = deck.now.results, deck.other.results
+        results, other, cost = deck.now.results, deck.other.results, deck.now.results.cost()
         alike = deck.other is not deck.now and equal_level(results, other) == results.level
-        return cls(results, results.cost(), other.cost(results.level) if alike else None)
+        return cls(results, cost, other.cost(results.level) if alike else None, work_lines(cost))
 
     def entries(self, tried_fixes: TriedFixes, plan: object) -> list[_Entry]:
         """Return the rows: each finding goes to the first cost that it is about, each fix to the first row that it
@@ -120,20 +113,21 @@ class _ComparedStep:
         if finding is not None and finding.severity == "error":
             return 0, 0.0, 0.0
         if fix is not None:
-            return 1, -max(fix.seconds or 0.0, self._share(-fix.memory)), -fix.bytes
+            return 1, -max(fix.seconds or 0.0, self.held_seconds(-fix.memory)), -fix.bytes
         if spent is not None:
             return 2, -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
-        return 2, -max(entry.finding_seconds, self.held_seconds(finding)), 0.0
+        return (
+            2,
+            -max(entry.finding_seconds, self.held_seconds(finding.numbers.get("saved_bytes", 0.0) if finding else 0.0)),
+            0.0,
+        )
 
     @property
     def _seconds(self) -> float:
         return 0.0 if self.cost is None else self.cost.seconds or self.cost.lower
 
-    def held_seconds(self, finding: Finding | None) -> float:
-        """Return seconds to rank a finding's unneeded bytes: the step times their share of a device's memory."""
-        return 0.0 if finding is None else self._share(finding.numbers.get("saved_bytes", 0.0))
-
-    def _share(self, held: float) -> float:
+    def held_seconds(self, held: float) -> float:
+        """Return seconds to rank bytes by: the step times their share of the memory that a device needs."""
         total = 0.0 if self.cost is None else self.cost.needs.total
         return max(0.0, min(1.0, held / total)) * self._seconds if total else 0.0
 
@@ -259,8 +253,9 @@ def _amount(entry: _Entry, step: _ComparedStep) -> doc.Piece:
         return _saved(fix)[0]
     seconds, size = entry.finding_seconds, finding.numbers.get("bytes")
     tip = "what the fix saves in a step" if seconds and not finding.numbers.get("seconds") else ""
-    if step.held_seconds(finding) > seconds:
-        seconds, size, tip = 0.0, finding.numbers["saved_bytes"], "more than is needed, on each device"
+    saved = finding.numbers.get("saved_bytes", 0.0)
+    if step.held_seconds(saved) > seconds:
+        seconds, size, tip = 0.0, saved, "more than is needed, on each device"
     text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
     return doc.words(text, strong=True, tone=TONES.get(finding.severity, ""), tip=tip)
 
