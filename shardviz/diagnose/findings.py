@@ -59,19 +59,17 @@ def findings(report: ReportRecord, target: Any = None) -> Findings:
 
 def _agrees(report: ReportRecord) -> bool:
     """Return whether all specs and axes fit the report's mesh and shapes; in a damaged file they may not."""
-    mesh = report.mesh
-    sharded = [(v.spec, v.shape, v.shard_shape) for v in (*values_of(report), *(r.value for r in report.residuals))]
-    sharded += [(spec, v.shape, v.shard_shape) for v in values_of(report) for spec in (v.read, v.computed)]
-    arrays = ((c, c.shape if c.array is None else c.array) for c in report.collectives)
-    sharded += [(spec, shape, shape) for c, shape in arrays for spec in (c.before, c.after)]
-    names = set(mesh.names)
-    axes = {axis_name(a) for spec, _, _ in sharded if spec is not None for a in spec.axes}
-    axes |= {axis_name(a) for c in report.collectives for a in c.axes or ()}
-    axes |= {axis_name(a) for v in values_of(report) for a in v.manual}
-    factors = ((p, (axes for f in p.factors for axes in (f.batch, f.crossed))) for p in report.products)
-    of_products = (some for p, rest in factors for some in (p.repeated, p.left_axes, p.right_axes, *rest))
-    axes |= {axis_name(a) for some in of_products for a in some}
-    return axes <= names and all(
+    values, collectives, products = values_of(report), report.collectives, report.products
+    sharded = [(v.spec, v.shape, v.shard_shape) for v in (*values, *(r.value for r in report.residuals))]
+    sharded += [(spec, v.shape, None) for v in values for spec in (v.read, v.computed)]
+    sharded += [
+        (spec, c.shape if c.array is None else c.array, None) for c in collectives for spec in (c.before, c.after)
+    ]
+    axes = [spec.axes for spec, _, _ in sharded if spec is not None]
+    axes += [*(c.axes or () for c in collectives), *(v.manual for v in values)]
+    axes += [some for p in products for some in (p.repeated, p.left_axes, p.right_axes)]
+    axes += [some for p in products for factor in p.factors for some in (factor.batch, factor.crossed)]
+    return {axis_name(axis) for some in axes for axis in some} <= set(report.mesh.names) and all(
         (shard is None or len(shard) == len(shape)) and (spec is None or len(spec.dims) <= len(shape))
         for spec, shape, shard in sharded
     )

@@ -351,7 +351,7 @@ class Fixing(Memo, Trying[Fixes]):
         early: list[_Scored] = []
         traces, reconstrains = self._proposals.traces, self._proposals.reconstrains
         for change in filter(self._in_worker, changes):
-            self._sent[change.plan, ""] = self._give(change)
+            self._give(change)
         places = {c.plan: (self._in_worker(c), (False, False) if reconstrains(c) else traces(c)) for c in changes}
         for change in sorted(changes, key=lambda change: places[change.plan]):
             if self.stopped:
@@ -441,9 +441,9 @@ class Fixing(Memo, Trying[Fixes]):
     def _in_worker(self, change: Change) -> bool:
         return self._shared is not None and any(self._proposals.traces(change))
 
-    def _give(self, change: Change, level: str = "") -> Future[bytes]:
+    def _give(self, change: Change, level: str = "") -> None:
         task = self._judge, change.plan, change.code, self._target, level
-        return give(_run_task, self._shared, task, _worker())
+        self._sent[change.plan, level] = give(_run_task, self._shared, task, _worker())
 
     def _ask(self, plan: Plan, level: str) -> None:
         """Request a plan's report of a level, unless it is there."""
@@ -456,10 +456,10 @@ class Fixing(Memo, Trying[Fixes]):
         self._due.append(change)
         self._asked.add((change.plan, level))
         self._ask(self.plan, level)
-        if not self._in_worker(change):
-            self._ask(change.plan, level)
+        if self._in_worker(change):
+            self._give(change, level)
         else:
-            self._sent[change.plan, level] = self._give(change, level)
+            self._ask(change.plan, level)
 
     def _report(self, plan: Plan, level: str) -> Report | None:
         if level == "propagated":
@@ -473,9 +473,8 @@ class Fixing(Memo, Trying[Fixes]):
     def _awaited(self, change: Change) -> list[Future[Any]]:
         """Return the unfinished futures that a change depends on."""
         keys = [(plan, level) for plan in (self.plan, change.plan) for level in LEVELS]
-        futures: list[Future[Any]] = [self.compiles[key] for key in keys if key in self.compiles]
-        futures += [self._sent[key] for key in keys if key in self._sent]
-        return [future for future in futures if not future.done()]
+        futures = (every.get(key) for key in keys for every in (self.compiles, self._sent))
+        return [future for future in futures if future is not None and not future.done()]
 
     def _all_confirmed(self) -> Iterator[Step]:
         """Wait for all reports, those of the target's compiler on the first fixes too."""

@@ -116,11 +116,8 @@ class _ComparedStep:
             return 1, -max(fix.seconds or 0.0, self.held_seconds(-fix.memory)), -fix.bytes
         if spent is not None:
             return 2, -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
-        return (
-            2,
-            -max(entry.finding_seconds, self.held_seconds(finding.numbers.get("saved_bytes", 0.0) if finding else 0.0)),
-            0.0,
-        )
+        saved = finding.numbers.get("saved_bytes", 0.0) if finding is not None else 0.0
+        return 2, -max(entry.finding_seconds, self.held_seconds(saved)), 0.0
 
     @property
     def _seconds(self) -> float:
