@@ -30,7 +30,7 @@ CONFIRMED = 2  # changes per finding that the partitioner is asked about: the pr
 CONFIRMED_ELSE = 3  # the same for each other kind of change: these have no finding that vouches for them
 EARLY = 2  # changes tried, and asked about, before all are proposed: more would keep the rest waiting
 UNFORESEEN = 0.1  # what propagation cannot foresee is asked about unless the step grows by this share: twice its error
-COMPILED = 3  # first fixes that the target's compiler confirms, where it is installed: the rows in sight
+COMPILED = 3  # first fixes, and plans of a search, that the compiler is to confirm: the rows in sight
 
 # Changes to offer and to show.
 WORTH = 0.005  # a change that saves a smaller share is not offered: the texts would say 0 %
@@ -46,7 +46,6 @@ KICKS = 3  # decisions changed at random at most: of more nothing of the start i
 STALE = 40  # random starts in a row, all scored before, that end a search: then few plans are left
 LEAST = 24  # plans tried beyond the time as long as none may fit: about one round of changes of a start
 PATIENCE = 120.0  # seconds beyond the time for the first finalist's compile: an unrolled model of 32 layers takes 50
-FINALISTS = 3  # plans that the compiler is to accept: as COMPILED
 REFUSED = 16  # refusals that end a search's compiles: then the estimate of memory is of no use
 MOST_TIMES = 3  # accepted plans at most, in multiples of those wanted: predictions that err more decide nothing
 WORTH_COMPILING = 0.02  # share of the step that another compile must promise: half of a level's error

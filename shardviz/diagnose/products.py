@@ -100,8 +100,8 @@ def unfitting(case: Case) -> Iterator[Finding]:
     """Find products with operands whose shardings conflict, one finding per kind and axes."""
     for kind in _KINDS:
         faults = [(p, fault) for p in case.report.products if (fault := kind.of(p, case)) is not None]
-        for axes, rows in grouped((fault.axes, (p, fault.arguments)) for p, fault in faults).items():
-            yield from _unfitting(case, kind, axes, [p for p, _ in rows], {name for _, names in rows for name in names})
+        for rows in grouped((fault.axes, (p, fault)) for p, fault in faults).values():
+            yield from _unfitting(case, kind, rows)
 
 
 class _Fault(NamedTuple):
@@ -111,11 +111,10 @@ class _Fault(NamedTuple):
     arguments: tuple[str, ...] = ()
 
 
-def _unfitting(
-    case: Case, kind: _Kind, axes: tuple[tuple[Axis, ...], ...], products: Sequence[Product], arguments: set[str]
-) -> Iterator[Finding]:
-    report, names = case.report, {axis_name(a) for some in axes for a in some}
-    at, lines, p = {(p.source, p.phase) for p in products}, _lines(products), products[0]
+def _unfitting(case: Case, kind: _Kind, rows: Sequence[tuple[Product, _Fault]]) -> Iterator[Finding]:
+    report, (p, (axes, _)), products = case.report, rows[0], [p for p, _ in rows]
+    names = {axis_name(a) for some in axes for a in some}
+    at, lines = {(p.source, p.phase) for p in products}, _lines(products)
     sizes = {(p.phase, math.prod(p.whole[:3])) for p in products}
     sizes |= {(p.phase, p.whole[0] * p.whole[2] * p.whole[3]) for p in products}
     moved = [
@@ -133,7 +132,7 @@ def _unfitting(
     if kind.sums and case.step:
         again = [q for q in report.products if q.source in lines and names & set(q.repeated)]
         numbers |= case.timed(numbers["seconds"] + case.lost(again, names))
-    weights = [v for v in case.arguments if v.name in arguments]
+    weights = [v for v in case.arguments if any(v.name in fault.arguments for _, fault in rows)]
     specs = [(v.name, [*kind.recut(v, axes, case)]) for v in weights]
     recut = [(name, spec) for name, better in specs for spec in better[:1]]
     first, spec = recut[0] if recut else ("", None)

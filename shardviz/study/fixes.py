@@ -204,17 +204,9 @@ class Fixes(Displayed):
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return everything as JSON text; bytes and seconds per device."""
-        data = FixesData(
-            program=self.program,
-            target=self.target,
-            level=self.level,
-            fixes=[fix.to_data() for fix in self.fixes],
-            rejected=[vars(each) for each in self.rejected],
-            by_hand=self.by_hand,
-            tried=self.tried,
-            finished=self.finished,
-        )
-        return json.dumps(msgspec.to_builtins(data), indent=indent)
+        data = {name: getattr(self, name) for name in FixesData.__struct_fields__ if hasattr(self, name)}
+        data |= {"fixes": [fix.to_data() for fix in self.fixes], "rejected": [vars(each) for each in self.rejected]}
+        return json.dumps(msgspec.to_builtins(FixesData(**data)), indent=indent)
 
 
 class FixesData(msgspec.Struct, kw_only=True):

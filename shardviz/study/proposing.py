@@ -12,7 +12,7 @@ import itertools
 import linecache
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -148,11 +148,9 @@ class Proposals:
             if not left:
                 break
             left -= any(suggestion.kind != "code" for suggestion in finding.suggestions)
-            for suggestion in finding.suggestions:
-                yield from self._against(finding, suggestion)
-            if finding.rule in _REPEATED:
-                for axis in map(axis_name, finding.axes):
-                    yield from (replace(change, finding=finding) for change in self._along(axis))
+            against = [self._against(finding, suggestion) for suggestion in finding.suggestions]
+            against += [self._along(axis_name(axis)) for axis in finding.axes if finding.rule in _REPEATED]
+            yield from (replace(change, finding=finding) for change in itertools.chain.from_iterable(against))
         yield from self._by_more_axes()
         yield from self._reconstrained()
         yield from self._as_most_are()
@@ -173,10 +171,9 @@ class Proposals:
                 return ", and ".join(checkpoint_words(variant, what.policy, _NAMED))
 
             plan = self.plan.with_variant(checkpoint=what.policy)
-            yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", code=code)
+            yield Change(plan=plan, action=f"{what.words} around each layer", code=code)
         elif what.kind == "code" and (line := self._rewritable(finding)):
-            plan = self.plan.with_variant(collectives=line)
-            yield Change(plan=plan, finding=finding, action=what.words, write=what.words)
+            yield Change(plan=self.plan.with_variant(collectives=line), action=what.words, write=what.words)
         elif what.kind == "code":
             self.by_hand[what.words] = None
         elif what.kind == "donate":  # JAX donates whole arguments
@@ -184,13 +181,13 @@ class Proposals:
             roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
             write = f"jax.jit({self.program.name}, donate_argnames=[{', '.join(map(repr, roots))}])"
             plan = self.plan.with_variant(donated=roots)
-            yield Change(plan=plan, finding=finding, action=f"donate {' and '.join(roots)}", write=write)
+            yield Change(plan=plan, action=f"donate {' and '.join(roots)}", write=write)
         elif (plan := self.suggested(what)) is not None:
             action = what.words
             if what.kind == "constrain" and not what.text:  # by the user's name for the value
                 value = plan.constraints[-1].value
                 action = f"constrain {value.name or 'the value'} at {value.line} to {what.spec}"
-            yield Change(plan=plan, finding=finding, action=action)
+            yield Change(plan=plan, action=action)
 
     def suggested(self, what: Suggestion) -> Plan | None:
         """Return the plan with a suggestion applied; None if a plan cannot express it."""
@@ -239,11 +236,11 @@ class Proposals:
         write = f"{better} in place of {was} in {', '.join(arrays)}"
         wide = self.plan.with_variant(lengths={member: (was, better)})
         action = f"make dimension {dimension.name} {better:,} long, in place of {was:,}"
-        yield Change(plan=wide, finding=finding, action=action, write=write)
+        yield Change(plan=wide, action=action, write=write)
         axes = self._axes(dimension)
         if more := tuple(a for a in finding.axes if a not in axes):
             plan, along = wide.with_dimension(dimension, (*axes, *more)), _anded((*axes, *more))
-            yield Change(plan=plan, finding=finding, action=f"{action}, and shard it along {along}", write=write)
+            yield Change(plan=plan, action=f"{action}, and shard it along {along}", write=write)
 
     def _laid_out(self, what: Suggestion) -> Plan | None:
         """Return the plan with the mesh's devices in the order that the finding timed."""
@@ -375,7 +372,7 @@ class Proposals:
         if len(dropped) > 1 and self._dropped is not None:
             yield self._dropped
 
-    def _with_constraints(self, changes: _Changes, plan: Plan | None = None, first: str = "") -> Change:
+    def _with_constraints(self, changes: Mapping[Any, Spec | None], plan: Plan | None = None, first: str = "") -> Change:
         lines = " and ".join(line for line, _ in list(changes)[:_NAMED])
         more = f" and at {plural(len(changes) - _NAMED, 'more line')}" if len(changes) > _NAMED else ""
         (_, before), after = next(iter(changes.items()))
