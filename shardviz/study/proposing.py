@@ -29,7 +29,7 @@ from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axes_size, axis_name, axis_text
 from shardviz.plan.plan import Plan
 from shardviz.propagate.dimensions import Dimension
-from shardviz.records import Finding, Findings, Frame, Value
+from shardviz.records import Finding, Findings, Value
 from shardviz.records.amounts import plural
 from shardviz.records.findings import Suggestion
 from shardviz.records.groups import grouped, summed
@@ -51,7 +51,6 @@ _HOISTED = "gathered-each-run", "gather before the loop"
 """The rule of these that moves a gather out of a loop, and what is written for it."""
 
 
-_Dims = tuple[tuple[str, ...], ...]
 _Changes = dict[tuple[str, Spec], Spec | None]
 """(line, spec) of the function's own constraints → the spec in its place; None to drop the constraint."""
 _Batches = list[tuple[Dimension, tuple[Axis, ...]]]
@@ -214,10 +213,10 @@ class Proposals:
         """Return the line of the collective that a finding is about, or of the constraint that asks for it, if another
         one can be written in its place; else an empty string."""
         hoists = finding.rule == _HOISTED[0]
-        lines = [finding.source] if finding.source is not None and finding.rule in _REWRITTEN else []
-        if hoists and (shape := next((v.shape for v in self.report.arguments if v.name == finding.value), None)):
+        lines = [finding.source.short] if finding.source is not None and finding.rule in _REWRITTEN else []
+        if hoists and (shape := self._shapes.get(finding.value)):
             lines += [line for (line, _), shapes in self._own.items() if shape in shapes]
-        for line in dict.fromkeys(frame.short for frame in lines):
+        for line in dict.fromkeys(lines):
             words = rewritten_words(self.program, line)
             if _HOISTED[1] in words if hoists else set(words) - {_HOISTED[1]}:
                 return line
@@ -296,7 +295,7 @@ class Proposals:
                 yield (change := self._with(dimension, each))
                 own = self._own_by_batch([(dimension, each)])
                 if follow := {place: after for place, after in own.items() if after}:
-                    yield self._with_constraints(follow, change.plan, f"{change.action}, and ")
+                    yield self._with_constraints(follow, change)
             if (*axes, *others) in more or (axes and not others):
                 alone.append((dimension, (*axes, *others)))
         for batches in (*([each] for each in alone), *([alone] if len(alone) > 1 else [])):
@@ -312,26 +311,24 @@ class Proposals:
         return [(d, self._axes(d)) for d in self.program.dimensions if d.of == "batch"]
 
     @cached_property
-    def _own(self) -> dict[tuple[Frame, _Dims], list[tuple[int, ...]]]:
-        """(line, axes of each dimension) of the function's own constraints → the shapes that they constrain."""
-        placed = ((c, c.source.bare) for c in self.program.constraints if c.source is not None)
-        dims = ((c, line, tuple(tuple(map(axis_name, axes)) for axes in c.spec.dims)) for c, line in placed)
-        return grouped(((line, by), c.shape) for c, line, by in dims)
+    def _own(self) -> dict[tuple[str, Spec], list[tuple[int, ...]]]:
+        """(line, spec) of the function's own constraints → the shapes that they constrain."""
+        named = ((c, tuple(tuple(map(axis_name, axes)) for axes in c.spec.dims)) for c in self.program.constraints)
+        return grouped(((c.source.short, Spec(dims)), c.shape) for c, dims in named if c.source is not None)
 
     def _own_by_batch(self, batches: _Batches) -> _Changes:
         """(line, spec) of the function's own constraints → the spec with the batch sharded so; None if it is, or
         cannot be."""
-        changed = {place: self._by_batch(place[1], shapes[0], batches) for place, shapes in self._own.items()}
-        return {(line.short, Spec(dims)): after for (line, dims), after in changed.items()}
+        return {place: self._by_batch(place[1], shapes[0], batches) for place, shapes in self._own.items()}
 
-    def _by_batch(self, dims: _Dims, shape: Sequence[int], batches: _Batches) -> Spec | None:
+    def _by_batch(self, spec: Spec, shape: Sequence[int], batches: _Batches) -> Spec | None:
         for dimension, axes in batches:
             d = next((d for d, size in enumerate(shape) if size in dimension.sizes), None)
             if d is None or not axes or not all(isinstance(a, str) for a in axes) or not self._divides(dimension, axes):
                 continue
-            dims = (*dims, *((),) * (d + 1 - len(dims)))
+            dims = [*spec.dims, *((),) * (d + 1 - len(spec.dims))]
             new = [tuple(a for a in dim if a not in axes) for dim in dims]
-            new[d] = tuple(map(axis_name, axes))
+            new[d] = tuple(axes)
             return None if set(new[d]) == set(dims[d]) else Spec(tuple(new))
         return None
 
@@ -344,24 +341,23 @@ class Proposals:
         moves = [c for c in self._propagated.collectives if c.kind != "all-reduce"]
         total = sum(c.assumed_bytes for c in moves)
         moved: Counter[Any] = Counter()
-        computed: dict[_Dims, Spec] = {}
+        computed: dict[Spec, Spec] = {}
         for c, ((line, before), shapes) in itertools.product(moves, self._own.items()):
-            asked = c.array in shapes and c.after and c.after.same_as(Spec(before), self.plan.mesh)
+            asked = c.array in shapes and c.after and c.after.same_as(before, self.plan.mesh)
             if asked and c.before is not None and c.operand not in self._bound.in_specs:
                 computed.setdefault(before, c.before)
-            if asked or (c.source is not None and c.source.bare == line):
+            if asked or (c.source is not None and c.source.short == line):
                 moved[line, before] += round(c.assumed_bytes)
         own = self._own_by_batch(self._batches)
-        batches = {tuple(map(axis_name, axes)) for _, axes in self._batches}
+        batches = [[tuple(map(axis_name, axes))] for _, axes in self._batches]
         few = len(self._own) <= policy.OWN_CONSTRAINTS
         changed, dropped = _Changes(), _Changes()
-        for line, before in sorted(self._own, key=lambda place: -moved[place]):
-            place = line.short, Spec(before)
-            tried = few and [dim for dim in before if dim] not in ([each] for each in batches)
-            tried = tried or own[place] or moved[line, before] > policy.GRAVE * total
+        for place in sorted(self._own, key=lambda place: -moved[place]):
+            tried = own[place] or moved[place] > policy.GRAVE * total
+            tried = tried or (few and [dim for dim in place[1].dims if dim] not in batches)
             if tried and len(dropped) < policy.OWN_CONSTRAINTS:
                 dropped[place] = None
-                if after := own[place] or computed.get(before):
+                if after := own[place] or computed.get(place[1]):
                     changed[place] = after
         self._dropped = self._with_constraints(dropped) if dropped else None
         for changes in (changed, dropped):
@@ -372,16 +368,15 @@ class Proposals:
         if len(dropped) > 1 and self._dropped is not None:
             yield self._dropped
 
-    def _with_constraints(self, changes: Mapping[Any, Spec | None], plan: Plan | None = None, first: str = "") -> Change:
+    def _with_constraints(self, changes: Mapping[Any, Spec | None], first: Change | None = None) -> Change:
         lines = " and ".join(line for line, _ in list(changes)[:_NAMED])
         more = f" and at {plural(len(changes) - _NAMED, 'more line')}" if len(changes) > _NAMED else ""
         (_, before), after = next(iter(changes.items()))
         named = f"the constraint {before}" if len({spec for _, spec in changes}) == 1 else "the constraints"
-        action = f"drop {named} at {lines}{more}"
-        if after is not None:
-            action = f"constrain to {after} in place of {before} at {lines}{more}"
-        plan = (plan or self.plan).with_variant(constraints=changes)
-        return Change(plan=plan, action=first + action, code=constraint_words)
+        does = f"drop {named}" if after is None else f"constrain to {after} in place of {before}"
+        plan, start = (self.plan, "") if first is None else (first.plan, f"{first.action}, and ")
+        plan = plan.with_variant(constraints=changes)
+        return Change(plan=plan, action=f"{start}{does} at {lines}{more}", code=constraint_words)
 
     def _along(self, axis: str) -> Iterator[Change]:
         """Propose an axis more or less for each logical dimension, those of the largest arrays first."""
@@ -404,18 +399,13 @@ class Proposals:
         plan = self.plan.with_dimension(dimension, axes)
         does = f"{'shard' if axes else 'replicate'} dimension {dimension.name}"
         along = f" along {_anded(axes)}" if axes else ""
-        return Change(plan=plan, action=f"{does}{along} in {self._where(plan)}")
-
-    def _where(self, plan: Plan) -> str:
-        """Return the arrays that a plan shards otherwise, in words."""
-        try:
+        where = "all its arrays"
+        with contextlib.suppress(ShardvizError):  # raised again, and reported, when the change is tried
             specs = self.program.bind(plan).in_specs
-        except ShardvizError:
-            return "all its arrays"
-        names = [name for name, spec in specs.items() if spec != self._bound.in_specs[name]]
-        if len(names) <= _NAMED:
-            return " and ".join(names)
-        return f"{names[0]} and {plural(len(names) - 1, 'more array')}"
+            names = [name for name, spec in specs.items() if spec != self._bound.in_specs[name]]
+            more = [f"{names[0]} and {plural(len(names) - 1, 'more array')}"] if len(names) > _NAMED else names
+            where = " and ".join(more)
+        return Change(plan=plan, action=f"{does}{along} in {where}")
 
     def _constrained(self) -> Iterator[Change]:
         """Propose to shard the largest forward variables along the axes with the most bytes summed."""
