@@ -575,7 +575,7 @@ class Fixing(Memo, Trying[Fixes]):
                 removed += [finding] if lighter else []
             elif finding.id not in before:
                 removed += [finding] if change.finding is not None and change.finding.id == finding.id else []
-            elif (finding.severity == "note" and not finding.suggestions) or _holds_as_much(finding, *reports):
+            elif (finding.severity == "note" and not finding.suggestions) or _holds_as_much(finding, reports):
                 pass  # not the plan's fault, or the argument needs as much memory as before
             else:
                 left = [after[finding.id]] if finding.id in after else [f for f in new if _takes_its_place(f, finding)]
@@ -587,27 +587,24 @@ class Fixing(Memo, Trying[Fixes]):
 def _holds_less(change: Change, after: Judged, before: Judged) -> bool:
     """Return whether a change frees most of the memory that its warning reports, and the warning has no cost in
     seconds."""
-    finding = change.finding
-    if finding is None or not change.is_grave or "seconds" in finding.numbers or after.step is None:
+    numbers = change.finding.numbers if change.finding is not None and change.is_grave else {}
+    if "seconds" in numbers or after.step is None:
         return False
-    saved = finding.numbers.get("saved_bytes", 0.0)
+    saved = numbers.get("saved_bytes", 0.0)
     return saved > 0 and before.needed - after.needed >= policy.FREED * saved and after.over <= before.over
 
 
-def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:
+def _holds_as_much(finding: Finding, reports: Sequence[Report]) -> bool:
     """Return whether a finding costs only an argument's memory, and the change does not reduce it."""
-    if "seconds" in finding.numbers or not finding.numbers.get("saved_bytes"):
-        return False
-    reports = before, after
-    holdings = [v.bytes_per_device or 0.0 for report in reports for v in report.arguments if v.name == finding.value]
-    return len(holdings) == 2 and holdings[0] <= holdings[1]
+    sizes = [v.bytes_per_device or 0.0 for report in reports for v in report.arguments if v.name == finding.value]
+    alone = "seconds" not in finding.numbers and finding.numbers.get("saved_bytes", 0.0) > 0
+    return alone and len(sizes) == 2 and sizes[0] <= sizes[1]
 
 
 def _takes_its_place(new: Finding, gone: Finding) -> bool:
     """Return whether a new finding repeats a removed one, for the same array or line; its axes may differ."""
-    lines = [None if each.source is None else each.source.bare for each in (new, gone)]
-    same = new.value == gone.value != "" or lines[0] == lines[1] is not None
-    return new.rule == gone.rule and same
+    lines = [each.source and each.source.bare for each in (new, gone)]
+    return new.rule == gone.rule and (new.value == gone.value != "" or lines[0] == lines[1] is not None)
 
 
 def _costs_less(after: Finding, before: Finding) -> bool:

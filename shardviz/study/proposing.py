@@ -58,21 +58,13 @@ _Batches = list[tuple[Dimension, tuple[Axis, ...]]]
 
 def plan_of(report: Report) -> Plan:
     """Return the plan of a report, with every spec explicit."""
-    bound = report.plan
 
     def place(c: Constrained) -> Intermediate:
         text = linecache.getline(c.source.file, c.source.line).strip()
         return Intermediate(c.name, c.source.short, text, c.source.function)
 
-    plan = Plan(
-        bound.mesh,
-        edits=dict(bound.in_specs),
-        out_edits={name: spec for name, spec in bound.out_specs.items() if spec is not None},
-        constraints=[Constrain(place(c), c.spec, c.open) for c in bound.constraints],
-        variant=bound.variant,
-        options=bound.options,
-    )
-    return plan.with_memory(bound.in_memory).with_memory(bound.out_memory, output=True)
+    constraints = [Constrain(place(c), c.spec, c.open) for c in report.plan.constraints]
+    return Plan.of_record(report.plan, constraints=constraints)
 
 
 @dataclass(eq=False)
