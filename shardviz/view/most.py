@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardviz.costs.spending import Spending, spendings
+from shardviz.costs.spending import Spending, alike_collectives, spendings
 from shardviz.costs.step_cost import COMBINED, StepCost
 from shardviz.diagnose import policy
 from shardviz.diagnose.findings import brief
@@ -23,7 +23,6 @@ from shardviz.records import Collective, Frame
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
 from shardviz.records.findings import Finding
 from shardviz.records.groups import grouped
-from shardviz.records.sums import sum_collectives
 from shardviz.study.fixes import Fix
 from shardviz.view import document as doc
 from shardviz.view.placement import no_times
@@ -205,19 +204,8 @@ def _about(one: Finding | Collective, spent: Spending) -> bool:
 
 
 def _by_bytes(results: Results) -> Sequence[Spending]:
-    rows = [
-        Spending(
-            what="collective",
-            seconds=0.0,
-            bytes=part.sent_bytes,
-            source=part.collectives[0].source,
-            kind=part.kinds[0],
-            axes=part.axes,
-            collectives=part.collectives,
-        )
-        for total in sum_collectives(results.report.collectives, "source")
-        for part in sum_collectives(total.collectives, "kind_axes")
-    ]
+    alike = alike_collectives(results.report.collectives).values()
+    rows = (Spending.of(c, seconds=0.0, bytes=sum(e.assumed_sent_bytes for e in c), collectives=c) for c in alike)
     return sorted(rows, key=lambda spent: -spent.bytes)
 
 
