@@ -73,6 +73,11 @@ class Spending:
     lines: Mapping[tuple[str, int], float] = field(default_factory=dict)
     lines_before: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, alike: Sequence[Collective], **fields: Any) -> Spending:
+        """Return an entry for collectives of one kind, source line and axes."""
+        return cls(what="collective", kind=alike[0].kind, source=alike[0].source, axes=alike[0].axes, **fields)
+
     def of_line(self, line: tuple[str, int]) -> Spending:
         """Return the compute of one line, ranked by its seconds."""
         seconds, before = (lines.get(line, 0.0) for lines in (self.lines, self.lines_before))
@@ -104,22 +109,18 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
     """Return a step's spendings, largest loss first; `other` is the cost of the same program under another plan, at the
     same level, on the same machine."""
     losses, losses_before = _Losses.of_cost(cost), None if other is None else _Losses.of_cost(other)
-    here, there = _alike_collectives(cost), {} if other is None else _alike_collectives(other)
+    here, there = (alike_collectives(() if of is None else of.partitioned) for of in (cost, other))
     rows = []
     for key in dict.fromkeys((*here, *there)):
         moved, before = here.get(key, ()), there.get(key, ())
-        one = (moved or before)[0]
         rows.append(
-            Spending(
-                what="collective",
+            Spending.of(
+                moved or before,
                 seconds=sum(c.assumed_seconds for c in moved),
                 loss=losses.of(moved),
                 before=None if other is None else sum(c.assumed_seconds for c in before),
                 loss_before=losses_before and losses_before.of(before),
                 bytes=sum(c.assumed_sent_bytes for c in moved),
-                source=one.source,
-                kind=one.kind,
-                axes=one.axes,
                 collectives=moved,
             )
         )
@@ -200,11 +201,11 @@ class _Losses(Memo):
         return None if 0 < busy < self.least else Loss(self.timed.lost(change) if busy else 0.0, busy)
 
 
-def _alike_collectives(cost: StepCost) -> dict[Key, tuple[Collective, ...]]:
-    """Group the partitioner's collectives by kind, axes and source line."""
+def alike_collectives(collectives: Iterable[Collective]) -> dict[Key, tuple[Collective, ...]]:
+    """Group collectives by kind, axes and source line."""
 
     def key(c: Collective) -> Key:
         named = ("irregular",) if c.axes is None else tuple(sorted({axis_name(a) for a in c.axes}))
         return c.kind, named, ("", 0) if c.source is None else (c.source.file, c.source.line)
 
-    return {of: tuple(alike) for of, alike in grouped((key(c), c) for c in cost.partitioned).items()}
+    return {of: tuple(alike) for of, alike in grouped((key(c), c) for c in collectives).items()}

@@ -21,7 +21,6 @@ from shardviz.records import Collective, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.collectives import axes_words, runs_as
 from shardviz.records.groups import grouped
-from shardviz.records.paths import Family
 from shardviz.records.report import ReportRecord, values_of
 from shardviz.records.values import on_device
 
@@ -45,11 +44,11 @@ class Case(Memo):
         """
         if isinstance(self.target, StepCost):
             return self.target
-        if self.target is not None:
-            return cost_of(self.report, self.target)
         try:
-            return cost_of(self.report, self.report.target) if self.report.target != "cpu" else None
+            return cost_of(self.report, self.target)
         except (TargetError, MeshError):
+            if self.target is not None:
+                raise
             return None
 
     @cached_property
@@ -68,10 +67,11 @@ class Case(Memo):
         step."""
         some = list(collectives)
         numbers = {"bytes": sum(c.assumed_bytes for c in some), "runs": float(sum(c.count or 1 for c in some))}
-        if self.cost is not None:
-            numbers["seconds"] = sum(self._seconds[id(c)] for c in some)
-            numbers["share"] = numbers["seconds"] / self.step if self.step else 0.0
-        return numbers
+        return numbers if self.cost is None else numbers | self.timed(sum(self._seconds[id(c)] for c in some))
+
+    def timed(self, seconds: float) -> dict[str, float]:
+        """Return `seconds`, and their `share` of the step."""
+        return {"seconds": seconds, "share": seconds / self.step if self.step else 0.0}
 
     def grave(self, moved: Mapping[str, float]) -> bool:
         """Return whether the communication exceeds the level's error; without a machine, whether it is a twentieth of
@@ -87,7 +87,7 @@ class Case(Memo):
     @cached_property
     def _made_at(self) -> dict[tuple[Frame | None, str, str], list[Value]]:
         short = [(v.name.partition(".")[0], v) for v in self.report.intermediates]
-        return grouped(((v.source, v.dtype, _JAXS.get(name, name)), v) for name, v in short)
+        return grouped(((v.source, v.dtype, name), v) for name, v in short)
 
     def heavy(self, size: float) -> bool:
         """Return whether a size is a twentieth of the arguments' bytes per device, and a hundredth of the device's
@@ -97,13 +97,6 @@ class Case(Memo):
 
     def is_argument(self, name: str) -> bool:
         return name in self.once("arguments", lambda: {v.name for v in self.report.arguments})
-
-    def whole(self, c: Collective) -> tuple[int, ...] | None:
-        """Return the full shape of the array that a collective moves; None if unknown."""
-        if c.array is not None or c.after is None:
-            return c.array
-        dims = Spec.of(c.after, len(c.shape)).dims
-        return tuple(n * axes_size(dim, self.report.mesh) for n, dim in zip(c.shape, dims, strict=True))
 
     def left(self, c: Collective) -> float:
         """Return the array's bytes per device after a collective, or after the resharding that it belongs to."""
@@ -119,8 +112,7 @@ class Case(Memo):
         """Return the argument or intermediate that a collective moves; None if unknown."""
         if self.is_argument(c.operand):
             return self.report.value(c.operand)
-        whole = self.whole(c)
-        values = [v for v in self._made_at.get((c.source, c.dtype, c.made_by), ()) if whole in (None, v.shape)]
+        values = [v for v in self._made_at.get((c.source, c.dtype, c.made_by), ()) if c.array in (None, v.shape)]
         return values[0] if len({v.name for v in values}) == 1 else None
 
     def name_of(self, name: str) -> str:
@@ -130,23 +122,18 @@ class Case(Memo):
     def value_name(self, c: Collective) -> str:
         return "" if (value := self.value_of(c)) is None else value.name
 
-    def constrained(self, c: Collective, spec: Spec | None, *, argument: bool = False) -> tuple[Suggestion, ...]:
-        """Suggest a spec for the array that a collective moves: by a constraint, or with `argument` as an argument's
-        spec.
+    def constrained(self, c: Collective, spec: Spec | None) -> tuple[Suggestion, ...]:
+        """Suggest another spec for the argument that a collective moves, or a constraint of the intermediate.
 
-        If one of the function's constraints asks for the collective, suggest to change that constraint. Empty if the
-        array is unknown, if only a slice of it moves, or if a PartitionSpec cannot express the spec.
+        Empty if the array is unknown, if only a slice of it moves, or if a PartitionSpec cannot express the spec.
         """
         value = self.value_of(c)
         if spec is None or any(not isinstance(axis, str) for axis in spec.axes):
             return ()
-        if "asked" in c.facts and not argument:
-            at = at_line(c.source)
-            return (by_hand(c.source, f"drop the constraint{at}, or make it {spec}"),)
-        if value is None or value.shape != self.whole(c) or value.spec is None:
+        if value is None or value.shape != c.array or value.spec is None:
             return ()
         if self.is_argument(value.name):
-            return (Suggestion(kind="argument", target=value.name, spec=spec),) if argument else ()
+            return (Suggestion(kind="argument", target=value.name, spec=spec),) if value.spec != spec else ()
         called, source = value.label or "what is made", value.source or c.source
         return (Suggestion(kind="constrain", target=value.name, spec=spec, source=source, called=called),)
 
@@ -188,13 +175,15 @@ class Case(Memo):
         runs = runs_as(c.name, self.report.target_collectives)
         return bool(runs) and all((r.collective.count or 2) < (c.count or 2) for r in runs)
 
-    def flop_seconds(self, products: Iterable[Product]) -> float | None:
-        """Return the seconds that one device takes for products in a step; None if there is no machine."""
+    def lost(self, products: Sequence[Product], axes: Iterable[str]) -> float:
+        """Return the seconds per step that the devices along these axes lose by repeating products; 0 if there is no
+        machine."""
         if self.cost is None:
-            return None
+            return 0.0
         chip, usual = self.cost.machine.chip, self.cost.dtype
         rates = ((p, chip.flops(p.dtype if p.dtype and chip.rate_of(p.dtype) else usual)) for p in products)
-        return sum(p.step_flops * chip.devices_per_chip / rate for p, rate in rates)
+        seconds = sum(p.step_flops * chip.devices_per_chip / rate for p, rate in rates)
+        return seconds * self.share_left(products) * (1 - 1 / axes_size(axes, self.report.mesh))
 
     @cached_property
     def spared_flops(self) -> float:
@@ -206,11 +195,6 @@ class Case(Memo):
         """Return the least share of these products' FLOPs that the partitioner did not share out by itself."""
         flops = sum(p.step_flops for p in products)
         return max(0.0, 1 - self.spared_flops / flops) if flops else 0.0
-
-    @cached_property
-    def family(self) -> Family:
-        """Arguments and outputs by their place in their trees."""
-        return Family.of(self.report)
 
     @cached_property
     def used_axes(self) -> frozenset[str]:
@@ -287,18 +271,6 @@ _MADE = {
     "concatenate": "a concatenated array",
 }
 """Operation → the JAX user's words for its result."""
-_JAXS = {
-    "dot": "dot_general",
-    "rev": "reverse",
-    "mul": "multiply",
-    "sub": "subtract",
-    "div": "divide",
-    "max": "maximum",
-    "min": "minimum",
-    "neg": "negate",
-    "exp": "exponential",
-}
-"""HLO's name of an operation → Shardy's."""
 
 
 def quoted_axes(axes: Iterable[Any]) -> str:

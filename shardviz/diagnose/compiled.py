@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,20 +55,15 @@ def _given_up(
         number = value.parameter_number if computation is module.entry else None
         name = arguments[number] if number is not None and number < len(arguments) else value.name
     called = "" if source is None else assigned(source.file, source.line, source.columns)
-    specs, suggestions = [None, None], ()
-    if whole is not None and mesh is not None:
-        specs = [_spec_of(match[side], whole.dims, mesh) for side in ("before", "after")]
-        before, after = specs
-        if before is not None and after is not None and name in arguments:
-            suggestions = (Suggestion(kind="argument", target=name, spec=after),)
-        elif before is not None and after is not None:
-            suggestions = tuple(
-                Suggestion(kind="constrain", target=name, spec=spec, source=source, called=called or "the value")
-                for spec in between(before, after, whole.dims, mesh)
-            )
-    one, other = (
-        match[side] if spec is None else str(spec) for side, spec in zip(("before", "after"), specs, strict=True)
-    )
+    before, after = (_spec_of(match[side], whole, mesh) for side in ("before", "after"))
+    suggestions = ()
+    if before is not None and after is not None and name in arguments:
+        suggestions = (Suggestion(kind="argument", target=name, spec=after),)
+    elif before is not None and after is not None and whole is not None and mesh is not None:
+        suggestions = tuple(
+            Suggestion(kind="constrain", target=name, spec=spec, source=source, called=called or "the value")
+            for spec in between(before, after, whole.dims, mesh)
+        )
     size = f", {format_bytes(whole.nbytes)}," if whole is not None else ""
     what = name if name in arguments else f"{called or 'An array'}{at_line(source)}"
     array = f"{whole.dtype}{list(whole.dims)}" if whole is not None else match["shape"].split("{")[0]
@@ -75,13 +71,13 @@ def _given_up(
         f"{_RULE}:{name}",
         "warning",
         f"{what} is gathered whole{size} on every device, then sharded again: the compiler found no cheaper way "
-        f"from {one} to {other}.",
+        f"from {before or match['before']} to {after or match['after']}.",
         why=f"{array} is produced in one sharding and needed in another that shares no dimension with it (the "
         "compiler's warning: involuntary full rematerialization); a constraint that both sides can meet, or one "
         "between the two, avoids it",
         source=source,
         value=name,
-        axes=tuple(dict.fromkeys(a for spec in specs if spec is not None for a in spec.axes)),
+        axes=tuple(dict.fromkeys(a for spec in (before, after) if spec is not None for a in spec.axes)),
         numbers={} if whole is None else {"bytes": float(whole.nbytes)},
         suggestions=suggestions,
     )
@@ -98,11 +94,9 @@ def _instruction(name: str, rest: str, module: Module) -> tuple[Computation, Ins
     return next(((computation, found) for computation, found in places if found is not None), None)
 
 
-def _spec_of(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> Spec | None:
-    try:
-        return spec_and_shard(text, shape, mesh)[0]
-    except ShardvizError:
-        return None
+def _spec_of(text: str, shape: HloShape | None, mesh: DeviceMesh | None) -> Spec | None:
+    with contextlib.suppress(ShardvizError):
+        return None if shape is None or mesh is None else spec_and_shard(text, shape.dims, mesh)[0]
 
 
 def with_seconds(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...]:

@@ -1,7 +1,4 @@
-"""Rules about results and the arguments that they replace: their shardings and donation.
-
-`brief.BRIEFS` describes each in a sentence.
-"""
+"""Rules about results and the arguments that they replace. `findings.BRIEFS` describes each in a sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Finding, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.groups import grouped
-from shardviz.records.paths import common_path, segments
+from shardviz.records.paths import Family, common_path, segments
 from shardviz.records.values import BESIDE, IN_PLACE
 
 
@@ -78,12 +75,9 @@ def _moved_out(case: Case, results: Iterable[Value]) -> list[Collective]:
 
 
 def gathered_results(case: Case) -> Iterator[Finding]:
-    """Find results that the plan asks for replicated although the program computes them sharded, as one finding.
-
-    Results that replace an argument are excluded: they follow the argument's sharding (ZeRO gathers parameters on
-    purpose).
-    """
-    state, out_specs = {v.becomes for v in case.report.arguments}, case.report.plan.out_specs
+    """Find results that the plan asks for replicated although the program computes them sharded, as one finding."""
+    state = {v.becomes for v in case.report.arguments}  # follow their argument; ZeRO gathers parameters on purpose
+    out_specs = case.report.plan.out_specs
 
     def names(spec):
         return set(map(axis_name, spec.axes))
@@ -125,7 +119,7 @@ def _of_parameters(case: Case) -> dict[str, Spec]:
     """Return gradient → the spec of its parameter, which an optimizer combines with it element by element."""
     gradients = {v.name for v in case.report.outputs if v.gradient}
     specs: dict[str, Spec] = {}
-    for (path, _), at in case.family.at.items() if gradients else ():
+    for (path, _), at in Family.of(case.report).at.items() if gradients else ():
         own = (n for what, n in at if what == "argument" and "".join(segments(n)[1:]) == path)
         if (name := next(own, None)) is not None and (spec := case.report.value(name).spec) is not None:
             specs |= {n: spec for what, n in at if what == "output" and n in gradients}
@@ -174,23 +168,18 @@ def donated(case: Case) -> Iterator[Finding]:
 
 
 def laid_otherwise(case: Case) -> Iterator[Finding]:
-    """Find arguments that a TPU copies at each call: rows are read, and they are stored otherwise (`foresee.tiles`).
-
-    A copy is known by its bytes, at each level: those of an argument, and of its rows in whole tiles.
-    """
+    """Find arguments that a TPU copies at each call: rows are read, and they are stored otherwise (`foresee.tiles`)."""
     cost = case.cost
     if cost is None or cost.timed is None or cost.machine.chip.kind != "tpu":
         return
-    copies = ((task, task.entry) for task in cost.timed.tasks if task.entry is not None and task.kind == "work")
-    by_bytes = grouped(
-        (round(entry.moved(0.0, tiles=True)), task) for task, entry in copies if entry.name.startswith("copy")
-    )
+    works = ((task, task.entry) for task in cost.timed.tasks if task.entry is not None and task.kind == "work")
+    copies = ((task, entry) for task, entry in works if entry.name.startswith("copy"))
+    by_bytes = grouped((round(entry.moved(0.0, tiles=True)), task) for task, entry in copies)
     shards = grouped(((tuple(v.shard_shape), v.dtype), v) for v in case.arguments if v.shard_shape is not None)
     for (shape, dtype), (value, *_) in shards.items():
         size = sum(laid_for_rows(shape, itemsize(dtype)) or ()) * itemsize(dtype)
         tasks = by_bytes.get(round(size), ()) if size else ()
-        numbers = {"arrays": float(len(tasks)), "seconds": sum(task.hbm for task in tasks)}
-        numbers["share"] = numbers["seconds"] / case.step if case.step else 0.0
+        numbers = {"arrays": float(len(tasks)), **case.timed(sum(task.hbm for task in tasks))}
         if not tasks or numbers["share"] < SLIGHT:
             continue
         yield Finding(
@@ -215,7 +204,7 @@ def _copying(case: Case, copies: Sequence[Value]) -> dict[str, float]:
         return {"copied_bytes": moved}
     chip = case.cost.machine.chip
     seconds = moved / (width / chip.devices_per_chip * (chip.hbm_share or 1.0))
-    return {"copied_bytes": moved, "seconds": seconds, "share": seconds / case.step if case.step else 0.0}
+    return {"copied_bytes": moved, **case.timed(seconds)}
 
 
 def _copied_words(copies: Sequence[Value], numbers: Mapping[str, float]) -> str:

@@ -1,7 +1,4 @@
-"""Rules about a device's memory: what is replicated, padded or kept on it, and a program that does not fit.
-
-`brief.BRIEFS` describes each in a sentence.
-"""
+"""Rules about a device's memory. `findings.BRIEFS` describes each in a sentence."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ _OF_A_CHECKPOINT = "reduce_precision"
 
 
 def padded(case: Case) -> Iterator[Finding]:
-    """Find dimensions of intermediates that do not divide by their axes, one finding per size and axes.
-
-    A warning if a tenth of a large array is padding; nothing below a hundredth.
-    """
+    """Find dimensions of intermediates that do not divide by their axes, one finding per size and axes."""
     report, mesh = case.report, case.report.mesh
     large = [v for v in report.intermediates if not v.manual and nbytes(v) >= SLIGHT * case.held_bytes]
     uneven = grouped(
@@ -48,15 +42,15 @@ def padded(case: Case) -> Iterator[Finding]:
         wasted = most * share
         if share < SLIGHT:
             continue
+        where = at_line(v.source) + and_others(rows)
         at = next(((a.name, i) for a in case.arguments for i, n in enumerate(a.shape) if n == size), None)
-        pad = () if at is None else (Suggestion(kind="pad", target=at[0], dimension=at[1], size=better),)
-        code = by_hand(v.source, f"make it {better:,} long, or {size // count * count:,}")
-        others = and_others(rows)
-        where = at_line(v.source)
+        change = by_hand(v.source, f"make it {better:,} long, or {size // count * count:,}")
+        if at is not None:
+            change = Suggestion(kind="pad", target=at[0], dimension=at[1], size=better)
         yield Finding(
             f"padded:{size}:{axes_words(dim)}",
             severity(share >= LARGE and nbytes(v) >= GRAVE * case.held_bytes),
-            f"Dimension {d} of {v.label or 'an intermediate'}{where}{others}, {size:,} long, is sharded {count} ways "
+            f"Dimension {d} of {v.label or 'an intermediate'}{where}, {size:,} long, is sharded {count} ways "
             f"along {quoted_axes(dim)}, which do not divide it: {share:.1%} of each such array is padding, "
             f"{format_bytes(wasted)} of {format_bytes(v.bytes_per_device)} on each device; {better:,} would divide.",
             why="all shards have the same shape, so the last ones hold padding, and take as long as the others",
@@ -64,15 +58,12 @@ def padded(case: Case) -> Iterator[Finding]:
             value=v.name,
             axes=dim,
             numbers={"bytes": nbytes(v), "wasted_bytes": wasted, "size": float(better)},
-            suggestions=pad or (code,),
+            suggestions=(change,),
         )
 
 
 def kept_whole(case: Case) -> Iterator[Finding]:
-    """Find large activations that are kept for the backward pass and replicated along an axis that divides them.
-
-    The threshold is a tenth of the arguments and kept activations. One finding per source line.
-    """
+    """Find large activations kept for the backward pass and replicated along an axis that divides them, by line."""
     report, mesh = case.report, case.report.mesh
     kept: list[tuple[tuple[Any, ...], Value]] = []
     for v in (r.value for r in report.residuals if r.takes_memory and r.value.spec is not None):
@@ -114,10 +105,7 @@ def _kept_intermediate(case: Case, v: Value) -> Value | None:
 
 
 def kept_dominates(case: Case) -> Iterator[Finding]:
-    """Find activations kept for the backward pass that exceed all arguments.
-
-    Checkpoint policies are suggested if a loop or a `jax.checkpoint` marks the layers.
-    """
+    """Find activations kept for the backward pass that exceed all arguments."""
     report = case.report
     traced, rows = report.residual_bytes, [r for r in report.residuals if r.takes_memory]
     kept, planned = traced, ""
@@ -130,7 +118,7 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
     heaviest = max(rows, key=lambda r: nbytes(r.value))
     value, runs, made = heaviest.value, heaviest.layers or 1, _kept_intermediate(case, heaviest.value)
     stacked = f", stacked over {plural(runs, 'run')} of a loop" if runs > 1 else ""
-    layered = any((r.layers or 1) > 1 for r in rows)
+    layered = any((r.layers or 1) > 1 for r in rows)  # else nothing tells the layers to apply a policy to
     layered |= any(r.kind == "recomputed" or r.value.op == _OF_A_CHECKPOINT for r in report.residuals)
     text = f"put jax.checkpoint(layer, policy=jax.checkpoint_policies.{_POLICIES[-1]}) in place of a layer's function"
     tried = tuple(Suggestion(kind="checkpoint", policy=name) for name in _POLICIES)
@@ -154,29 +142,28 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
 def too_much(case: Case) -> Iterator[Finding]:
     """Find a program that does not fit a machine, unless the machine's own compiler reported so already."""
     report, cost = case.report, case.cost
-    if cost is None or cost.needs.usable is None:
+    if cost is None or cost.needs.usable is None or (over := cost.needs.total - cost.needs.usable) <= 0:
         return
-    total = cost.needs.total
-    over = total - cost.needs.usable
-    if over <= 0:
-        return
-    fits_by_own = report.memory is not None and report.memory.fits
-    if fits_by_own and cost.machine.text == report.target:
+    if report.memory is not None and report.memory.fits and cost.machine.text == report.target:
         return
     own = any(d.rule == "does-not-fit" for d in report.diagnostics)
     changes = _enough(case, over)
     saved = sum(size for _, size in changes)
-    reach = (
-        "would make it fit" if saved >= over else f"would not be enough ({format_bytes(over - saved)} would be missing)"
-    )
+    missing = f"would not be enough ({format_bytes(over - saved)} would be missing)"
+    reach = "would make it fit" if saved >= over else missing
     listed = "; ".join(f"{change.words} ({format_bytes(size)} less)" for change, size in changes)
     yield Finding(
         "too-much",
         "note" if own else "error" if cost.needs.fits is False and cost.needs.sure else "warning",
         f"The program takes {cost.needs.text} on each device of {cost.machine.text}, which has "
-        f"{format_bytes(cost.needs.usable)} usable: {format_bytes(over)} too much.{_holder(case, total)}",
+        f"{format_bytes(cost.needs.usable)} usable: {format_bytes(over)} too much.{_holder(case, cost.needs.total)}",
         why=f"{'This' if len(changes) == 1 else 'Together these'} {reach}: {listed}" if changes else cost.needs.verdict,
-        numbers={"bytes": total, "usable_bytes": cost.needs.usable, "over_bytes": over, "saved_bytes": saved},
+        numbers={
+            "bytes": cost.needs.total,
+            "usable_bytes": cost.needs.usable,
+            "over_bytes": over,
+            "saved_bytes": saved,
+        },
         suggestions=tuple(change for change, _ in changes),
     )
 

@@ -1,4 +1,4 @@
-"""Rules about avoidable communication. `brief.BRIEFS` describes each in a sentence."""
+"""Rules about avoidable communication. `findings.BRIEFS` describes each in a sentence."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from shardviz.costs.orders import Order, orders
 from shardviz.diagnose.case import Case, and_others, at_line, by_hand, moved_words, quoted_axes, severity
-from shardviz.diagnose.policy import TINY
+from shardviz.diagnose.policy import GRAVE, TINY
 from shardviz.diagnose.specs import divides, steps_along, suggest_specs
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Finding, Suggestion
-from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.groups import grouped
 
 _ALONG = {
@@ -25,6 +26,44 @@ _ALONG = {
     "dynamic_update_slice": "update in place",
 }
 """Operations that cannot run along a sharded dimension → the JAX user's name for them."""
+
+
+def slow_order(case: Case) -> Iterator[Finding]:
+    """Find a device order that saves a twentieth of the step in communication."""
+    cost = case.cost
+    if cost is None or not case.step or cost.unknown or cost.machine.chip.kind == "cpu":
+        return
+    tried = orders(cost)
+    now = next((order for order in tried if order.now), None)
+    best = min(tried, key=lambda order: order.communication, default=None)
+    if now is None or best is None or now.communication - best.communication < GRAVE * case.step:
+        return
+    saved = now.communication - best.communication
+    heaviest = cost.by("axes")[0]
+    route = cost.placement.route(heaviest.axes) if heaviest.axes else None
+    where = f" over {heaviest.label!r} ({route})" if route is not None else ""
+    exposed = None if cost.timed is None else sum(each.seconds for each in cost.timeline.exposed)
+    yield Finding(
+        "slow-order",
+        severity(exposed is None or exposed >= GRAVE * case.step),
+        f"This device order of {cost.machine.text} sends most of the traffic{where} over slow links: in another order, "
+        f"a step's communication would take {format_seconds(best.communication)} instead of "
+        f"{format_seconds(now.communication)}.",
+        why="the device order of the mesh decides which devices are neighbours along a mesh axis; arrays and specs "
+        "stay as they are",
+        axes=heaviest.axes or (),
+        numbers=case.timed(saved)
+        | {"communication_seconds": now.communication, "best_seconds": best.communication, "bytes": heaviest.bytes},
+        suggestions=(_laid_out(best, case),),
+    )
+
+
+def _laid_out(order: Order, case: Case) -> Suggestion:
+    if isinstance(order.key, str):
+        return Suggestion(kind="device-order", policy=order.key)
+    one, other = order.key
+    exchange = {one: other, other: one}
+    return Suggestion(kind="device-order", axes=tuple(exchange.get(a, a) for a in case.report.mesh.names))
 
 
 def moves(case: Case) -> Iterator[Finding]:
@@ -46,10 +85,7 @@ def _cause(case: Case, name: str, c: Collective) -> tuple[object, ...]:
 
 
 def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
-    """Return the finding about similar collectives: the diagnosis of the first, and the bytes and seconds of all.
-
-    It is a note if there is no change to try.
-    """
+    """Return the finding about similar collectives: a note if there is no change to try."""
     c = alike[0]
     diagnosis = _RULES[name](case, c, alike)
     assert diagnosis is not None
@@ -85,6 +121,9 @@ class _Diagnosis(NamedTuple):
     numbers: Mapping[str, float] = MappingProxyType({})
 
 
+_Rule = Callable[[Case, Collective, Sequence[Collective]], _Diagnosis | None]
+
+
 def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if not _gathered(c) or c.kind == "all-reduce" or "loop-invariant" not in c.facts or case.runs_as_once(c):
         return None
@@ -92,23 +131,17 @@ def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagno
     held = sum(case.left(each) for each in alike)
     asked = c.origin != "partitioner" or "asked" in c.facts
     before = (by_hand(c.source, f"gather it before the loop, not at {at_line(c.source)[4:]}"),) if asked else ()
-    sharded = [case.constrained(each, each.after, argument=True) for each in alike if each.origin == "partitioner"]
-    specs = [(s.target, s.spec) for some in sharded for s in some if s.kind == "argument" and s.spec is not None]
+    sharded = [s for each in alike if each.origin == "partitioner" for s in case.constrained(each, each.after)]
+    specs = [(s.target, s.spec) for s in sharded if s.kind == "argument" and s.spec is not None]
     text = f"give {plural(len(specs), 'argument')} the specs that the loop gathers them to"
-    what, they_are = f"{case.what(c)} is", "it is"
-    if len(alike) > 1:
-        what, they_are = f"{case.what(c)}{and_others(alike, 'other array')} are", "they are"
+    are, they_are = ("is", "it is") if len(alike) == 1 else ("are", "they are")
     over = quoted_axes(_gathered(c)) + ("" if c.kind == "all-gather" else f" ({c.kind})")
     return _Diagnosis(
-        f"{what} gathered over {over} in each of {plural(c.count or 1, 'run')} of a loop, though {they_are} the same "
-        "each time",
+        f"{case.what(c)}{and_others(alike, 'other array')} {are} gathered over {over} in each of "
+        f"{plural(c.count or 1, 'run')} of a loop, though {they_are} the same each time",
         "it enters the loop sharded, and each run gathers it; gathered once before the loop, it would "
         f"take {format_bytes(held)} of each device's memory for as long as the loop runs",
-        (
-            *before,
-            *suggest_specs("argument", specs, text),
-            *(s for some in sharded for s in some if s.kind != "argument"),
-        ),
+        (*before, *suggest_specs("argument", specs, text), *(s for s in sharded if s.kind != "argument")),
         {"extra_bytes": extra, "result_bytes": held},
     )
 
@@ -132,9 +165,7 @@ def _wide(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
     )
 
 
-def _asked_otherwise(
-    kind: str, fact: str, text: str, why: str, write: str
-) -> Callable[[Case, Collective, Sequence[Collective]], _Diagnosis | None]:
+def _asked_otherwise(kind: str, fact: str, text: str, why: str, write: str) -> _Rule:
     """Return the rule of a collective that the function itself asks for, of which less would do."""
 
     def rule(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
@@ -147,37 +178,14 @@ def _asked_otherwise(
     return rule
 
 
-_sum_sliced = _asked_otherwise(
-    "all-reduce",
-    "sliced",
-    "The psum of {inside} over {axes} gives each device the whole sum, of which it takes a slice",
-    "an all-reduce moves twice what a reduce-scatter moves, after which each device has its own slice",
-    "psum_scatter(..., tiled=True) in place of psum and slice",
-)
-_gathered_then_sliced = _asked_otherwise(
-    "all-gather",
-    "sliced",
-    "{what} is gathered over {axes}, and then a slice of another dimension is taken",
-    "each device receives the arrays of all others and keeps a slice; an all-to-all sends it that slice alone",
-    "all_to_all(..., tiled=True) in place of all_gather and slice",
-)
-_gathered_then_summed = _asked_otherwise(
-    "all-gather",
-    "summed",
-    "{what} is gathered over {axes}, and then summed over what was gathered",
-    "each device receives the arrays of all others to add them; an all-reduce adds them on their way",
-    "psum in place of all_gather and sum",
-)
-
-
 def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if "stack" not in c.facts:
         return None
     extra = sum(case.left(each) - each.operand_bytes for each in alike)
-    each_run = "one slice of each" if len(alike) > 1 else "one slice of it"
     return _Diagnosis(
         f"All of {case.what_inside(c)}{and_others(alike, 'other stack')} is gathered on each device before a loop that "
-        f"reads {each_run} in each run, which takes {format_bytes(extra)} more memory on each device",
+        f"reads one slice of {'each' if len(alike) > 1 else 'it'} in each run, which takes {format_bytes(extra)} more "
+        "memory on each device",
         "something outside the loop asks for it replicated, so that all slices are in memory at once",
         (by_hand(c.source, "constrain the slice in the loop's body, not the stack"),),
         {"held_bytes": extra},
@@ -188,10 +196,13 @@ def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _
     if "undone" not in c.facts:
         return None
     between = f" ({c.before} to {c.after} and back)" if c.before and c.after else ""
+    tries = case.constrained(c, c.before)
+    if "asked" in c.facts and c.before:
+        tries = (by_hand(c.source, f"drop the constraint{at_line(c.source)}, or make it {c.before}"),)
     return _Diagnosis(
         f"{case.what(c)} is resharded and then back again, and nothing uses it in between{between}",
         "two constraints, or a constraint and a reader of the array, disagree about its sharding",
-        case.constrained(c, c.before) or (by_hand(c.source, "drop one of the two constraints, or make them equal"),),
+        tries or (by_hand(c.source, "drop one of the two constraints, or make them equal"),),
     )
 
 
@@ -211,7 +222,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         return None
     if {"asked", "undone", "stack", "sliced"} & set(c.facts) or "convolution" in c.read_by:
         return None
-    if c.made_by == "reshape" and c.read_by == ("dynamic_update_slice",) and (case.whole(c) or (0,))[0] == 1:
+    if c.made_by == "reshape" and c.read_by == ("dynamic_update_slice",) and (c.array or (0,))[0] == 1:
         return None  # the slice that a loop writes into a stack, as the stack's sharding requires
     made_by = (c.made_by,) if c.kind == "collective-permute" else ()
     culprit = next((op for op in (*c.read_by, *made_by) if op in _ALONG), "")
@@ -222,7 +233,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         f"{quoted_axes(c.axes or ())}, so the array is resharded for it",
         "the result's shards have other offsets in that dimension than the operand's; with another dimension sharded, "
         "no resharding is needed",
-        case.elsewhere(c) or case.constrained(c, c.after, argument=True),
+        case.elsewhere(c) or case.constrained(c, c.after),
     )
 
 
@@ -246,11 +257,10 @@ def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> 
         return None
     axes = quoted_axes(c.axes or ())
     once, all_runs = sum(each.operand_bytes for each in alike), sum(each.assumed_bytes for each in alike)
-    others = and_others(alike, "other array")
-    keep = f"add up what each device has{at_line(c.source)}" if c.origin == "user" else ""
-    keep = keep or f"accumulate in a jax.shard_map over {axes}"
+    own = f"add up what each device has{at_line(c.source)}"
+    keep = own if c.origin == "user" else f"accumulate in a jax.shard_map over {axes}"
     return _Diagnosis(
-        f"The partial sums of {case.what_inside(c)}{others} are added over {axes} in each of "
+        f"The partial sums of {case.what_inside(c)}{and_others(alike, 'other array')} are added over {axes} in each of "
         f"{plural(c.count or 1, 'run')} of a loop, although only the total after the loop is used",
         "the loop adds it to a total, and the total could be summed over the devices once, after the loop: "
         f"{format_bytes(once)} in place of {format_bytes(all_runs)}",
@@ -263,8 +273,8 @@ def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> 
     together = sorted(set(c.read_by) & _TOGETHER)
     if not together or "asked" in c.facts or c.kind == "all-reduce" or c.before is None or c.after is None:
         return None
-    mesh, whole = case.report.mesh, case.whole(c)
-    inputs = [v for v in case.arguments if v.shape == whole and v.spec is not None and not (v.optimizer or v.becomes)]
+    mesh = case.report.mesh
+    inputs = [v for v in case.arguments if v.shape == c.array and v.spec is not None and not (v.optimizer or v.becomes)]
     now, better = c.after, c.before
     if case.is_argument(c.operand):  # the argument itself is resharded
         inputs, now, better = [v for v in inputs if v.name == c.operand], c.before, c.after
@@ -307,7 +317,7 @@ def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
     )
 
 
-_RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis | None]] = {
+_RULES: dict[str, _Rule] = {
     "gathered-each-run": _each_run,
     "stack-gathered": _stack,
     "there-and-back": _there_and_back,
@@ -317,9 +327,27 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis 
     "operands-unlike": _operands_unlike,
     "halo": _halo,
     "gathered-wide": _wide,
-    "sum-sliced": _sum_sliced,
-    "gathered-then-sliced": _gathered_then_sliced,
-    "gathered-then-summed": _gathered_then_summed,
+    "sum-sliced": _asked_otherwise(
+        "all-reduce",
+        "sliced",
+        "The psum of {inside} over {axes} gives each device the whole sum, of which it takes a slice",
+        "an all-reduce moves twice what a reduce-scatter moves, after which each device has its own slice",
+        "psum_scatter(..., tiled=True) in place of psum and slice",
+    ),
+    "gathered-then-sliced": _asked_otherwise(
+        "all-gather",
+        "sliced",
+        "{what} is gathered over {axes}, and then a slice of another dimension is taken",
+        "each device receives the arrays of all others and keeps a slice; an all-to-all sends it that slice alone",
+        "all_to_all(..., tiled=True) in place of all_gather and slice",
+    ),
+    "gathered-then-summed": _asked_otherwise(
+        "all-gather",
+        "summed",
+        "{what} is gathered over {axes}, and then summed over what was gathered",
+        "each device receives the arrays of all others to add them; an all-reduce adds them on their way",
+        "psum in place of all_gather and sum",
+    ),
 }
 _OWN = _RULES.keys() - {"stack-gathered", "there-and-back", "along-shards", "table-gathered", "operands-unlike", "halo"}
 """Rules that also apply to the collectives that the function itself asks for, in a `shard_map`."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shardviz.diagnose.case import at_line, by_hand
+from shardviz.diagnose.case import and_others, at_line, by_hand
 from shardviz.records import Finding, Findings
-from shardviz.records.amounts import first_names, plural
+from shardviz.records.amounts import first_names
 from shardviz.records.groups import grouped
 from shardviz.records.runs import NO_AXIS, NO_MESH, NO_RULE, NO_RULES, SIZE_ONE, TAKEN, RunRule
 
@@ -32,9 +32,8 @@ _MOST = 6  # names in a sentence
 def name_findings(rules: Iterable[RunRule]) -> Findings:
     """Return the findings about names that shard nothing: one for each name that has no rule or no mesh axis, and one
     for all names of each other reason. A name whose rule says None gives none."""
-    kinds = grouped(
-        ((r.why, r.name if _REASONS[r.why][0].endswith(":") else ""), r) for r in rules if r.why in _REASONS
-    )
+    idle = (r for r in rules if r.why in _REASONS)
+    kinds = grouped(((r.why, r.name if _REASONS[r.why][0].endswith(":") else ""), r) for r in idle)
     found = (_finding(why, name, some) for (why, name), some in kinds.items())
     return Findings(sorted(found, key=lambda finding: finding.weight))
 
@@ -44,13 +43,13 @@ def _finding(why: str, name: str, rules: Sequence[RunRule]) -> Finding:
     names = list(dict.fromkeys(r.name for r in rules))
     lines = list(dict.fromkeys(r.source for r in rules))
     axes = list(dict.fromkeys(axis for r in rules for axis in r.axes))
-    several = f" and {plural(len(lines) - 1, 'other line')}" if len(lines) > 1 else ""
     one, some = len(names) == 1, first_names(map(repr, names), _MOST)
     reason = f"{why} ({', '.join(axes)})" if axes else why
     return Finding(
         f"{rule}{name}",
         severity,
-        f"The logical axis name{'s' * (not one)} {some} shard{'s' * one} nothing{at_line(lines[0])}{several}: {reason}",
+        f"The logical axis name{'s' * (not one)} {some} shard{'s' * one} nothing{at_line(lines[0])}"
+        f"{and_others(lines, 'other line')}: {reason}",
         source=lines[0],
         numbers={"lines": float(len(lines)), "names": float(len(names))},
         suggestions=(by_hand(lines[0], fix),),

@@ -6,7 +6,7 @@ where it says so.
 """
 
 # Findings.
-TINY = 1e-3  # communication below this share is no finding: the texts show no smaller one
+TINY = 1e-3  # communication below this share is no finding, and no cost has a row: the texts show no smaller one
 SLIGHT = 0.01  # memory below this share is no finding, nor such a part of all communication a warning
 GRAVE = 0.05  # from this share on, a finding is a warning: more than the error of a level (STEP_ERROR)
 LARGE = 0.1  # kept activations, padding, repeated products: findings from here on, as most have some
@@ -23,7 +23,6 @@ FINDINGS = 5  # findings whose suggestions are tried: those that the report show
 COSTLY_AXES = 3  # axes that are tried on every dimension, most bytes moved first: few meshes have more
 HELD = 2  # values in the function that are constrained: each traces the function again
 OWN_CONSTRAINTS = 4  # the function's own constraints that are changed, most bytes moved first: each traces it again
-FIGHTS = 0.05  # of more constraints, those whose line moves this share of all bytes: as GRAVE
 PAIRS = 12  # changes tried with the own constraints dropped, where no single one helps: each traces the function
 
 # Changes to confirm.
@@ -31,15 +30,13 @@ CONFIRMED = 2  # changes per finding that the partitioner is asked about: the pr
 CONFIRMED_ELSE = 3  # the same for each other kind of change: these have no finding that vouches for them
 EARLY = 2  # changes tried, and asked about, before all are proposed: more would keep the rest waiting
 UNFORESEEN = 0.1  # what propagation cannot foresee is asked about unless the step grows by this share: twice its error
-COMPILED = 3  # first fixes that the target's compiler confirms, where it is installed: the rows in sight
+COMPILED = 3  # first fixes, and plans of a search, that the compiler is to confirm: the rows in sight
 
 # Changes to offer and to show.
 WORTH = 0.005  # a change that saves a smaller share is not offered: the texts would say 0 %
 LESS = 0.02  # a finding counts as improved if its cost falls by this share: less is another finding's doing
 FREED = 0.5  # a fix of memory alone must free this share of what its finding reports: else another fault holds them
 EQUAL = 1e-6  # relative differences up to this one are rounding errors: of sums of float64
-SHOWN = 1e-3  # costs of a smaller share of the step have no row: as TINY
-DIFFERS = 0.02  # a row's difference to another plan is shown from this share on: as LESS
 MENTIONED = 0.5e6  # bytes of memory that a fix mentions: less is 0 MB
 
 # Plans that a search tries, compiles and offers.
@@ -49,7 +46,6 @@ KICKS = 3  # decisions changed at random at most: of more nothing of the start i
 STALE = 40  # random starts in a row, all scored before, that end a search: then few plans are left
 LEAST = 24  # plans tried beyond the time as long as none may fit: about one round of changes of a start
 PATIENCE = 120.0  # seconds beyond the time for the first finalist's compile: an unrolled model of 32 layers takes 50
-FINALISTS = 3  # plans that the compiler is to accept: as COMPILED
 REFUSED = 16  # refusals that end a search's compiles: then the estimate of memory is of no use
 MOST_TIMES = 3  # accepted plans at most, in multiples of those wanted: predictions that err more decide nothing
 WORTH_COMPILING = 0.02  # share of the step that another compile must promise: half of a level's error

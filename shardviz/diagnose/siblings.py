@@ -1,7 +1,4 @@
-"""Rules about arguments whose sharding should match their siblings', their parameters', or how the program reads them.
-
-`brief.BRIEFS` describes each in a sentence.
-"""
+"""Rules about arguments' shardings beside their siblings', parameters' and uses. `findings.BRIEFS` describes each."""
 
 from __future__ import annotations
 
@@ -26,11 +23,7 @@ _T = TypeVar("_T")
 
 
 def less_sharded(case: Case) -> Iterator[Finding]:
-    """Find arguments that are replicated along axes that shard most bytes of their tree, one finding per tree.
-
-    A warning if sharding them saves a twentieth of all arguments' bytes and a hundredth of the device's memory. Nothing
-    below a hundredth of the arguments' bytes.
-    """
+    """Find arguments that are replicated along axes that shard most bytes of their tree, one finding per tree."""
     least, mesh = SLIGHT * case.argument_bytes, case.report.mesh
     for rows in _unlike_siblings(case):
         axes = dict.fromkeys(axis for row in rows for axis in row.more_axes)
@@ -66,7 +59,7 @@ def _less_than_tree(case: Case) -> Iterator[tuple[Value, list[str]]]:
     """
     mesh, otherwise = case.report.mesh, {row.value.name for row in _unlike(case)}
     trees = grouped(((segments(v.name)[0], v.optimizer), v) for v in case.arguments)
-    for values in (tree for tree in trees.values() if len(tree) > 1):
+    for values in trees.values():
         sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
         total = sum(sizes.values())
         sharded = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
@@ -166,17 +159,15 @@ def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | Non
     size = case.report.mesh.shape[axis]
     if not v.shape or max(v.shape) < size:
         return None
-    dimension = max(range(len(v.shape)), key=lambda d: (v.shape[d], d))
-    shard = v.shard_shape or v.shape
-    unit = v.shape[dimension] // max(1, shard[dimension]) * size
-    better = -(-v.shape[dimension] // unit) * unit
-    more = better - v.shape[dimension]
+    was, dimension = max((n, d) for d, n in enumerate(v.shape))
+    unit = was // max(1, (v.shard_shape or v.shape)[dimension]) * size
+    better = -(-was // unit) * unit
     return Finding(
         f"not-divided:{v.name}",
         severity(case.heavy(saved)),
         f"{v.name} is replicated on the {plural(size, 'device')} along {axis!r}, {format_bytes(v.bytes_per_device)} on "
         f"each, since no dimension of {list(v.shape)} divides by {size}; dimension {dimension} would with {better:,} "
-        f"instead of {v.shape[dimension]:,} ({more / v.shape[dimension]:.1%} more).",
+        f"instead of {was:,} ({(better - was) / was:.1%} more).",
         why="JAX shards an array into equal parts only",
         value=v.name,
         axes=(axis,),
@@ -194,7 +185,10 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
     as_now = "as {now}, but its parameter {parameter} as {spec}"
     held = "{size} on each device against {better}"
     text = f"{{what}} sharded unlike their parameters, {held}: {{one}} {as_now}."
-    moves = _resharded(case, rows)
+    shapes = {row.value.shape for row in rows}
+    shapes |= {shape[1:] for shape in shapes} | {(1, *shape[1:]) for shape in shapes}  # a slice of a stack
+    resharded = (c for c in case.report.collectives if c.kind in ("all-to-all", "collective-permute"))
+    moves = case.moved(c for c in resharded if c.phase in ("backward", "update") and c.array in shapes)
     yield _recut(
         case,
         "unlike-parameter",
@@ -207,40 +201,20 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
     )
 
 
-def _resharded(case: Case, rows: Sequence[_Recut]) -> dict[str, float]:
-    """Return the numbers of collectives that reshard between parameters and their optimizer state, as `Case.moved`."""
-    shapes = {row.value.shape for row in rows}
-    shapes |= {shape[1:] for shape in shapes} | {(1, *shape[1:]) for shape in shapes}  # a slice of a stack
-    moves = [
-        c
-        for c in case.report.collectives
-        if c.kind in ("all-to-all", "collective-permute") and c.phase in ("backward", "update") and c.array in shapes
-    ]
-    return case.moved(moves)
-
-
 @_once
 def _unlike(case: Case) -> list[_Recut]:
     """Return the optimizer state sharded unlike its parameters, if it takes a hundredth of all arguments' bytes."""
-    rows = [
-        (v, p, p.spec)
-        for v, p in _with_parameters(case)
-        if v.spec is not None and p.spec is not None and not v.spec.same_as(p.spec, case.report.mesh)
-    ]
-    size = sum(max(nbytes(v), nbytes(p)) for v, p, _ in rows)
-    return [_Recut(v, spec, p) for v, p, spec in rows] if size >= SLIGHT * case.argument_bytes else []
-
-
-def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
-    """Yield (array of an optimizer's state, its parameter): equal shapes, and the longest common path suffix."""
-    used: dict[tuple[Any, ...], Value] = {}  # shape and an end of the path → the first such parameter
+    parameters: dict[tuple[Any, ...], Value] = {}  # shape and an end of the path → the first such parameter
     for v in case.arguments:
-        if not v.optimizer:
-            for end in _ends(v):
-                used.setdefault(end, v)
-    for v in case.arguments:
-        if v.optimizer and (end := next((end for end in _ends(v) if end in used), None)) is not None:
-            yield v, used[end]
+        for end in () if v.optimizer else _ends(v):
+            parameters.setdefault(end, v)
+    rows = []
+    for v in (v for v in case.arguments if v.optimizer and v.spec is not None):
+        p = next((parameters[end] for end in _ends(v) if end in parameters), None)  # the longest end that both have
+        if p is not None and p.spec is not None and v.spec is not None and not v.spec.same_as(p.spec, case.report.mesh):
+            rows.append(_Recut(v, p.spec, p))
+    size = sum(max(nbytes(row.value), nbytes(row.parameter or row.value)) for row in rows)
+    return rows if size >= SLIGHT * case.argument_bytes else []
 
 
 def _ends(v: Value) -> Iterator[tuple[Any, ...]]:
@@ -252,11 +226,12 @@ def _ends(v: Value) -> Iterator[tuple[Any, ...]]:
 def read_in_slices(case: Case) -> Iterator[Finding]:
     """Find arguments of which each device reads only a slice, one finding per tree. Examples are a KV cache whose heads
     are sharded in use, and a weight between sharded weights."""
-    trees: dict[str, list[_Recut]] = defaultdict(list)
-    for row in _in_slices(case):
+
+    def tree(row: _Recut) -> str:
         root, *inside = segments(row.value.name)
-        trees[root if inside else str(row.spec)].append(row)  # single arrays are grouped by their better spec
-    for rows in trees.values():
+        return root if inside else str(row.spec)  # single arrays are grouped by their better spec
+
+    for rows in grouped((tree(row), row) for row in _in_slices(case)).values():
         yield _recut(
             case,
             "read-in-slices",
@@ -292,7 +267,6 @@ def stepped_along(case: Case) -> Iterator[Finding]:
         size, first = total_bytes(values), max(values, key=nbytes)
         recut_to = [(v.name, spec) for v in values if (spec := moved_off(v, axes, case.report.mesh)) is not None]
         text = f"shard another dimension of {plural(len(recut_to), 'array')} along {quoted_axes(axes)}"
-        numbers = {"bytes": size, "arrays": float(len(values))}
         yield Finding(
             f"steps-along:{first.name}",
             severity(size >= GRAVE * case.argument_bytes),
@@ -303,6 +277,6 @@ def stepped_along(case: Case) -> Iterator[Finding]:
             "device has its shard of every slice",
             value=first.name,
             axes=axes,
-            numbers=numbers,
+            numbers={"bytes": size, "arrays": float(len(values))},
             suggestions=suggest_specs("argument", recut_to, text),
         )

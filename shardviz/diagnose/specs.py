@@ -40,10 +40,11 @@ def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
     spec, shard, size = Spec.of(value.spec, len(value.shape)), value.shard_shape or value.shape, mesh.shape[axis]
     even = [d for d, n in enumerate(shard) if n % size == 0 and n >= size and value.shape[d] % n == 0]
     even = [d for d in even if d or not value.scanned]
-    return _onto(spec, (axis,), max(even, key=lambda d: (shard[d], not spec.dims[d], -d), default=None))
+    return onto(spec, (axis,), max(even, key=lambda d: (shard[d], not spec.dims[d], -d), default=None))
 
 
-def _onto(spec: Spec, axes: Sequence[str], to: int | None) -> Spec | None:
+def onto(spec: Spec, axes: Sequence[str], to: int | None) -> Spec | None:
+    """Return the spec with these axes on dimension `to` too; None for no dimension."""
     dims = ((*dim, *axes) if d == to else dim for d, dim in enumerate(spec.dims))
     return None if to is None else spec.with_dims(tuple(dims))
 
@@ -73,7 +74,7 @@ def moved_off(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
     spec = spec.with_dims(tuple(tuple(a for a in dim if axis_name(a) not in moved) for dim in spec.dims))
     size, shard = math.prod(mesh.shape[name] for name in moved), shard_shape(v.shape, spec, mesh)
     others = [d for d, n in enumerate(shard) if d not in was and n % size == 0 and n >= size]
-    return _onto(spec, moved, max(others, key=lambda d: (not spec.dims[d], shard[d], -d), default=None))
+    return onto(spec, moved, max(others, key=lambda d: (not spec.dims[d], shard[d], -d), default=None))
 
 
 def suggest_specs(kind: str, specs: Sequence[tuple[str, Spec]], text: str = "") -> tuple[Suggestion, ...]:

@@ -155,13 +155,10 @@ def _read(path: Path) -> _SessionFile:
 
 def _plan_of(kept: _SavedPlan) -> Plan:
     bound, ruled = kept.bound, set(kept.ruled)
-    plan = Plan(
-        bound.mesh,
+    return Plan.of_record(
+        bound,
         edits={name: spec for name, spec in bound.in_specs.items() if name not in ruled},
         out_edits=dict(bound.out_specs),
         rules=Rules(kept.rules, exhaustive=kept.exhaustive),
         constraints=kept.constraints,
-        variant=bound.variant,
-        options=bound.options,
     )
-    return plan.with_memory(bound.in_memory).with_memory(bound.out_memory, output=True)

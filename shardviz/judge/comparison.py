@@ -205,8 +205,10 @@ class ComparisonData(msgspec.Struct, kw_only=True):
     notes: tuple[str, ...]
 
 
-def compare_reports(*what: Any, target: str | Machine | None = None) -> Comparison:
-    """Compare reports, with the arguments and errors of `sv.compare`."""
+def compare_reports(
+    *what: Any, target: str | Machine | None = None, costs: Sequence[StepCost | None] = ()
+) -> Comparison:
+    """Compare reports, with the arguments and errors of `sv.compare`; `costs` are the reports', if known."""
     reports = dict(_reports(what))
     if len(reports) < 2:
         raise ShardvizError(f"compare: {len(reports)} report is given; it takes two or more")
@@ -217,19 +219,20 @@ def compare_reports(*what: Any, target: str | Machine | None = None) -> Comparis
             f"compare: levels differ ({listed}); that compares levels, not plans: bring both to one level"
         )
     notes: list[str] = []
-    costs = {name: _cost(name, report, target, notes) for name, report in reports.items()}
+    known = dict(zip(reports, costs, strict=False))
+    steps = {name: known.get(name) or _cost(name, report, target, notes) for name, report in reports.items()}
     (base, before), *others = reports.items()
     values, moved, amounts = list[ValueChange](), list[CollectiveChange](), list[Amount]()
     for name, after in others:
         values += _values(name, before, after)
         moved += match_collectives(before.collectives, after.collectives, before.source, after.source, of=name)
-        amounts += _amounts(name, (before, costs[base]), (after, costs[name]))
+        amounts += _amounts(name, (before, steps[base]), (after, steps[name]))
     return Comparison(
         names=tuple(reports),
         level=before.level,
         program=" and ".join(dict.fromkeys(r.program for r in reports.values())),
         meshes={name: report.mesh for name, report in reports.items()},
-        targets={name: cost.machine.text if (cost := costs[name]) else r.target for name, r in reports.items()},
+        targets={name: cost.machine.text if (cost := steps[name]) else r.target for name, r in reports.items()},
         values=tuple(values),
         collectives=tuple(moved),
         amounts=tuple(amounts),

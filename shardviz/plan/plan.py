@@ -22,6 +22,7 @@ from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, memory_kind
 from shardviz.propagate.dimensions import Dimension, Dimensions, Member
 from shardviz.records.options import Option, options_of
+from shardviz.records.report import PlanRecord
 from shardviz.records.variants import Reconstrained, Variant
 from shardviz.tracing.intermediates import Constrain, Intermediate
 from shardviz.tracing.prefixes import canonical, is_spec
@@ -161,6 +162,19 @@ class Plan:
             variant=Variant() if variant is None else variant,
             options=options_of(options),
         )
+
+    @classmethod
+    def of_record(cls, bound: PlanRecord, **more: Any) -> Plan:
+        """Return the plan of a report, with every spec explicit; `more` is for `Plan`, in place of the record's."""
+        outs = {name: spec for name, spec in bound.out_specs.items() if spec is not None}
+        own: dict[str, Any] = {
+            "edits": dict(bound.in_specs),
+            "out_edits": outs,
+            "variant": bound.variant,
+            "options": bound.options,
+        }
+        plan = cls(bound.mesh, **(own | more))
+        return plan.with_memory(bound.in_memory).with_memory(bound.out_memory, output=True)
 
     @cached_property
     def edits(self) -> tuple[tuple[str, Spec], ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,15 +18,13 @@ from shardviz.ask.program import Program
 from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.diagnose import policy
 from shardviz.display import Displayed
-from shardviz.judge.changes import CollectiveChange
 from shardviz.judge.comparison import Comparison
 from shardviz.plan.plan import Plan
 from shardviz.records import Finding, Frame
-from shardviz.records.amounts import format_bytes, format_flops, format_seconds
+from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 
 NO_ROOM = "does-not-fit", "too-much"
 """The rules of findings about a plan that does not fit."""
-_PLURALS = {"all-to-all": "all-to-alls", "reduce-scatter": "reduce-scatters"}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -76,12 +74,21 @@ class Fix:
     @property
     def effects(self) -> tuple[str, ...]:
         """The effects in words with numbers: collectives, seconds, bytes moved and memory."""
-        return (*self.collectives, *self._saved(), *self._computed(), *self._memory())
+        return (*self.collectives, *self._amounts())
 
     @property
     def collectives(self) -> tuple[str, ...]:
-        """The collectives that vanish or appear, by kind: `removes 3 all-gathers`."""
-        return tuple(_moved(self.difference.collectives))
+        """The collectives that vanish or appear in a step, by kind: `removes 3 all-gathers`."""
+        runs = Counter[str]()
+        for change in self.difference.collectives:
+            for sign, total in ((-1, change.before), (1, change.after)):
+                for c in total.collectives if total else ():
+                    runs[c.kind] += sign * (1 if c.count is None else c.count)
+        most = sorted(runs.items(), key=lambda item: -abs(item[1]))
+        return (
+            *(f"removes {plural(-count, kind)}" for kind, count in most if count < 0),
+            *(f"adds {plural(count, kind)}" for kind, count in most if count > 0),
+        )
 
     @property
     def lines(self) -> tuple[Frame, ...]:
@@ -101,7 +108,7 @@ class Fix:
             return f"within the error of level {self.level}"
         return "predicted" if self.level == "propagated" else ""
 
-    def _saved(self) -> Iterator[str]:
+    def _amounts(self) -> Iterator[str]:
         if self.seconds and self.step:
             levels = f" ({self.levels})" if self.levels else ""
             if self.seconds > 0:
@@ -111,13 +118,9 @@ class Fix:
         if self.bytes:
             word = "less" if self.bytes > 0 else "more"
             yield f"{format_bytes(abs(self.bytes))} {word} moved on each device"
-
-    def _computed(self) -> Iterator[str]:
         more = sum(a.difference or 0.0 for a in self.difference.amounts if a.name == "FLOPs")
         if self.plan.variant and more:
             yield f"{format_flops(abs(more))} {'more' if more > 0 else 'less'} of matrix products"
-
-    def _memory(self) -> Iterator[str]:
         if abs(self.memory) >= policy.MENTIONED:
             word = "more" if self.memory > 0 else "less"
             about, predicted = ("", "") if self.level == "compiled" else ("about ", ", predicted")
@@ -146,19 +149,6 @@ class Fix:
             "memory_over": self.over,
             "lines": [frame.short for frame in self.lines],
         }
-
-
-def _moved(changes: Sequence[CollectiveChange]) -> Iterator[str]:
-    """Yield how many collectives of each kind vanish or appear in a step: `removes 3 all-gathers`."""
-    runs = Counter[str]()
-    for change in changes:
-        for sign, total in ((-1, change.before), (1, change.after)):
-            for c in total.collectives if total else ():
-                runs[c.kind] += sign * (1 if c.count is None else c.count)
-    for word, sign in (("removes", -1), ("adds", 1)):
-        for kind, count in sorted(runs.items(), key=lambda item: -abs(item[1])):
-            if count * sign > 0:
-                yield f"{word} {abs(count):,} {_PLURALS.get(kind, f'{kind}s') if abs(count) != 1 else kind}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,17 +204,9 @@ class Fixes(Displayed):
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return everything as JSON text; bytes and seconds per device."""
-        data = FixesData(
-            program=self.program,
-            target=self.target,
-            level=self.level,
-            fixes=[fix.to_data() for fix in self.fixes],
-            rejected=[{"action": n.action, "why": n.why} for n in self.rejected],
-            by_hand=self.by_hand,
-            tried=self.tried,
-            finished=self.finished,
-        )
-        return json.dumps(msgspec.to_builtins(data), indent=indent)
+        data = {name: getattr(self, name) for name in FixesData.__struct_fields__ if hasattr(self, name)}
+        data |= {"fixes": [fix.to_data() for fix in self.fixes], "rejected": [vars(each) for each in self.rejected]}
+        return json.dumps(msgspec.to_builtins(FixesData(**data)), indent=indent)
 
 
 class FixesData(msgspec.Struct, kw_only=True):
@@ -261,3 +243,8 @@ class Change:
     finding: Finding | None = None
     code: CodeFor | None = None
     write: str = ""
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether a warning or an error suggests it."""
+        return self.finding is not None and self.finding.severity != "note"

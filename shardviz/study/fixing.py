@@ -26,10 +26,11 @@ from shardviz.ask.derived import of_variant
 from shardviz.ask.limited import LONGEST
 from shardviz.ask.program import Program, sketch
 from shardviz.ask.targeting import resolve_target
+from shardviz.caching import Memo
 from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import Machine, machine_of
-from shardviz.costs.step_cost import memory_parts
+from shardviz.costs.step_cost import StepCost, cost_of, memory_parts
 from shardviz.diagnose import findings as findings_of
 from shardviz.diagnose import policy
 from shardviz.errors import ShardvizError
@@ -42,7 +43,6 @@ from shardviz.records import Finding
 from shardviz.records.amounts import format_seconds
 from shardviz.study.fixes import NO_ROOM, Change, CodeFor, Fix, Fixes, Rejected
 from shardviz.study.proposing import Proposals, plan_of
-from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait, outcome
 from shardviz.study.workers import Lost, Shared, Workers, answer_of, can_travel, give
 
@@ -57,17 +57,10 @@ class Wanted(TypedDict, total=False):
 
 @overload
 def fixes(
-    program: Program,
-    report: Report | Plan,
-    target: Any = None,
-    *,
-    stream: Literal[False] = False,
-    **options: Unpack[Wanted],
-) -> Fixes: ...
-@overload
-def fixes(
     program: Program, report: Report | Plan, target: Any = None, *, stream: Literal[True], **options: Unpack[Wanted]
 ) -> Fixing: ...
+@overload
+def fixes(program: Program, report: Report | Plan, target: Any = None, **options: Unpack[Wanted]) -> Fixes: ...
 def fixes(
     program: Program,
     report: Report | Plan,
@@ -81,9 +74,7 @@ def fixes(
     """Try changes against a report's gravest findings and its largest costs, and return the changes that help.
 
     Candidates are other specs, constraints, other axes for a logical dimension, donation, padded dimensions and
-    checkpoint policies. Propagation and the cost model score every candidate. The partitioner confirms the best two per
-    finding. The target's compiler, if installed, confirms the first three. Changes that make the step worse are not
-    offered.
+    checkpoint policies. Changes that make the step worse are not offered.
 
     Args:
         program: the program.
@@ -151,14 +142,11 @@ class Judged:
             return "it fits even less" if other.over else "it needs more memory than a device has"
         if self.over < other.over - policy.WORTH * other.needed:
             return ""  # a plan that fits may be slower than a plan that does not run
-        lighter = self.needed < other.needed * (1 - policy.WORTH)
+        lighter = self.frees(other, policy.WORTH)
         if self.step is not None and other.step is not None:
-            longer = self.step > other.step * (1 + (policy.WORTH if lighter else policy.EQUAL))
-            if longer and lighter:
-                more = format_seconds(self.step - other.step)
-                return f"it needs less memory, but the step is {more} longer"
-            same = longer or self.step > other.step * (1 - policy.WORTH)
-            return "the step is no shorter" if same and not lighter else ""
+            if lighter and self.saves(other) < -policy.WORTH:
+                return f"it needs less memory, but the step is {format_seconds(self.step - other.step)} longer"
+            return "" if lighter or self.saves(other) >= policy.WORTH else "the step is no shorter"
         if lighter and self.bytes <= other.bytes * (1 + policy.EQUAL):
             return ""
         if self.bytes > other.bytes * (1 - policy.WORTH):
@@ -166,15 +154,24 @@ class Judged:
         more = self.flops > other.flops * (1 + policy.WORTH)
         return "it moves fewer bytes, but each device computes more" if more else ""
 
-    def is_unsure(self, other: Judged) -> bool:
-        """Return whether the saved seconds are within the error of every level below `compiled`."""
-        if self.step is None or other.step is None or self.over < other.over:
-            return False
-        return self.step > other.step * (1 - STEP_ERROR)
-
     def saves(self, other: Judged) -> float:
-        """Return the share of the other plan's step that this plan saves; 0 if no speed is known."""
-        return 1 - self.step / other.step if self.step is not None and other.step else 0.0
+        """Return the share of the other plan's step that this plan saves; NaN, of which no comparison is true, if no
+        speed is known."""
+        return 1 - self.step / other.step if self.step is not None and other.step else math.nan
+
+    def frees(self, other: Judged, share: float) -> bool:
+        """Return whether this plan needs less memory than the other plan, by more than a share of it."""
+        return self.needed < other.needed * (1 - share)
+
+    def confirmed(self, report: Report, cost: StepCost | None) -> Judged:
+        """Return these costs as a report of the plan has them."""
+        return replace(
+            self,
+            step=None if cost is None else cost.seconds or 0.0,
+            bytes=sum(c.assumed_bytes for c in report.collectives),
+            needed=self.needed if report.memory is None else sum(memory_parts(report).values()),
+            flops=report.cost.dot_flops if report.cost else self.flops,
+        )
 
     @property
     def rank(self) -> tuple[float, float, float]:
@@ -198,12 +195,11 @@ class Judge:
 
     def __call__(self, program: Program, plan: Plan) -> Judged:
         """Return the predicted costs of a plan. Raises ShardvizError if the plan does not run."""
-        if self.machine is not None:
-            score = Scorer(program, self.machine, self.lowered_for)(plan)
-            return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needs.total, score.needs.usable)
         report = sketch(program, plan, self.lowered_for)
-        moved = sum(c.assumed_bytes for c in report.collectives)
-        return Judged(None, moved, footprint(report).needed, None, report.cost.dot_flops if report.cost else 0.0)
+        if self.machine is None:
+            return Judged(None, 0.0, footprint(report).needed, None).confirmed(report, None)
+        cost = cost_of(report, self.machine, tokens=False)
+        return Judged(0.0, 0.0, cost.needs.total, cost.needs.usable).confirmed(report, cost)
 
     def change(self, program: Program, plan: Plan, code: CodeFor | None) -> tuple[Judged, str] | str:
         """Return a change's predicted costs and the code to write for it, or the reason why it does not run."""
@@ -242,7 +238,7 @@ def end_worker() -> None:
         _worker.cache_clear()
 
 
-class Fixing(Trying[Fixes]):
+class Fixing(Memo, Trying[Fixes]):
     """A running search for changes that help.
 
     Attributes:
@@ -282,7 +278,7 @@ class Fixing(Trying[Fixes]):
     @property
     def state(self) -> Fixes:
         def order(fix: Fix) -> tuple[Any, ...]:
-            room = (fix.level != "compiled", fix.over, -(fix.seconds or 0.0), fix.memory) if fix.for_memory else ()
+            room = fix.for_memory and (fix.level != "compiled", fix.over)
             return not fix.for_memory, room, -(fix.seconds or 0.0), -fix.bytes, fix.memory
 
         return Fixes(
@@ -316,7 +312,7 @@ class Fixing(Trying[Fixes]):
             yield None
             if self.stopped:
                 break
-            if self._tried < policy.EARLY and _is_grave(change) and not any(self._proposals.traces(change)):
+            if self._tried < policy.EARLY and change.is_grave and not any(self._proposals.traces(change)):
                 yield from (None for _ in self._try_changes([change]))  # no state: not all are proposed
             yield from self._confirmed()
         traces = any(any(self._proposals.traces(change)) for change in changes)
@@ -324,7 +320,7 @@ class Fixing(Trying[Fixes]):
         if self.shares and traces and can_travel(shared) and _worker().begin():
             self._shared = shared
         # findings go first; other changes are tried while the partitioner runs
-        first = [c for c in changes if _is_grave(c)]
+        first = [c for c in changes if c.is_grave]
         yield from self._try_changes(first)
         yield from self._try_changes([c for c in changes if c not in first])
         yield from self._all_confirmed()
@@ -355,12 +351,12 @@ class Fixing(Trying[Fixes]):
         early: list[_Scored] = []
         traces, reconstrains = self._proposals.traces, self._proposals.reconstrains
         for change in filter(self._in_worker, changes):
-            self._sent[change.plan, ""] = self._give(change)
+            self._give(change)
         places = {c.plan: (self._in_worker(c), (False, False) if reconstrains(c) else traces(c)) for c in changes}
         for change in sorted(changes, key=lambda change: places[change.plan]):
-            if self.stopped or (answer := (yield from self._scored(change))) is None:
+            if self.stopped:
                 break
-            if (tried := self._taken(change, answer)) is not None:
+            if (tried := (yield from self._scored(change))) is not None:
                 good.append(tried)
                 clear = tried.judged.saves(self._base) > policy.LARGE or reconstrains(tried)
                 if clear and len(early) < policy.EARLY:
@@ -368,25 +364,25 @@ class Fixing(Trying[Fixes]):
                     self._ask_about(tried, self._level(tried))
             yield self.state
             yield from self._confirmed()
-        few = [*early, *self._few(good)]
+        few = [change for change in self._few(good) if change not in early]
         for change in sorted(few, key=traces):
-            if change not in early:
-                self._ask_about(change, self._level(change))
+            self._ask_about(change, self._level(change))
         for change in good:
-            if change not in few:
+            if change not in (*early, *few):
                 self._refuse(change, "others save more")
 
-    def _scored(self, change: Change) -> Generator[Step, None, Any]:
-        """Return the score of a change, from its worker or computed here; None if the search was stopped."""
+    def _scored(self, change: Change) -> Generator[Step, None, _Scored | None]:
+        """Return a change with its score, from its worker or computed here. Return None if the search was stopped, or
+        after refusing a change that does not run or cannot help."""
         if not self._in_worker(change):
-            return self._judge.change(self.program, change.plan, change.code)
-        future = self._sent[change.plan, ""]
-        while not (future.done() or self.stopped):
-            yield Wait((future,))
-        return answer_of(future) if future.done() else None
-
-    def _taken(self, change: Change, answer: Any) -> _Scored | None:
-        """Return a change with its score; refuse it if it does not run or cannot help."""
+            answer = self._judge.change(self.program, change.plan, change.code)
+        else:
+            future = self._sent[change.plan, ""]
+            while not future.done():
+                if self.stopped:
+                    return None
+                yield Wait((future,))
+            answer = answer_of(future)
         self._tried += 1
         self._untried.remove(change)
         if isinstance(answer, str | Lost):
@@ -419,9 +415,9 @@ class Fixing(Trying[Fixes]):
 
     def _level(self, change: _Scored) -> str:
         """Return the level that decides about a change: `compiled` if memory decides, else `partitioned`."""
-        unforeseen = self._proposals.reconstrains(change) or self._donates(change)
-        room = change.judged.needed < self._base.needed * (1 - policy.WORTH) or unforeseen
-        alone = bool(change.judged.worse_than(self._base)) and _holds_less(change, change.judged, self._base)
+        judged, base = change.judged, self._base
+        room = judged.frees(base, policy.WORTH) or self._proposals.reconstrains(change) or self._donates(change)
+        alone = judged.worse_than(base) and _holds_less(change, judged, base)
         return "compiled" if (self._short and room) or alone else "partitioned"
 
     def _donates(self, change: Change) -> bool:
@@ -433,10 +429,9 @@ class Fixing(Trying[Fixes]):
         """Return whether only the partitioner can tell the effect of a change: propagation does not predict all costs
         of a constraint, nor those of a convolution or a lookup, which the specs that a finding suggests may avoid."""
         judged, base = change.judged, self._base
-        longer = base.step is None or judged.step is None or judged.step > base.step * (1 + policy.UNFORESEEN)
-        suggested = _is_grave(change) or (change.finding is not None and change.plan.variant == self.plan.variant)
+        suggested = change.is_grave or (change.finding is not None and change.plan.variant == self.plan.variant)
         only = suggested or self._proposals.reconstrains(change) or (self._short and self._donates(change))
-        return only and not longer and judged.over <= base.over
+        return only and judged.saves(base) >= -policy.UNFORESEEN and judged.over <= base.over
 
     def _refuse(self, change: Change, why: str) -> None:
         self._rejected.append(Rejected(action=change.action, why=why))
@@ -446,9 +441,9 @@ class Fixing(Trying[Fixes]):
     def _in_worker(self, change: Change) -> bool:
         return self._shared is not None and any(self._proposals.traces(change))
 
-    def _give(self, change: Change, level: str = "") -> Future[bytes]:
+    def _give(self, change: Change, level: str = "") -> None:
         task = self._judge, change.plan, change.code, self._target, level
-        return give(_run_task, self._shared, task, _worker())
+        self._sent[change.plan, level] = give(_run_task, self._shared, task, _worker())
 
     def _ask(self, plan: Plan, level: str) -> None:
         """Request a plan's report of a level, unless it is there."""
@@ -461,10 +456,10 @@ class Fixing(Trying[Fixes]):
         self._due.append(change)
         self._asked.add((change.plan, level))
         self._ask(self.plan, level)
-        if not self._in_worker(change):
-            self._ask(change.plan, level)
+        if self._in_worker(change):
+            self._give(change, level)
         else:
-            self._sent[change.plan, level] = self._give(change, level)
+            self._ask(change.plan, level)
 
     def _report(self, plan: Plan, level: str) -> Report | None:
         if level == "propagated":
@@ -478,9 +473,8 @@ class Fixing(Trying[Fixes]):
     def _awaited(self, change: Change) -> list[Future[Any]]:
         """Return the unfinished futures that a change depends on."""
         keys = [(plan, level) for plan in (self.plan, change.plan) for level in LEVELS]
-        futures: list[Future[Any]] = [self.compiles[key] for key in keys if key in self.compiles]
-        futures += [self._sent[key] for key in keys if key in self._sent]
-        return [future for future in futures if not future.done()]
+        futures = (every.get(key) for key in keys for every in (self.compiles, self._sent))
+        return [future for future in futures if future is not None and not future.done()]
 
     def _all_confirmed(self) -> Iterator[Step]:
         """Wait for all reports, those of the target's compiler on the first fixes too."""
@@ -516,52 +510,34 @@ class Fixing(Trying[Fixes]):
             for plan in (self.plan, change.plan):
                 outcome(self.compiles.get((plan, level)))  # raises the error of a crashed compile
         reports = next(pair for level in (*LEVELS[::-1], "propagated") if (pair := self._pair(change, level)))
-        level, machine = reports[0].level, None if self.machine is None else self.machine.text
-        difference = compare_reports(("as it was", reports[0]), ("fixed", reports[1]), target=machine)
-        moved = difference.amount("operand bytes")
-        step = None if self.machine is None else difference.amount("step")
-        before, after = (
-            replace(
-                of,
-                bytes=getattr(moved, side) or 0.0,
-                step=None if step is None else getattr(step, side) or 0.0,
-                needed=of.needed if report.memory is None else sum(memory_parts(report).values()),
-                flops=of.flops if report.cost is None else report.cost.dot_flops,
-            )
-            for of, side, report in zip((self._base, change.judged), ("before", "after"), reports, strict=True)
-        )
-        why = after.worse_than(before)
+        costs = self._costs(reports)
+        before, after = map(Judged.confirmed, (self._base, change.judged), reports, costs)
+        level, why = reports[0].level, after.worse_than(before)
+        lighter, unsure = after.frees(before, STEP_ERROR), False
         if why and level == "compiled" and _holds_less(change, after, before):
             why = ""
-        unsure = level != "compiled" and not why and after.is_unsure(before)
-        lighter = after.needed < before.needed * (1 - STEP_ERROR)
-        if unsure and not lighter:
-            why = f"it saves less of the step than level {level} is off by"
-        elif why:
-            # the target's compiler can tell whether another constraint helps that needs less memory
-            longer = after.step is None or before.step is None or after.step > before.step * (1 + STEP_ERROR)
-            unsure = level != "compiled" and lighter and not longer and self._proposals.reconstrains(change)
+        elif why:  # the target's compiler can tell whether another constraint helps that needs less memory
+            unsure = lighter and after.saves(before) >= -STEP_ERROR and self._proposals.reconstrains(change)
             why = f"{why}: so it is at level {level}"
-        if unsure and lighter and self._compiler and (change.plan, "compiled") not in self._asked:
+        elif level != "compiled" and after.over >= before.over and after.saves(before) < STEP_ERROR:
+            unsure, why = lighter, "" if lighter else f"it saves less of the step than level {level} is off by"
+        if unsure and self._compiler and (change.plan, "compiled") not in self._asked:
             self._ask_about(change, "compiled")
             return False
         self._offered.pop(change.plan, None)
         if why:
             self._refuse(change, why)
             return False
-        saved = None if step is None else -(step.difference or 0.0)
-        if saved is not None and step is not None and abs(saved) <= policy.EQUAL * (step.before or 0.0):  # rounding
-            saved = 0.0
-        own = self._pair(change, self.report.level) or reports
+        saved = None if before.step is None or after.step is None else before.step - after.step
         fix = Fix(
-            findings=self._fixed(change, own, after.needed < before.needed * (1 - policy.WORTH)),
+            findings=self._fixed(change, reports, costs, after.frees(before, policy.WORTH)),
             plan=change.plan,
             action=change.action,
-            difference=difference,
+            difference=compare_reports(*zip(("as it was", "fixed"), reports, strict=True), costs=costs),
             level=level,
-            seconds=saved,
-            step=None if step is None else step.before,
-            bytes=-(moved.difference or 0.0),
+            seconds=0.0 if abs(after.saves(before)) <= policy.EQUAL else saved,
+            step=before.step,
+            bytes=before.bytes - after.bytes,
             memory=after.needed - before.needed,
             over=after.over,
             write=change.write,
@@ -569,16 +545,26 @@ class Fixing(Trying[Fixes]):
         self._offered[change.plan] = fix, change
         return True
 
+    def _costs(self, reports: Sequence[Report]) -> Sequence[StepCost | None]:
+        """Return the costs of the starting plan's report, computed once for each level, and of a change's."""
+        if (machine := self.machine) is None:
+            return None, None
+        return self.once(reports[0].level, lambda: cost_of(reports[0], machine)), cost_of(reports[1], machine)
+
     def _pair(self, change: Change, level: str) -> list[Report]:
         """Return the reports of a level of the plan and of a change; empty if one is not there."""
         reports = [report for plan in (self.plan, change.plan) if (report := self._report(plan, level)) is not None]
         return reports if len(reports) == 2 else []
 
-    def _fixed(self, change: Change, reports: Sequence[Report], lighter: bool) -> tuple[Finding, ...]:
-        """Return the findings that a change removes, then those that it makes cheaper. If the change's own finding is
-        absent from a fresh report, it counts as removed."""
-        earlier = self._proposals.findings if reports[0] is self.report else findings_of(reports[0], self.machine)
-        before, after = ({f.id: f for f in some} for some in (earlier, findings_of(reports[1], self.machine)))
+    def _fixed(
+        self, change: Change, reports: Sequence[Report], costs: Sequence[StepCost | None], lighter: bool
+    ) -> tuple[Finding, ...]:
+        """Return the findings that a change removes, then those that it makes cheaper, at the level of the report if it
+        can be. If the change's own finding is absent from a fresh report, it counts as removed."""
+        if reports[0].level != self.report.level and (own := self._pair(change, self.report.level)):
+            reports, costs = own, self._costs(own)
+        earlier = self._proposals.findings if reports[0] is self.report else findings_of(reports[0], costs[0])
+        before, after = ({f.id: f for f in some} for some in (earlier, findings_of(reports[1], costs[1])))
         new = [finding for id, finding in after.items() if id not in before]
         removed, less = list[Finding](), list[Finding]()
         donates = self._donates(change)
@@ -589,7 +575,7 @@ class Fixing(Trying[Fixes]):
                 removed += [finding] if lighter else []
             elif finding.id not in before:
                 removed += [finding] if change.finding is not None and change.finding.id == finding.id else []
-            elif (finding.severity == "note" and not finding.suggestions) or _holds_as_much(finding, *reports):
+            elif (finding.severity == "note" and not finding.suggestions) or _holds_as_much(finding, reports):
                 pass  # not the plan's fault, or the argument needs as much memory as before
             else:
                 left = [after[finding.id]] if finding.id in after else [f for f in new if _takes_its_place(f, finding)]
@@ -598,35 +584,27 @@ class Fixing(Trying[Fixes]):
         return (*removed, *less)
 
 
-def _is_grave(change: Change) -> bool:
-    """Return whether a warning or an error suggests a change."""
-    return change.finding is not None and change.finding.severity != "note"
-
-
 def _holds_less(change: Change, after: Judged, before: Judged) -> bool:
     """Return whether a change frees most of the memory that its warning reports, and the warning has no cost in
     seconds."""
-    finding = change.finding
-    if finding is None or not _is_grave(change) or "seconds" in finding.numbers or after.step is None:
+    numbers = change.finding.numbers if change.finding is not None and change.is_grave else {}
+    if "seconds" in numbers or after.step is None:
         return False
-    saved = finding.numbers.get("saved_bytes", 0.0)
+    saved = numbers.get("saved_bytes", 0.0)
     return saved > 0 and before.needed - after.needed >= policy.FREED * saved and after.over <= before.over
 
 
-def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:
+def _holds_as_much(finding: Finding, reports: Sequence[Report]) -> bool:
     """Return whether a finding costs only an argument's memory, and the change does not reduce it."""
-    if "seconds" in finding.numbers or not finding.numbers.get("saved_bytes"):
-        return False
-    reports = before, after
-    holdings = [v.bytes_per_device or 0.0 for report in reports for v in report.arguments if v.name == finding.value]
-    return len(holdings) == 2 and holdings[0] <= holdings[1]
+    sizes = [v.bytes_per_device or 0.0 for report in reports for v in report.arguments if v.name == finding.value]
+    alone = "seconds" not in finding.numbers and finding.numbers.get("saved_bytes", 0.0) > 0
+    return alone and len(sizes) == 2 and sizes[0] <= sizes[1]
 
 
 def _takes_its_place(new: Finding, gone: Finding) -> bool:
     """Return whether a new finding repeats a removed one, for the same array or line; its axes may differ."""
-    lines = [None if each.source is None else each.source.bare for each in (new, gone)]
-    same = new.value == gone.value != "" or lines[0] == lines[1] is not None
-    return new.rule == gone.rule and same
+    lines = [each.source and each.source.bare for each in (new, gone)]
+    return new.rule == gone.rule and (new.value == gone.value != "" or lines[0] == lines[1] is not None)
 
 
 def _costs_less(after: Finding, before: Finding) -> bool:

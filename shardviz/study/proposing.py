@@ -22,13 +22,14 @@ from shardviz.caching import cached_property
 from shardviz.costs.machine import Machine
 from shardviz.costs.orders import exchanged, reordered
 from shardviz.diagnose import findings, policy
+from shardviz.diagnose.specs import free, onto
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axes_size, axis_name, axis_text
 from shardviz.plan.plan import Plan
 from shardviz.propagate.dimensions import Dimension
-from shardviz.records import Finding, Findings, Frame, Value
+from shardviz.records import Finding, Findings, Value
 from shardviz.records.amounts import plural
 from shardviz.records.findings import Suggestion
 from shardviz.records.groups import grouped, summed
@@ -50,23 +51,20 @@ _HOISTED = "gathered-each-run", "gather before the loop"
 """The rule of these that moves a gather out of a loop, and what is written for it."""
 
 
+_Changes = dict[tuple[str, Spec], Spec | None]
+"""(line, spec) of the function's own constraints → the spec in its place; None to drop the constraint."""
+_Batches = list[tuple[Dimension, tuple[Axis, ...]]]
+
+
 def plan_of(report: Report) -> Plan:
     """Return the plan of a report, with every spec explicit."""
-    bound = report.plan
 
     def place(c: Constrained) -> Intermediate:
         text = linecache.getline(c.source.file, c.source.line).strip()
         return Intermediate(c.name, c.source.short, text, c.source.function)
 
-    plan = Plan(
-        bound.mesh,
-        edits=dict(bound.in_specs),
-        out_edits={name: spec for name, spec in bound.out_specs.items() if spec is not None},
-        constraints=[Constrain(place(c), c.spec, c.open) for c in bound.constraints],
-        variant=bound.variant,
-        options=bound.options,
-    )
-    return plan.with_memory(bound.in_memory).with_memory(bound.out_memory, output=True)
+    constraints = [Constrain(place(c), c.spec, c.open) for c in report.plan.constraints]
+    return Plan.of_record(report.plan, constraints=constraints)
 
 
 @dataclass(eq=False)
@@ -122,12 +120,9 @@ class Proposals:
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {v.name: v.shape for v in self.report.arguments}
 
-    def constrains(self, change: Change) -> bool:
-        return len(change.plan.constraints) > len(self.plan.constraints)
-
     def traces(self, change: Change) -> tuple[bool, bool]:
         """Return the two reasons for another trace: a new constraint, and another variant of the program."""
-        return self.constrains(change), change.plan.variant != self.plan.variant
+        return len(change.plan.constraints) > len(self.plan.constraints), change.plan.variant != self.plan.variant
 
     def reconstrains(self, change: Change) -> bool:
         """Return whether it changes one of the function's own constraints."""
@@ -144,16 +139,15 @@ class Proposals:
             if not left:
                 break
             left -= any(suggestion.kind != "code" for suggestion in finding.suggestions)
-            yield from self._donating(finding)
-            for suggestion in finding.suggestions:
-                yield from self._against(finding, suggestion)
-            if finding.rule in _REPEATED:
-                for axis in map(axis_name, finding.axes):
-                    yield from (replace(change, finding=finding) for change in self._along(axis))
+            against = [self._against(finding, suggestion) for suggestion in finding.suggestions]
+            against += [self._along(axis_name(axis)) for axis in finding.axes if finding.rule in _REPEATED]
+            yield from (replace(change, finding=finding) for change in itertools.chain.from_iterable(against))
         yield from self._by_more_axes()
         yield from self._reconstrained()
         yield from self._as_most_are()
-        yield from self._by_costly_axes()
+        moved = summed((axis_name(a), c.assumed_bytes) for c in self.report.collectives for a in c.axes or ())
+        for axis in sorted(moved, key=lambda axis: -moved[axis])[: policy.COSTLY_AXES]:
+            yield from self._along(axis)
         yield from self._constrained()
 
     def _against(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
@@ -168,69 +162,57 @@ class Proposals:
                 return ", and ".join(checkpoint_words(variant, what.policy, _NAMED))
 
             plan = self.plan.with_variant(checkpoint=what.policy)
-            yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", code=code)
+            yield Change(plan=plan, action=f"{what.words} around each layer", code=code)
         elif what.kind == "code" and (line := self._rewritable(finding)):
-            plan = self.plan.with_variant(collectives=line)
-            yield Change(plan=plan, finding=finding, action=what.words, write=what.words)
+            yield Change(plan=self.plan.with_variant(collectives=line), action=what.words, write=what.words)
         elif what.kind == "code":
             self.by_hand[what.words] = None
+        elif what.kind == "donate":  # JAX donates whole arguments
+            targets = [each.target for each in finding.suggestions if each.kind == "donate"]
+            roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
+            write = f"jax.jit({self.program.name}, donate_argnames=[{', '.join(map(repr, roots))}])"
+            plan = self.plan.with_variant(donated=roots)
+            yield Change(plan=plan, action=f"donate {' and '.join(roots)}", write=write)
         elif (plan := self.suggested(what)) is not None:
-            yield Change(plan=plan, finding=finding, action=_action(what, plan))
+            action = what.words
+            if what.kind == "constrain" and not what.text:  # by the user's name for the value
+                value = plan.constraints[-1].value
+                action = f"constrain {value.name or 'the value'} at {value.line} to {what.spec}"
+            yield Change(plan=plan, action=action)
 
     def suggested(self, what: Suggestion) -> Plan | None:
         """Return the plan with a suggestion applied; None if a plan cannot express it."""
-        ins, outs = dict(what.specs), dict(what.out_specs)
-        if what.kind in ("argument", "output"):
-            if what.kind == "argument":
-                ins = {what.target: what.spec or Spec(), **ins}
-            else:
-                outs = {what.target: what.spec, **outs}
-            return self.plan.with_spec(ins).with_spec(outs, output=True)
+        plan, spec = self.plan, what.spec or Spec()
         if what.kind == "device-order":
             return self._laid_out(what)
         if what.kind == "constrain":
             value = as_propagated(what.target, self.report.intermediates, lambda: self._propagated.intermediates)
-            at = what.source.short if what.source is not None and value is None else ""
-            target = value or next(
-                (v for v in reversed(self._propagated.intermediates) if v.source == what.source), None
-            )
-            if target is not None and what.spec is not None and len(what.spec.dims) > len(target.shape):
+            source = what.source if value is None else value.source
+            made = [v for v in self._propagated.intermediates if v.source == source]
+            target = value or (made[-1] if made else None)
+            if target is not None and len(spec.dims) > len(target.shape):
                 return None
-            if value is not None and not self._is_what_its_line_makes(value):
-                return None
+            named = value is None or value.label or (source and source.columns)
+            if value is not None and not named and made and made[-1].shape != value.shape:
+                return None  # the line alone is the place of the last value that it makes
             with contextlib.suppress(ShardvizError):  # no line, or a value of the backward pass
-                return self.plan.constrain(value, what.spec or Spec(), line=at)
-        return None
-
-    def _is_what_its_line_makes(self, value: Value) -> bool:
-        """Return whether a constraint can address a value: by its variable, its columns, or as the last value of its
-        line."""
-        if value.label or (value.source and value.source.columns):
-            return True
-        values = [v for v in self._propagated.intermediates if v.source == value.source]
-        return not values or values[-1].shape == value.shape
+                return plan.constrain(value, spec, line=source.short if source is not None and value is None else "")
+            return None
+        plan = plan.with_spec({what.target: spec}, output=what.kind == "output")
+        return plan.with_spec(dict(what.specs)).with_spec(dict(what.out_specs), output=True)
 
     def _rewritable(self, finding: Finding) -> str:
         """Return the line of the collective that a finding is about, or of the constraint that asks for it, if another
         one can be written in its place; else an empty string."""
         hoists = finding.rule == _HOISTED[0]
-        lines = [finding.source] if finding.source is not None and finding.rule in _REWRITTEN else []
-        if hoists and (shape := next((v.shape for v in self.report.arguments if v.name == finding.value), None)):
+        lines = [finding.source.short] if finding.source is not None and finding.rule in _REWRITTEN else []
+        if hoists and (shape := self._shapes.get(finding.value)):
             lines += [line for (line, _), shapes in self._own.items() if shape in shapes]
-        for line in dict.fromkeys(frame.short for frame in lines):
+        for line in dict.fromkeys(lines):
             words = rewritten_words(self.program, line)
             if _HOISTED[1] in words if hoists else set(words) - {_HOISTED[1]}:
                 return line
         return ""
-
-    def _donating(self, finding: Finding) -> Iterator[Change]:
-        targets = [m.target for m in finding.suggestions if m.kind == "donate"]
-        roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
-        if roots:
-            plan = self.plan.with_variant(donated=roots)
-            names = ", ".join(map(repr, roots))
-            write = f"jax.jit({self.program.name}, donate_argnames=[{names}])"
-            yield Change(plan=plan, finding=finding, action=f"donate {' and '.join(roots)}", write=write)
 
     def _padded(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
         """Propose a longer dimension in all arrays that have it, also sharded by the axes that did not divide it."""
@@ -245,11 +227,11 @@ class Proposals:
         write = f"{better} in place of {was} in {', '.join(arrays)}"
         wide = self.plan.with_variant(lengths={member: (was, better)})
         action = f"make dimension {dimension.name} {better:,} long, in place of {was:,}"
-        yield Change(plan=wide, finding=finding, action=action, write=write)
+        yield Change(plan=wide, action=action, write=write)
         axes = self._axes(dimension)
         if more := tuple(a for a in finding.axes if a not in axes):
             plan, along = wide.with_dimension(dimension, (*axes, *more)), _anded((*axes, *more))
-            yield Change(plan=plan, finding=finding, action=f"{action}, and shard it along {along}", write=write)
+            yield Change(plan=plan, action=f"{action}, and shard it along {along}", write=write)
 
     def _laid_out(self, what: Suggestion) -> Plan | None:
         """Return the plan with the mesh's devices in the order that the finding timed."""
@@ -305,7 +287,7 @@ class Proposals:
                 yield (change := self._with(dimension, each))
                 own = self._own_by_batch([(dimension, each)])
                 if follow := {place: after for place, after in own.items() if after}:
-                    yield self._with_constraints(follow, change.plan, f"{change.action}, and ")
+                    yield self._with_constraints(follow, change)
             if (*axes, *others) in more or (axes and not others):
                 alone.append((dimension, (*axes, *others)))
         for batches in (*([each] for each in alone), *([alone] if len(alone) > 1 else [])):
@@ -316,21 +298,31 @@ class Proposals:
             yield Change(plan=plan, action=f"shard {' and '.join(each)}, and nothing else")
 
     @cached_property
-    def _batches(self) -> list[tuple[Dimension, tuple[Axis, ...]]]:
+    def _batches(self) -> _Batches:
         """The batch dimensions, and the axes that shard each in most arrays."""
         return [(d, self._axes(d)) for d in self.program.dimensions if d.of == "batch"]
 
     @cached_property
-    def _own(self) -> dict[tuple[Frame, tuple[tuple[str, ...], ...]], list[tuple[int, ...]]]:
-        """(line, axes of each dimension) of the function's own constraints → the shapes that they constrain."""
-        constraints = ((c, c.source) for c in self.program.constraints if c.source is not None)
-        return grouped(((source.bare, _names(c.spec.dims)), c.shape) for c, source in constraints)
+    def _own(self) -> dict[tuple[str, Spec], list[tuple[int, ...]]]:
+        """(line, spec) of the function's own constraints → the shapes that they constrain."""
+        named = ((c, tuple(tuple(map(axis_name, axes)) for axes in c.spec.dims)) for c in self.program.constraints)
+        return grouped(((c.source.short, Spec(dims)), c.shape) for c, dims in named if c.source is not None)
 
-    def _own_by_batch(self, batches: Sequence[tuple[Dimension, tuple[Axis, ...]]]) -> dict[tuple[str, Spec], Any]:
+    def _own_by_batch(self, batches: _Batches) -> _Changes:
         """(line, spec) of the function's own constraints → the spec with the batch sharded so; None if it is, or
         cannot be."""
-        changed = {place: self._by_batch(Spec(place[1]), shapes[0], batches) for place, shapes in self._own.items()}
-        return {(line.short, Spec(dims)): after and Spec(after) for (line, dims), after in changed.items()}
+        return {place: self._by_batch(place[1], shapes[0], batches) for place, shapes in self._own.items()}
+
+    def _by_batch(self, spec: Spec, shape: Sequence[int], batches: _Batches) -> Spec | None:
+        for dimension, axes in batches:
+            d = next((d for d, size in enumerate(shape) if size in dimension.sizes), None)
+            if d is None or not axes or not all(isinstance(a, str) for a in axes) or not self._divides(dimension, axes):
+                continue
+            dims = [*spec.dims, *((),) * (d + 1 - len(spec.dims))]
+            new = [tuple(a for a in dim if a not in axes) for dim in dims]
+            new[d] = tuple(axes)
+            return None if set(new[d]) == set(dims[d]) else Spec(tuple(new))
+        return None
 
     def _reconstrained(self) -> Iterator[Change]:
         """Propose to drop the function's constraints, those that fight the plan first, or to shard the batch in them as
@@ -341,26 +333,23 @@ class Proposals:
         moves = [c for c in self._propagated.collectives if c.kind != "all-reduce"]
         total = sum(c.assumed_bytes for c in moves)
         moved: Counter[Any] = Counter()
-        computed: dict[tuple[tuple[str, ...], ...], Spec] = {}
+        computed: dict[Spec, Spec] = {}
         for c, ((line, before), shapes) in itertools.product(moves, self._own.items()):
-            asked = c.array in shapes and c.after and c.after.same_as(Spec(before), self.plan.mesh)
+            asked = c.array in shapes and c.after and c.after.same_as(before, self.plan.mesh)
             if asked and c.before is not None and c.operand not in self._bound.in_specs:
                 computed.setdefault(before, c.before)
-            if asked or (c.source is not None and c.source.bare == line):
+            if asked or (c.source is not None and c.source.short == line):
                 moved[line, before] += round(c.assumed_bytes)
         own = self._own_by_batch(self._batches)
-        batches = {tuple(map(axis_name, axes)) for _, axes in self._batches}
+        batches = [[tuple(map(axis_name, axes))] for _, axes in self._batches]
         few = len(self._own) <= policy.OWN_CONSTRAINTS
-        changed: dict[tuple[str, Spec], Spec | None] = {}
-        dropped: dict[tuple[str, Spec], Spec | None] = {}
-        for line, before in sorted(self._own, key=lambda place: -moved[place]):
-            place = line.short, Spec(before)
-            tried = few and [dim for dim in before if dim] not in ([each] for each in batches)
-            if (own[place] or tried or moved[line, before] > policy.FIGHTS * total) and len(
-                dropped
-            ) < policy.OWN_CONSTRAINTS:
+        changed, dropped = _Changes(), _Changes()
+        for place in sorted(self._own, key=lambda place: -moved[place]):
+            tried = own[place] or moved[place] > policy.GRAVE * total
+            tried = tried or (few and [dim for dim in place[1].dims if dim] not in batches)
+            if tried and len(dropped) < policy.OWN_CONSTRAINTS:
                 dropped[place] = None
-                if after := own[place] or computed.get(before):
+                if after := own[place] or computed.get(place[1]):
                     changed[place] = after
         self._dropped = self._with_constraints(dropped) if dropped else None
         for changes in (changed, dropped):
@@ -371,39 +360,15 @@ class Proposals:
         if len(dropped) > 1 and self._dropped is not None:
             yield self._dropped
 
-    def _by_batch(
-        self, spec: Spec, shape: Sequence[int], batches: Sequence[tuple[Dimension, tuple[Axis, ...]]]
-    ) -> tuple[tuple[str, ...], ...] | None:
-        """Return a constraint's dimensions with the batch sharded as in `batches`; None if it already is, or cannot
-        be."""
-        for dimension, axes in batches:
-            d = next((d for d, size in enumerate(shape) if size in dimension.sizes), None)
-            if d is None or not axes or not all(isinstance(a, str) for a in axes) or not self._divides(dimension, axes):
-                continue
-            dims = _names((*spec.dims, *((),) * (d + 1 - len(spec.dims))))
-            new = [tuple(a for a in dim if a not in axes) for dim in dims]
-            new[d] = tuple(map(axis_name, axes))
-            return None if set(new[d]) == set(dims[d]) else tuple(new)
-        return None
-
-    def _with_constraints(
-        self, changes: Mapping[tuple[str, Spec], Spec | None], plan: Plan | None = None, first: str = ""
-    ) -> Change:
+    def _with_constraints(self, changes: Mapping[Any, Spec | None], first: Change | None = None) -> Change:
         lines = " and ".join(line for line, _ in list(changes)[:_NAMED])
         more = f" and at {plural(len(changes) - _NAMED, 'more line')}" if len(changes) > _NAMED else ""
         (_, before), after = next(iter(changes.items()))
         named = f"the constraint {before}" if len({spec for _, spec in changes}) == 1 else "the constraints"
-        action = f"drop {named} at {lines}{more}"
-        if after is not None:
-            action = f"constrain to {after} in place of {before} at {lines}{more}"
-        plan = (plan or self.plan).with_variant(constraints=changes)
-        return Change(plan=plan, action=first + action, code=constraint_words)
-
-    def _by_costly_axes(self) -> Iterator[Change]:
-        """Propose one of the axes with the most bytes moved more or less for each logical dimension."""
-        moved = summed((axis_name(a), c.assumed_bytes) for c in self.report.collectives for a in c.axes or ())
-        for axis in sorted(moved, key=lambda axis: -moved[axis])[: policy.COSTLY_AXES]:
-            yield from self._along(axis)
+        does = f"drop {named}" if after is None else f"constrain to {after} in place of {before}"
+        plan, start = (self.plan, "") if first is None else (first.plan, f"{first.action}, and ")
+        plan = plan.with_variant(constraints=changes)
+        return Change(plan=plan, action=f"{start}{does} at {lines}{more}", code=constraint_words)
 
     def _along(self, axis: str) -> Iterator[Change]:
         """Propose an axis more or less for each logical dimension, those of the largest arrays first."""
@@ -426,18 +391,13 @@ class Proposals:
         plan = self.plan.with_dimension(dimension, axes)
         does = f"{'shard' if axes else 'replicate'} dimension {dimension.name}"
         along = f" along {_anded(axes)}" if axes else ""
-        return Change(plan=plan, action=f"{does}{along} in {self._where(plan)}")
-
-    def _where(self, plan: Plan) -> str:
-        """Return the arrays that a plan shards otherwise, in words."""
-        try:
+        where = "all its arrays"
+        with contextlib.suppress(ShardvizError):  # raised again, and reported, when the change is tried
             specs = self.program.bind(plan).in_specs
-        except ShardvizError:
-            return "all its arrays"
-        names = [name for name, spec in specs.items() if spec != self._bound.in_specs[name]]
-        if len(names) <= _NAMED:
-            return " and ".join(names)
-        return f"{names[0]} and {plural(len(names) - 1, 'more array')}"
+            names = [name for name, spec in specs.items() if spec != self._bound.in_specs[name]]
+            more = [f"{names[0]} and {plural(len(names) - 1, 'more array')}"] if len(names) > _NAMED else names
+            where = " and ".join(more)
+        return Change(plan=plan, action=f"{does}{along} in {where}")
 
     def _constrained(self) -> Iterator[Change]:
         """Propose to shard the largest forward variables along the axes with the most bytes summed."""
@@ -453,28 +413,14 @@ class Proposals:
 
     def _more_sharded(self, value: Value, axes: Sequence[str]) -> Spec | None:
         """Return a variable's spec with these axes on its first unsharded dimension; None if they do not fit."""
-        if not value.label or value.spec is None or value.source is None or value.manual:
+        if not value.label or value.source is None or value.manual or phase(value.name_stack) != "forward":
             return None
-        if phase(value.name_stack) != "forward" or set(axes) & set(map(axis_name, value.spec.axes)):
+        if value.spec is None or not all(free(value, axis) for axis in axes):
             return None
-        by = math.prod(self.plan.mesh.shape[a] for a in axes)
-        for d, (size, with_axes) in enumerate(zip(value.shape, value.spec.dims, strict=False)):
-            if d and not with_axes and size % by == 0 and size > by:
-                return value.spec.with_dims((*value.spec.dims[:d], tuple(axes), *value.spec.dims[d + 1 :]))
-        return None
+        by, dims = axes_size(axes, self.plan.mesh), enumerate(zip(value.shape, value.spec.dims, strict=False))
+        even = (d for d, (size, dim) in dims if d and not dim and size % by == 0 and size > by)
+        return onto(value.spec, axes, next(even, None))
 
 
 def _anded(axes: Sequence[Axis]) -> str:
     return " and ".join(map(axis_text, axes))
-
-
-def _names(dims: Sequence[Sequence[Axis]]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(map(axis_name, axes)) for axes in dims)
-
-
-def _action(what: Suggestion, plan: Plan) -> str:
-    """Return a suggestion in words; a value inside the function by the user's name for it."""
-    if what.kind != "constrain" or what.text:
-        return what.words
-    named = plan.constraints[-1].value
-    return f"constrain {named.name or 'the value'} at {named.line} to {what.spec}"

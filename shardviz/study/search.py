@@ -70,7 +70,7 @@ def search(
     pins: Mapping[str, Any] | None = None,
     executor: Any = None,
     level: str = "compiled",
-    finalists: int = policy.FINALISTS,
+    finalists: int = policy.COMPILED,
     most: int | None = None,
     stream: bool = False,
 ) -> Search | Searching:

@@ -25,7 +25,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from shardviz.ask.program import Program
@@ -50,11 +50,6 @@ class Wait:
     @property
     def over(self) -> bool:
         return not self.futures or any(f.done() for f in self.futures) or time.monotonic() >= self.until
-
-    def block(self) -> None:
-        if self.futures:
-            seconds = None if self.until == math.inf else max(0.0, self.until - time.monotonic())
-            wait(self.futures, seconds, FIRST_COMPLETED)
 
 
 Step = Any
@@ -93,7 +88,9 @@ class Trying(ABC, Generic[S]):
     def __next__(self) -> S:
         for step in self._steps:
             if isinstance(step, Wait):
-                replace(step, until=min(step.until, self.until)).block()
+                until = min(step.until, self.until)
+                seconds = None if until == math.inf else max(0.0, until - time.monotonic())
+                wait(step.futures, seconds, FIRST_COMPLETED)
             elif step is not None:
                 return step
         raise StopIteration
@@ -134,8 +131,7 @@ class Trying(ABC, Generic[S]):
 
     def _end(self) -> None:
         """Release all resources; called however the loop ends."""
-        for future in list(self.compiles.values()):
-            future.stop()
+        self.stop()
 
     def _submit(
         self, program: Program, plan: Plan, level: str, target: str, timeout: float | None = None
@@ -149,9 +145,7 @@ class Trying(ABC, Generic[S]):
 
 def outcome(future: ReportFuture | None) -> Report | ShardvizError | None:
     """Return a compile's report or error; None if it was not requested or is not done."""
-    if future is None or not future.done():
-        return None
-    error = future.exception()
-    if error is not None and not isinstance(error, ShardvizError):
-        raise error
-    return future.result() if error is None else error
+    try:
+        return future.result() if future is not None and future.done() else None
+    except ShardvizError as error:
+        return error

@@ -331,6 +331,6 @@ def difference_pane(deck: Deck) -> doc.Document:
     reports = [card.results.reports[level] for card in cards]
     sides = [each if timed else replace(each, target="cpu") for each in reports]  # which has no times
     before, after = ((card.name, each) for card, each in zip(cards, sides, strict=True))
-    both = compare_reports(before, after, **({"target": machines[0].text} if timed and machines[0] else {}))
+    both = compare_reports(before, after, target=machines[0].text if timed and machines[0] else None)
     title = doc.words(f"{deck.now.name} compared with {deck.other.name}", strong=True)
     return replace(comparison_document(both), title=(title, doc.words(f"level {both.level}", quiet=True)), lead=())

@@ -9,14 +9,13 @@ beside the collectives that it reduces. Other fixes have rows of their own. Each
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardviz.caching import cached_property
-from shardviz.costs.spending import Spending, spendings
+from shardviz.costs.spending import Spending, alike_collectives, spendings
 from shardviz.costs.step_cost import COMBINED, StepCost
 from shardviz.diagnose import policy
-from shardviz.diagnose.brief import brief
+from shardviz.diagnose.findings import brief
 from shardviz.explorer.cards import Deck, Results, equal_level
 from shardviz.explorer.snapshot import TriedFixes
 from shardviz.notation.spec import axis_name
@@ -24,7 +23,6 @@ from shardviz.records import Collective, Frame
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
 from shardviz.records.findings import Finding
 from shardviz.records.groups import grouped
-from shardviz.records.sums import sum_collectives
 from shardviz.study.fixes import Fix
 from shardviz.view import document as doc
 from shardviz.view.placement import no_times
@@ -41,17 +39,18 @@ _CAUSES = {
     "collective-permute": "shards pass to the next device",
     "collective-broadcast": "one device's shard is sent to the others",
 }
-_PHASES = {"rematerialised": "recomputed"}
 _WHERE = {"compute": "on the matrix unit", "memory": "in HBM", "collective": "on the link"}
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A row: a cost, its finding and its fix; at least one of the three."""
+    """A row: a cost, its finding and its fix; at least one of the three. `whole` is the step's compute if the cost is
+    only that of a line."""
 
     spent: Spending | None = None
     finding: Finding | None = None
     fix: Fix | None = None
+    whole: Spending | None = None
 
     @property
     def finding_seconds(self) -> float:
@@ -64,12 +63,9 @@ class _Entry:
         spent = self.spent
         if fix.findings or spent is None or spent.what != "collective" or spent.source is None:
             return False
-        more = 0.0
-        for change in fix.difference.collectives:
-            for sign, total in ((-1.0, change.before), (1.0, change.after)):
-                alike = (c for c in (total.collectives if total else ()) if c.kind == spent.kind and _about(c, spent))
-                more += sign * sum(c.assumed_bytes for c in alike)
-        return more < 0
+        changes = ((change.after or change.before, change.bytes) for change in fix.difference.collectives)
+        alike = ((total.collectives[0], more) for total, more in changes if total is not None)
+        return sum(more for c, more in alike if c.kind == spent.kind and _about(c, spent)) < 0
 
 
 @dataclass(frozen=True)
@@ -79,23 +75,20 @@ class _ComparedStep:
     results: Results
     cost: StepCost | None
     before: StepCost | None
-
-    @cached_property
-    def frames(self) -> dict[tuple[str, int], Frame]:
-        return work_lines(self.cost)
+    frames: Mapping[tuple[str, int], Frame]
 
     @classmethod
     def of(cls, deck: Deck) -> _ComparedStep:
-        results, other = deck.now.results, deck.other.results
+        results, other, cost = deck.now.results, deck.other.results, deck.now.results.cost()
         alike = deck.other is not deck.now and equal_level(results, other) == results.level
-        return cls(results, results.cost(), other.cost(results.level) if alike else None)
+        return cls(results, cost, other.cost(results.level) if alike else None, work_lines(cost))
 
     def entries(self, tried_fixes: TriedFixes, plan: object) -> list[_Entry]:
         """Return the rows: each finding goes to the first cost that it is about, each fix to the first row that it
         helps; the others have rows of their own, notes only with a fix."""
         findings = {finding.id: finding for finding in self.results.findings}
         grave = [finding for finding in findings.values() if finding.severity != "note"]
-        rows, least = [], policy.SHOWN * self._seconds
+        rows, least = [], policy.TINY * self._seconds
         for each in _by_bytes(self.results) if self.cost is None else spendings(self.cost, self.before):
             if self.cost is None or abs(each.difference) >= least or each.seconds >= least:
                 finding = next((f for f in grave if f.id in findings and _about(f, each)), None)
@@ -119,31 +112,30 @@ class _ComparedStep:
         if finding is not None and finding.severity == "error":
             return 0, 0.0, 0.0
         if fix is not None:
-            return 1, -max(fix.seconds or 0.0, self._share(-fix.memory)), -fix.bytes
+            return 1, -max(fix.seconds or 0.0, self.held_seconds(-fix.memory)), -fix.bytes
         if spent is not None:
             return 2, -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
-        return 2, -max(entry.finding_seconds, self.held_seconds(finding)), 0.0
+        saved = finding.numbers.get("saved_bytes", 0.0) if finding is not None else 0.0
+        return 2, -max(entry.finding_seconds, self.held_seconds(saved)), 0.0
 
     @property
     def _seconds(self) -> float:
         return 0.0 if self.cost is None else self.cost.seconds or self.cost.lower
 
-    def held_seconds(self, finding: Finding | None) -> float:
-        """Return seconds to rank a finding's unneeded bytes: the step times their share of a device's memory."""
-        return 0.0 if finding is None else self._share(finding.numbers.get("saved_bytes", 0.0))
-
-    def _share(self, held: float) -> float:
+    def held_seconds(self, held: float) -> float:
+        """Return seconds to rank bytes by: the step times their share of the memory that a device needs."""
         total = 0.0 if self.cost is None else self.cost.needs.total
         return max(0.0, min(1.0, held / total)) * self._seconds if total else 0.0
 
-    def lines(self, entry: _Entry) -> set[str]:
-        """Return the source lines of a row."""
-        frames: list[Frame | None] = [each.source for each in (entry.spent, entry.finding) if each is not None]
-        if entry.spent is not None:
-            frames += map(self.frames.get, entry.spent.lines)
-        elif entry.finding is None and entry.fix is not None:
-            frames += entry.fix.lines
-        return {frame.short for frame in frames if frame is not None}
+    def lines(self, entry: _Entry) -> dict[str, _Entry]:
+        """Return the source lines of a row, each with the row's part for it."""
+        spent, fix = entry.spent, entry.fix
+        frames = [each.source for each in (spent, entry.finding) if each is not None] or [*(fix.lines if fix else ())]
+        rows = {frame.short: entry for frame in frames if frame is not None}
+        for line in spent.lines if spent is not None else ():
+            if (frame := self.frames.get(line)) is not None and spent is not None:
+                rows[frame.short] = replace(entry, spent=spent.of_line(line), whole=spent)
+        return rows
 
 
 def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[doc.Document, dict[str, doc.Document]]:
@@ -155,8 +147,8 @@ def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[doc.Document, 
     step = _ComparedStep.of(deck)
     entries = step.entries(tried_fixes, deck.now.plan)
     mesh = step.results.bound.mesh
-    lines = grouped((at, entry) for entry in entries for at in step.lines(entry))
-    by_line = {at: doc.Document.of(_table(step, here, "line-costs", at), mesh=mesh) for at, here in lines.items()}
+    lines = grouped(row for entry in entries for row in step.lines(entry).items())
+    by_line = {at: doc.Document.of(_table(step, here, "line-costs"), mesh=mesh) for at, here in lines.items()}
     blocks: list[doc.Block] = []
     if step.cost is None:
         then = "to see times; until then, rows are sorted by the bytes that each device sends."
@@ -169,14 +161,14 @@ def costs_documents(deck: Deck, tried_fixes: TriedFixes) -> tuple[doc.Document, 
     return doc.Document.of(blocks, title=doc.words(title, strong=True), lead=(lead,), mesh=mesh), by_line
 
 
-def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str, at: str = "") -> doc.Table:
-    """Return the rows as a table; for a single line without the column of lines."""
-    tried = any(piece for entry in entries for piece in _try(entry))
+def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str) -> doc.Table:
+    """Return the rows as a table; those of a single line without the column of lines, and with questions."""
+    tried, of_line = any(piece for entry in entries for piece in _try(entry)), name == "line-costs"
     return doc.Rows(entries, first=6, most=MOST, kept=MOST, noun="row", name=name).table(
-        ("costs", lambda entry: _amount(entry, step, at)),
-        None if step.before is None else ("difference", lambda entry: _difference(entry.spent, step, at)),
-        None if at else ("line", lambda entry: _place(entry, step)),
-        (doc.wrapped("what, and why"), lambda entry: _sentence(entry, step, at)),
+        ("costs", lambda entry: _amount(entry, step)),
+        None if step.before is None else ("difference", lambda entry: _difference(entry.spent, step)),
+        None if of_line else ("line", lambda entry: _place(entry, step)),
+        (doc.wrapped("what, and why"), lambda entry: _sentence(entry, step, of_line)),
         (doc.wrapped("try this"), _try) if tried else None,
         detail=lambda entry: _detail(entry.finding),
     )
@@ -212,19 +204,8 @@ def _about(one: Finding | Collective, spent: Spending) -> bool:
 
 
 def _by_bytes(results: Results) -> Sequence[Spending]:
-    rows = [
-        Spending(
-            what="collective",
-            seconds=0.0,
-            bytes=part.sent_bytes,
-            source=part.collectives[0].source,
-            kind=part.kinds[0],
-            axes=part.axes,
-            collectives=part.collectives,
-        )
-        for total in sum_collectives(results.report.collectives, "source")
-        for part in sum_collectives(total.collectives, "kind_axes")
-    ]
+    alike = alike_collectives(results.report.collectives).values()
+    rows = (Spending.of(c, seconds=0.0, bytes=sum(e.assumed_sent_bytes for e in c), collectives=c) for c in alike)
     return sorted(rows, key=lambda spent: -spent.bytes)
 
 
@@ -242,16 +223,13 @@ def _detail(finding: Finding | None) -> tuple[doc.Block, ...]:
     return doc.listed(None if brief(finding) == finding.text else doc.paragraph(finding.text), doc.notes(finding.why))
 
 
-def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> doc.Piece:
+def _amount(entry: _Entry, step: _ComparedStep) -> doc.Piece:
     """Return `0.28 s`; the bytes without a time."""
     spent, finding, fix = entry.spent, entry.finding, entry.fix
     if spent is not None:
-        own = _own(spent, step, at)
-        text, tip = format_seconds(own.weight), "in a step, on each device"
+        text, tip = format_seconds(spent.weight), f"{'of this line ' if entry.whole else ''}in a step, on each device"
         if not spent.seconds and not spent.difference:
             text, tip = format_bytes(spent.bytes), "sent by each device in a step"
-        elif own is not spent:
-            tip = "of this line in a step, on each device"
         elif spent.loss is not None:
             tip = "the step would be this much shorter if this took no time"
         return doc.words(text, strong=True, tip=tip)
@@ -260,37 +238,30 @@ def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> doc.Piece:
         return _saved(fix)[0]
     seconds, size = entry.finding_seconds, finding.numbers.get("bytes")
     tip = "what the fix saves in a step" if seconds and not finding.numbers.get("seconds") else ""
-    if step.held_seconds(finding) > seconds:
-        seconds, size, tip = 0.0, finding.numbers["saved_bytes"], "more than is needed, on each device"
+    saved = finding.numbers.get("saved_bytes", 0.0)
+    if step.held_seconds(saved) > seconds:
+        seconds, size, tip = 0.0, saved, "more than is needed, on each device"
     text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
     return doc.words(text, strong=True, tone=TONES.get(finding.severity, ""), tip=tip)
 
 
-def _own(spent: Spending, step: _ComparedStep, at: str) -> Spending:
-    """Return a row's cost; for compute only that of the requested line."""
-    line = next((place for place in spent.lines if place in step.frames and step.frames[place].short == at), None)
-    return spent if line is None else spent.of_line(line)
-
-
-def _difference(spent: Spending | None, step: _ComparedStep, at: str) -> tuple[doc.Piece, ...]:
+def _difference(spent: Spending | None, step: _ComparedStep) -> tuple[doc.Piece, ...]:
     """Yield `+17.4 s` relative to the other card; chip-seconds if the chips differ in number."""
     cost, other = step.cost, step.before
     if spent is None or spent.before is None or cost is None or other is None:
         return ()
-    own = _own(spent, step, at)
-    here, before, form = comparable(cost, other, own.weight, own.weight_before)
+    here, before, form = comparable(cost, other, spent.weight, spent.weight_before)
     more = here - before
-    return (doc.difference(more, form, tip=f"{form(before)} there"),) * (abs(more) > policy.DIFFERS * max(here, before))
+    return (doc.difference(more, form, tip=f"{form(before)} there"),) * (abs(more) > policy.LESS * max(here, before))
 
 
-def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[doc.Piece]:
+def _sentence(entry: _Entry, step: _ComparedStep, asks: bool) -> Iterator[doc.Piece]:
     """Yield a row's text: the cost and its cause, the finding, or a fix's effect."""
-    spent, finding = entry.spent, entry.finding
-    if spent is not None:
-        yield from _spent(spent, finding, step, at)
-    elif finding is not None:
-        yield _finding(finding)
-    if spent is None and finding is None and (fix := entry.fix) is not None:
+    if entry.spent is not None:
+        yield from _spent(entry.spent, entry, step, asks)
+    elif entry.finding is not None:
+        yield _finding(entry.finding)
+    elif (fix := entry.fix) is not None:
         if fix.for_memory:
             yield doc.words("frees memory", strong=True)
         elif fix.seconds and fix.seconds > 0 and fix.step:
@@ -309,10 +280,10 @@ def _finding(finding: Finding) -> doc.Piece:
     )
 
 
-def _spent(spent: Spending, finding: Finding | None, step: _ComparedStep, at: str) -> Iterator[doc.Piece]:
+def _spent(spent: Spending, entry: _Entry, step: _ComparedStep, asks: bool) -> Iterator[doc.Piece]:
     """Yield `all-reduce data: partial sums are added across devices · 2.10 s on the link, 1.49 s of it hidden · 80
     runs`. A finding about the collective replaces all behind its axes: the opened row has the finding's numbers."""
-    cost, own = step.cost, _own(spent, step, at)
+    cost = step.cost
     if spent.what == "collective":
         yield doc.moved(spent.kind, spent.axes, spent.source)
         yield doc.axes(spent.axes)
@@ -322,14 +293,14 @@ def _spent(spent: Spending, finding: Finding | None, step: _ComparedStep, at: st
         if spent.seconds and spent.before is not None and not spent.before:
             yield doc.words("new", tone="bad")
         yield doc.words(":")
-        if finding is not None:
-            yield _finding(finding)
+        if entry.finding is not None:
+            yield _finding(entry.finding)
             return
         yield from _cause(spent, step)
     else:
         yield doc.term("matrix products" if spent.what == "compute" else "HBM-bound", strong=True)
-    if own is not spent and cost is not None:
-        share = f"{own.seconds / spent.seconds:.0%} of the step's {format_seconds(spent.seconds)}"
+    if entry.whole is not None:
+        share = f"{spent.seconds / entry.whole.seconds:.0%} of the step's {format_seconds(entry.whole.seconds)}"
         yield doc.words(f"· {share} of matrix products")
         return
     yield from _loss(spent, cost)
@@ -341,12 +312,12 @@ def _spent(spent: Spending, finding: Finding | None, step: _ComparedStep, at: st
         yield doc.words(f"{format_bytes(spent.bytes)} a device take longer than the compute")
     else:
         runs = sum(c.count or 1 for c in spent.collectives)
-        phases = ", ".join(dict.fromkeys(_PHASES.get(c.phase, c.phase) for c in spent.collectives))
+        phases = ", ".join(dict.fromkeys(c.phase for c in spent.collectives)).replace("rematerialised", "recomputed")
         operands = sum(c.assumed_bytes for c in spent.collectives)
         tip = f"{format_bytes(operands)} of operands on each device"
         yield doc.words(f"{format_count(runs)} {'run' if runs == 1 else 'runs'}", tip=tip)
         yield doc.words(f"({phases})", quiet=True)
-        if at and spent.collectives[0].name:
+        if asks and spent.collectives[0].name:
             yield doc.why(spent.collectives[0].name)
 
 

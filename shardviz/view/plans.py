@@ -11,7 +11,7 @@ from functools import partial
 from shardviz.ask.presets import Preset, Presets
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost
-from shardviz.diagnose.brief import brief
+from shardviz.diagnose.findings import brief
 from shardviz.notation import DeviceMesh
 from shardviz.plan.plan import Plan
 from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, format_times, plural

@@ -13,7 +13,7 @@ from shardviz import gallery
 from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import cost_of
 from shardviz.diagnose import case as diagnosed
-from shardviz.diagnose.brief import BRIEFS, brief
+from shardviz.diagnose.findings import BRIEFS, brief
 from shardviz.judge.report import Report
 from shardviz.records import Finding
 from shardviz.records.amounts import format_bytes

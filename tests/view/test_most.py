@@ -7,7 +7,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.costs.spending import spendings
-from shardviz.diagnose.brief import brief
+from shardviz.diagnose.findings import brief
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.snapshot import TriedFixes
 from shardviz.records.amounts import format_bytes, format_seconds

@@ -4,7 +4,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.diagnose.brief import brief
+from shardviz.diagnose.findings import brief
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.records.amounts import format_bytes, format_number, format_seconds
 from shardviz.view.cards import difference_pieces
