@@ -291,7 +291,10 @@ class Proposals:
             if (*axes, *others) in more or (axes and not others):
                 alone.append((dimension, (*axes, *others)))
         for batches in (*([each] for each in alone), *([alone] if len(alone) > 1 else [])):
-            plan = self.plan.with_spec({name: Spec() for name, spec in self._bound.in_specs.items() if spec.axes})
+            bare = {name: Spec() for name, spec in self._bound.in_specs.items() if spec.axes}
+            renewed = {v.use.becomes: Spec() for v in self.report.arguments if v.use and v.name in bare}
+            renewed = {name: spec for name, spec in renewed.items() if self._bound.out_specs.get(name)}
+            plan = self.plan.with_spec(bare).with_spec(renewed, output=True)
             for dimension, axes in batches:
                 plan = plan.with_dimension(dimension, axes)
             each = (f"dimension {dimension.name} along {_anded(axes)}" for dimension, axes in batches)

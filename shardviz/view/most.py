@@ -266,6 +266,7 @@ def _sentence(entry: _Entry, step: _ComparedStep, asks: bool) -> Iterator[doc.Pi
             yield doc.words("frees memory", strong=True)
         elif fix.seconds and fix.seconds > 0 and fix.step:
             yield doc.words(f"saves {pair(format_seconds(fix.seconds), format_seconds(fix.step), ' of ')}", strong=True)
+            yield doc.words(fix.level, quiet=True)
         yield doc.words(", ".join(fix.effects if fix.for_memory else fix.collectives), quiet=True)
 
 
@@ -377,8 +378,8 @@ def _saved(fix: Fix, tip: str = "") -> list[doc.Piece]:
         amounts.append(doc.difference(-fix.seconds, format_seconds, **look))
     elif fix.bytes and not fix.seconds:
         amounts.append(doc.difference(-fix.bytes, lambda n: f"{format_bytes(n)} of communication", **look))
-    if amounts and fix.levels:
-        amounts.append(doc.words(fix.levels, quiet=True, tip=tip))
+    if amounts:
+        amounts.append(doc.words(fix.levels or fix.level, quiet=True, tip=tip))
     if abs(fix.memory) >= policy.MENTIONED:
         look |= {"strong": fix.for_memory}
         look["tip"] = "" if fix.level == "compiled" else "predicted, before a compiler plans it"
