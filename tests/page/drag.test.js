@@ -44,10 +44,10 @@ test("a slot takes the axes that it may, while one is in the air", () => {
 
   legal = true;
   assert.equal(slot.send("dragover"), true);
-  assert.ok(slot.classes.has("sv-over"));
+  assert.ok(slot.classes.has("sv-aimed"));
   slot.send("drop");
   assert.deepEqual(taken, ["data"]);
-  assert.ok(!slot.classes.has("sv-over"));
+  assert.ok(!slot.classes.has("sv-aimed"));
 
   handle.send("dragend");
   slot.send("drop");

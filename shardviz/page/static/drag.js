@@ -45,7 +45,7 @@ export function dragged(ctx, axis, picture) {
  * @param {(axis: string) => void} take
  */
 export function dropped(ctx, may, take) {
-  const over = (/** @type {any} */ e, on = false) => e.currentTarget.classList.toggle("sv-over", on);
+  const over = (/** @type {any} */ e, on = false) => e.currentTarget.classList.toggle("sv-aimed", on);
   return {
     ondragover(/** @type {any} */ e) {
       if (air?.ctx !== ctx || !may(air.axis)) return;
