@@ -21,7 +21,7 @@ function element(listeners) {
   function send(type) {
     let taken = false;
     const preventDefault = () => void (taken = true);
-    const dataTransfer = { setData() {}, setDragImage() {} };
+    const dataTransfer = { setData() {} };
     listeners[`on${type}`]({ currentTarget, dataTransfer, preventDefault, stopPropagation() {} });
     return taken;
   }
