@@ -306,6 +306,11 @@ STICKING_OUT = """() => {
 }"""
 
 
+# In tables whose rows are cards, the heads of cells that say nothing.
+HEADS_ALONE = """() => [...document.querySelectorAll(".sv-cards > tbody > tr > [data-head]")].filter((cell) =>
+  cell.checkVisibility() && !cell.textContent.trim() && !cell.querySelector(".sv-track")).map((cell) => cell.dataset.head)"""
+
+
 def test_chips_of_long_names_stay_on_a_narrow_page(open_page, program, plan):
     one, other = "an_axis_of_a_rather_long_name_forty_char", "another_axis_of_forty_characters_exactly"
     specs = {"x": (one, None), "params['w1']": (None, (one, other)), "params['w2']": (other, None)}
@@ -314,6 +319,7 @@ def test_chips_of_long_names_stay_on_a_narrow_page(open_page, program, plan):
     for view in ("source", "memory", "machine"):
         page.go(view)
         assert page.tab.evaluate(STICKING_OUT) == []
+        assert page.tab.evaluate(HEADS_ALONE) == []
     for chip in (f"{one}=4", f"{other}=2"):
         assert page.at("kpi-note").get_by_title(chip, exact=True).bounding_box()["width"] > 60
     assert page.at(f"axis-name-{one}").locator("..").get_attribute("title") == one
