@@ -163,13 +163,15 @@ def test_the_card_that_is_opened_comes_into_sight(open_page, on_machine):
     }""")
 
 
-def test_the_line_that_answers_is_one_row(open_page, on_machine):
+def test_the_numbers_are_one_row_and_the_verdict_has_the_lines_that_it_needs(open_page, on_machine):
     page = open_page(on_machine)
-    for _ in page.widths(920, 1060, 1520):
-        assert page.tab.locator(".sv-head").bounding_box()["height"] <= 64
+    for width in page.widths(920, 1060, 1520):
+        assert page.tab.locator(".sv-facts").bounding_box()["height"] <= 48
+        assert page.tab.locator(".sv-head").bounding_box()["height"] <= (64 if width > 1170 else 64 + 3 * 19)
         assert page.tab.locator(".sv-head").evaluate(UNREADABLE) == []
         assert page.at("top-memory").inner_text().split("\n") == ["143 of 16.9 GB", "126 GB too much"]
         assert page.at("verdict").inner_text().startswith("Does not fit.")
+        assert page.at("verdict").evaluate("(el) => el.scrollHeight <= el.clientHeight"), "all of it is seen"
         assert page.at("kpi-findings").inner_text() == "2 findings"
 
 
