@@ -4,7 +4,7 @@ import { OPS, WORDS } from "./arrays.js";
 import { find, keyed } from "./dom.js";
 import { Check, Field, Select } from "./fields.js";
 import { Branch, Leaf } from "./leaf.js";
-import { twinsOf } from "./choices.js";
+import { twinsOf, twinsWords } from "./choices.js";
 import { ui, useContextOf, useFlash, useTraits } from "./parts.js";
 import { FILTERS, itemsOf } from "./tree.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
@@ -54,8 +54,10 @@ export function Specs({ what }) {
   const fold = (/** @type {string} */ key, /** @type {boolean} */ shut) => setFolded(new Map(folded).set(key, shut));
   const down = () => list.current?.querySelector("[tabindex='0']")?.focus();
   const hint = ui`<span class="sv-hint">the compiler's choice, unless you set them</span>`;
-  const twins = ui`<${Check} class="sv-twinscheck" title=${TWINS} hidden=${!shown} id="twins" on=${ctx.twins}
-        set=${(on) => ctx.put("twins", on)}>optimizer state too<//>`;
+  const reached = what === "inputs" && shown && twinsWords(arrays);
+  const twins = reached &&
+    ui`<${Check} class="sv-twinscheck" title=${TWINS} id="twins" on=${ctx.twins}
+        set=${(on) => ctx.put("twins", on)}>${reached}<//>`;
   const none = ui`<div class="sv-empty" role="status">
       ${"No input is like that. "}
       <button class="sv-btn" data-testid="search-clear" onclick=${() =>
@@ -66,7 +68,7 @@ export function Specs({ what }) {
         <button class="sv-fold" data-testid="open-${what}" aria-expanded=${shown} onclick=${() => open(!opened)}>
           <span class="sv-tri" aria-hidden="true">${shown ? "▾" : "▸"}</span>${words.title}
           <span class="sv-hint">${total.toLocaleString("en")}</span></button>
-        ${what === "outputs" && shown && hint}</span>${what === "inputs" && twins}</div>
+        ${what === "outputs" && shown && hint}</span>${twins}</div>
     ${what === "inputs" && search}
     <div class="sv-specs" role="tree" aria-label=${words.title} hidden=${!shown} ref=${list}>
       ${!wrong && sought && !items.length && none}
