@@ -175,6 +175,14 @@ def test_the_numbers_are_one_row_and_the_verdict_has_the_lines_that_it_needs(ope
         assert page.at("kpi-findings").inner_text() == "2 findings"
 
 
+def test_the_wheel_scrolls_what_is_around_where_a_pane_has_no_more(open_page, program, plan):
+    page = open_page(Explorer(ExplorerState(program, plan, level="propagated")))
+    page.tab.set_viewport_size({"width": 1280, "height": 450})
+    page.at("panel-source").hover()
+    page.tab.mouse.wheel(0, 200)
+    page.tab.wait_for_function("scrollY > 0", timeout=3000)
+
+
 def test_all_of_it_fits_the_window(open_page, on_machine):
     """The window of a laptop: the explorer is no higher than the room below JupyterLab's bars."""
     page = open_page(on_machine)
