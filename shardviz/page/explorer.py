@@ -86,7 +86,7 @@ _LARGE = (450.0, 420.0)  # size in pixels of the shard map in its own tab
 
 
 def _cards(explorer: Explorer) -> Json:
-    """Return the cards, and their points of seconds and bytes with the largest in words; cards without a time have none."""
+    """Return the cards, their points of seconds and bytes, and the largest in words; cards without a time have none."""
     deck = explorer.state.deck
     costs = {card.id: card.results.cost() for card in deck.cards}
     points = [

@@ -317,8 +317,9 @@ STICKING_OUT = """() => {
 
 
 # In tables whose rows are cards, the heads of cells that say nothing.
-HEADS_ALONE = """() => [...document.querySelectorAll(".sv-cards > tbody > tr > [data-head]")].filter((cell) =>
-  cell.checkVisibility() && !cell.textContent.trim() && !cell.querySelector(".sv-track")).map((cell) => cell.dataset.head)"""
+HEADS_ALONE = """() => [...document.querySelectorAll(".sv-cards > tbody > tr > [data-head]")]
+  .filter((cell) => cell.checkVisibility() && !cell.textContent.trim() && !cell.querySelector(".sv-track"))
+  .map((cell) => cell.dataset.head)"""
 
 
 def test_chips_of_long_names_stay_on_a_narrow_page(open_page, program, plan):
@@ -333,6 +334,12 @@ def test_chips_of_long_names_stay_on_a_narrow_page(open_page, program, plan):
     for chip in (f"{one}=4", f"{other}=2"):
         assert page.at("kpi-note").get_by_title(chip, exact=True).bounding_box()["width"] > 60
     assert page.at(f"axis-name-{one}").locator("..").get_attribute("title") == one
+
+
+def test_the_dimensions_of_an_array_stand_in_one_line(open_page, make_program, plan):
+    page = open_page(Explorer(ExplorerState(make_program({"cache": (2, 32, 64, 8, 16)}), Plan(plan.mesh))), width=844)
+    tops = [page.at(f"slot-cache-{dimension}").bounding_box()["y"] for dimension in range(5)]
+    assert len(set(tops)) == 1
 
 
 def test_without_collectives_nothing_is_said_of_how_often_they_run(open_page, program, plan):

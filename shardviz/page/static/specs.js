@@ -11,6 +11,7 @@ import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
 /** @import { Edit, Item, What } from "./types.d.ts" */
 
+const SEEN = 4; // arrays among which nobody searches
 const FEW = 14; // arrays that are shown from the start
 const MOST = 100; // rows that are shown at once: more are asked for, or looked for
 const FOLDED = 24; // leaves from which on a tree that is not the first argument's is closed at first
@@ -62,14 +63,14 @@ export function Specs({ what }) {
       ${"No input is like that. "}
       <button class="sv-btn" data-testid="search-clear" onclick=${() =>
     look({ text: "", filter: "" })}>show all</button></div>`;
-  const search = ui`<${Search} view=${view} find=${look} shown=${shown && total > 4} down=${down} said=${said} />`;
+  const search = ui`<${Search} view=${view} find=${look} shown=${shown} down=${down} said=${said} />`;
   return ui`<div class="sv-sec sv-secbar">
       <span>
         <button class="sv-fold" data-testid="open-${what}" aria-expanded=${shown} onclick=${() => open(!opened)}>
           <span class="sv-tri" aria-hidden="true">${shown ? "▾" : "▸"}</span>${words.title}
           <span class="sv-hint">${total.toLocaleString("en")}</span></button>
         ${what === "outputs" && shown && hint}</span>${twins}</div>
-    ${what === "inputs" && search}
+    ${what === "inputs" && total > SEEN && search}
     <div class="sv-specs" role="tree" aria-label=${words.title} hidden=${!shown} ref=${list}>
       ${!wrong && sought && !items.length && none}
       ${shown && ui`<${Rows} what=${what} items=${items} fold=${fold} list=${list} />`}</div>`;
@@ -77,7 +78,7 @@ export function Specs({ what }) {
 
 /**
  * @param {{ view: { text: string, filter: string }, find: (change: { text?: string, filter?: string }) => void,
- *   shown: boolean, down: () => void, said: string }} props `shown`: whether there are enough to choose; `down` goes to them
+ *   shown: boolean, down: () => void, said: string }} props `shown`: whether the arrays are; `down` goes to them
  */
 function Search({ view, find: look, shown, down, said }) {
   const ctx = useContextOf();
