@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.page.explorer import Explorer
 from shardviz.page.inputs import tree_view
+from shardviz.page.stills import still_html
 from shardviz.paint import text as summary
 from shardviz.plan.plan import Plan
 from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Work
@@ -363,3 +365,9 @@ def test_arrays_in_lists_are_told_apart_by_their_names():
     values = [held(f"{tree}[{n}]", "float32", (8, 8), 256) for tree in ("w", "momentum") for n in (0, 1)]
     labels = [label for _, _, label, *of in tree_view(values, 1)["rows"] if len(of) > 1]
     assert labels == ["w[0]", "w[1]", "momentum[0]", "momentum[1]"]
+
+
+def test_the_plans_of_a_still_are_no_wider_than_a_cell_of_jupyterlab(tab):
+    llama = sv.explore(sv.gallery.llama("70b"), target="tpu v5p:4x4x4", level="propagated")
+    tab.set_content(f'<div style="width:842px;overflow:auto">{still_html(llama.state)}</div>')
+    assert tab.locator("table", has_text="baseline").first.evaluate("(table) => table.offsetWidth") <= 842

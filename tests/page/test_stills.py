@@ -26,11 +26,6 @@ def llama():
     return sv.explore(sv.gallery.llama("70b"), target=TARGET, level="propagated")
 
 
-def test_the_plans_of_a_still_are_no_wider_than_a_cell_of_jupyterlab(llama, tab):
-    tab.set_content(f'<div style="width:842px;overflow:auto">{still_html(llama.state)}</div>')
-    assert tab.locator("table", has_text="baseline").first.evaluate("(table) => table.offsetWidth") <= 842
-
-
 class Kernel:
     """Stands for IPython in a kernel: keeps what is put out, and runs what is registered for the end of a cell."""
 

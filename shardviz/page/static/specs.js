@@ -70,7 +70,7 @@ export function Specs({ what }) {
           <span class="sv-tri" aria-hidden="true">${shown ? "▾" : "▸"}</span>${words.title}
           <span class="sv-hint">${total.toLocaleString("en")}</span></button>
         ${what === "outputs" && shown && hint}</span>${twins}</div>
-    ${what === "inputs" && total > SEEN && search}
+    ${what === "inputs" && (total > SEEN || sought) && search}
     <div class="sv-specs" role="tree" aria-label=${words.title} hidden=${!shown} ref=${list}>
       ${!wrong && sought && !items.length && none}
       ${shown && ui`<${Rows} what=${what} items=${items} fold=${fold} list=${list} />`}</div>`;
