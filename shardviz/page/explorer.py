@@ -34,7 +34,7 @@ from shardviz.page.stills import VIEW, Stills, still_html
 from shardviz.page.targets import device_groups_view, machine_view, targets_view
 from shardviz.paint import PICTURES, file, text
 from shardviz.paint.json import json_of
-from shardviz.records.amounts import plural
+from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.report import values_of
 from shardviz.records.why import CollectiveWhy
 from shardviz.tracing.rules import patterns_of
@@ -86,7 +86,7 @@ _LARGE = (450.0, 420.0)  # size in pixels of the shard map in its own tab
 
 
 def _cards(explorer: Explorer) -> Json:
-    """Return the cards, and their points of seconds and bytes; cards without a time have no point."""
+    """Return the cards, their points of seconds and bytes, and the largest in words; cards without a time have none."""
     deck = explorer.state.deck
     costs = {card.id: card.results.cost() for card in deck.cards}
     points = [
@@ -96,7 +96,12 @@ def _cards(explorer: Explorer) -> Json:
     ]
     cost, rows = costs[deck.at], deck_document(deck, explorer.state.now.sharing)
     usable = None if cost is None else cost.needs.usable
-    return pane(rows, at=deck.at, against=deck.against, points=points, usable=usable)
+    words = {
+        "seconds": format_seconds(max((point["seconds"] for point in points), default=0)),
+        "bytes": format_bytes(max((point["bytes"] for point in points), default=0)),
+        "usable": format_bytes(usable or 0),
+    }
+    return pane(rows, at=deck.at, against=deck.against, points=points, usable=usable, words=words)
 
 
 def _sharing(explorer: Explorer) -> Json:

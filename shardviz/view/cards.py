@@ -55,17 +55,20 @@ def deck_document(deck: Deck, sharing: Sharing | None = None) -> doc.Document:
             return doc.words(level, quiet=True, tip=tip)
         return doc.words(f"{level} for {other}", quiet=True, tip=f"{tip}; open the card to ask for this machine")
 
+    def others(card: Card) -> Iterator[doc.Piece]:
+        return program_pieces(sharing, card.plan) if sharing else iter(())
+
     cards = doc.Rows(deck.cards, folds="never", noun="plan", name="cards").table(
         ("plan", lambda card: doc.words(card.name, strong=True)),
-        ("origin", lambda card: _note(card, deck)),
-        ("step", lambda card: step_pieces(card.results)),
-        ("difference", difference),
-        ("memory per device", lambda card: memory_pieces(card.results)),
+        (doc.wrapped("origin"), lambda card: _note(card, deck)),
+        (doc.wrapped("step"), lambda card: step_pieces(card.results)),
+        (doc.wrapped("difference"), difference),
+        (doc.wrapped("memory per device"), lambda card: memory_pieces(card.results)),
         ("", lambda card: doc.bar(_room(card.results))),
-        ("communication", lambda card: moved_pieces(card.results)),
-        ("findings", findings),
-        ("level", level),
-        ("other programs", lambda card: program_pieces(sharing, card.plan)) if sharing and sharing.programs else None,
+        (doc.wrapped("communication"), lambda card: moved_pieces(card.results)),
+        (doc.wrapped("findings"), findings),
+        (doc.wrapped("level"), level),
+        (doc.wrapped("other programs"), others) if sharing and sharing.programs else None,
         detail=lambda card: [doc.paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
         selects=lambda card: ("card", card.id),
         marked=lambda card: card.id == deck.at,

@@ -70,7 +70,16 @@ def still(now: Snapshot) -> doc.Document:
     """Return the verdict, the plan and its main numbers, short enough for a notebook: about 30 kB as HTML."""
     shown = _brief(now)
     verdict = () if now.cost is None else verdict_document(now.deck.now.results).blocks[-1:]
-    return dataclasses.replace(shown, blocks=(*verdict, *shown.blocks))
+    plans = (_filled(each) if isinstance(each, doc.Table) else each for each in shown.blocks[:1])
+    return dataclasses.replace(shown, blocks=(*verdict, *plans, *shown.blocks[1:]))
+
+
+def _filled(table: doc.Table) -> doc.Table:
+    """Return the table with the columns that have a head and words in some row: a notebook's cell is narrow."""
+    cells = [[row.cells[n] for row in table.rows] for n in range(len(table.columns))]
+    kept = [n for n, column in enumerate(table.columns) if column.title and any(map(doc.plain, cells[n]))]
+    rows = tuple(dataclasses.replace(row, cells=tuple(row.cells[n] for n in kept)) for row in table.rows)
+    return dataclasses.replace(table, columns=tuple(table.columns[n] for n in kept), rows=rows)
 
 
 def _brief(now: Snapshot) -> doc.Document:

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Arrays, moved, nodesOf, withDim } from "../../shardviz/page/static/arrays.js";
+import { twinsWords } from "../../shardviz/page/static/choices.js";
 import { itemsOf } from "../../shardviz/page/static/tree.js";
 import { secondsText } from "../../shardviz/page/static/waits.js";
 
@@ -126,4 +127,11 @@ test("an axis moves within a spec, or a dimension gets others", () => {
 test("the time since an edit is said in tenths of a second", () => {
   assert.equal(secondsText(40), "0.0 s");
   assert.equal(secondsText(1260), "1.3 s");
+});
+
+test("an edit reaches other layers, or optimizer state, only where there are some", () => {
+  const [all, layers, none] = [[0, 1, 0, 1, 0, -1], [0, 1, 0, 1, 2, -1], [0, -1, -1, -1, -1, 3]].map((twins) =>
+    twinsWords(new Arrays(nodesOf(TREE), arrays().shardings, { twins }))
+  );
+  assert.deepEqual([all, layers, none], ["optimizer state too", "other layers too", ""]);
 });

@@ -21,7 +21,7 @@ function element(listeners) {
   function send(type) {
     let taken = false;
     const preventDefault = () => void (taken = true);
-    const dataTransfer = { setData() {}, setDragImage() {} };
+    const dataTransfer = { setData() {} };
     listeners[`on${type}`]({ currentTarget, dataTransfer, preventDefault, stopPropagation() {} });
     return taken;
   }
@@ -44,10 +44,10 @@ test("a slot takes the axes that it may, while one is in the air", () => {
 
   legal = true;
   assert.equal(slot.send("dragover"), true);
-  assert.ok(slot.classes.has("sv-over"));
+  assert.ok(slot.classes.has("sv-aimed"));
   slot.send("drop");
   assert.deepEqual(taken, ["data"]);
-  assert.ok(!slot.classes.has("sv-over"));
+  assert.ok(!slot.classes.has("sv-aimed"));
 
   handle.send("dragend");
   slot.send("drop");

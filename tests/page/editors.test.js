@@ -12,6 +12,7 @@ const DATA = /** @type {MeshAxis} */ ({ name: "data", size: 4 });
 
 test("the menu says what an axis would do, or why it may not", () => {
   assert.equal(choiceText(1, DATA), "sharded 4 ways");
+  assert.equal(choiceText(1, { ...DATA, size: 1 }), "of size 1: changes nothing");
   assert.equal(choiceText(["shards dimension 1 now"], DATA), "move it here: it shards dimension 1 now");
   assert.equal(choiceText("6 is not divisible by 4", DATA), "6 is not divisible by 4");
 });

@@ -97,6 +97,19 @@ class Page:
         self.element(what).click()
         self.answer()
 
+    def drag(self, what, to):
+        """Drags an element onto another one as a person does: in small steps, with a pause before the drop."""
+        (x, y), (end_x, end_y) = (
+            (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            for box in (self.element(each).bounding_box() for each in (what, to))
+        )
+        self.tab.mouse.move(x, y)
+        self.tab.mouse.down()
+        self.tab.mouse.move(end_x, end_y, steps=20)
+        self.tab.wait_for_timeout(100)
+        self.tab.mouse.move(end_x + 1, end_y)
+        self.tab.mouse.up()
+
     def press(self, key):
         """Presses a key; the widget answers."""
         self.tab.keyboard.press(key)

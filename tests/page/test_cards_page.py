@@ -41,6 +41,17 @@ def test_a_card_is_opened_kept_and_named(page):
     assert names(page) == ["baseline", "rows <b>"] and page.explorer.state.deck.at == "baseline"
 
 
+def test_what_is_clicked_on_another_card_is_of_that_card_and_its_tools_hide_nothing_else(page):
+    name = page.at("card-baseline").locator(".sv-cardname")
+    tools = page.at("card-baseline").locator(".sv-cardtools")
+    name.hover()  # fails if something lies over it
+    assert tools.is_visible()
+    page.click(page.at("card-baseline").get_by_test_id("pick-tab-problems"))
+    assert page.explorer.state.deck.at == "baseline" and page.explorer.tab == "problems"
+    page.tab.mouse.move(640, 300)
+    assert not tools.is_visible(), "though the card has the focus"
+
+
 def test_by_the_keyboard_alone(page):
     page.at("card-draft").focus()
     press = page.tab.keyboard.press

@@ -112,7 +112,8 @@ def _donating(_program, report, _machine, plan):
 def test_a_plan_is_built_with_the_mouse(open_page, explorer):
     page = open_page(explorer)
     name = dimension(explorer, UP_1)
-    page.at("mesh-axis-model").locator(".sv-grip").drag_to(page.at(f"dim-{name}"))
+    page.drag("axis-name-model", f"dim-{name}")  # all of an axis can be dragged, and no text is selected
+    assert page.tab.evaluate("getSelection().toString()") == ""
     assert page.edits()[-1] == {"op": "shard_dimension", "name": name, "axes": ["model"]}
     page.answer()
     assert set(cut(explorer)) == all_of("up") | all_of("down")

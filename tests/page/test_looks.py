@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.page.explorer import Explorer
 from shardviz.page.inputs import tree_view
+from shardviz.page.stills import still_html
 from shardviz.paint import text as summary
 from shardviz.plan.plan import Plan
 from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Work
@@ -163,14 +165,24 @@ def test_the_card_that_is_opened_comes_into_sight(open_page, on_machine):
     }""")
 
 
-def test_the_line_that_answers_is_one_row(open_page, on_machine):
+def test_the_numbers_are_one_row_and_the_verdict_has_the_lines_that_it_needs(open_page, on_machine):
     page = open_page(on_machine)
-    for _ in page.widths(920, 1060, 1520):
-        assert page.tab.locator(".sv-head").bounding_box()["height"] <= 64
+    for width in page.widths(920, 1060, 1520):
+        assert page.tab.locator(".sv-facts").bounding_box()["height"] <= 48
+        assert page.tab.locator(".sv-head").bounding_box()["height"] <= (64 if width > 1170 else 64 + 3 * 19)
         assert page.tab.locator(".sv-head").evaluate(UNREADABLE) == []
         assert page.at("top-memory").inner_text().split("\n") == ["143 of 16.9 GB", "126 GB too much"]
         assert page.at("verdict").inner_text().startswith("Does not fit.")
+        assert page.at("verdict").evaluate("(el) => el.scrollHeight <= el.clientHeight"), "all of it is seen"
         assert page.at("kpi-findings").inner_text() == "2 findings"
+
+
+def test_the_wheel_scrolls_what_is_around_where_a_pane_has_no_more(open_page, program, plan):
+    page = open_page(Explorer(ExplorerState(program, plan, level="propagated")))
+    page.tab.set_viewport_size({"width": 1280, "height": 450})
+    page.at("panel-source").hover()
+    page.tab.mouse.wheel(0, 200)
+    page.tab.wait_for_function("scrollY > 0", timeout=3000)
 
 
 def test_all_of_it_fits_the_window(open_page, on_machine):
@@ -306,6 +318,12 @@ STICKING_OUT = """() => {
 }"""
 
 
+# In tables whose rows are cards, the heads of cells that say nothing.
+HEADS_ALONE = """() => [...document.querySelectorAll(".sv-cards > tbody > tr > [data-head]")]
+  .filter((cell) => cell.checkVisibility() && !cell.textContent.trim() && !cell.querySelector(".sv-track"))
+  .map((cell) => cell.dataset.head)"""
+
+
 def test_chips_of_long_names_stay_on_a_narrow_page(open_page, program, plan):
     one, other = "an_axis_of_a_rather_long_name_forty_char", "another_axis_of_forty_characters_exactly"
     specs = {"x": (one, None), "params['w1']": (None, (one, other)), "params['w2']": (other, None)}
@@ -314,9 +332,16 @@ def test_chips_of_long_names_stay_on_a_narrow_page(open_page, program, plan):
     for view in ("source", "memory", "machine"):
         page.go(view)
         assert page.tab.evaluate(STICKING_OUT) == []
+        assert page.tab.evaluate(HEADS_ALONE) == []
     for chip in (f"{one}=4", f"{other}=2"):
         assert page.at("kpi-note").get_by_title(chip, exact=True).bounding_box()["width"] > 60
-    assert page.at(f"axis-name-{one}").get_attribute("title") == one
+    assert page.at(f"axis-name-{one}").locator("..").get_attribute("title") == one
+
+
+def test_the_dimensions_of_an_array_stand_in_one_line(open_page, make_program, plan):
+    page = open_page(Explorer(ExplorerState(make_program({"cache": (2, 32, 64, 8, 16)}), Plan(plan.mesh))), width=844)
+    tops = [page.at(f"slot-cache-{dimension}").bounding_box()["y"] for dimension in range(5)]
+    assert len(set(tops)) == 1
 
 
 def test_without_collectives_nothing_is_said_of_how_often_they_run(open_page, program, plan):
@@ -340,3 +365,9 @@ def test_arrays_in_lists_are_told_apart_by_their_names():
     values = [held(f"{tree}[{n}]", "float32", (8, 8), 256) for tree in ("w", "momentum") for n in (0, 1)]
     labels = [label for _, _, label, *of in tree_view(values, 1)["rows"] if len(of) > 1]
     assert labels == ["w[0]", "w[1]", "momentum[0]", "momentum[1]"]
+
+
+def test_the_plans_of_a_still_are_no_wider_than_a_cell_of_jupyterlab(tab):
+    llama = sv.explore(sv.gallery.llama("70b"), target="tpu v5p:4x4x4", level="propagated")
+    tab.set_content(f'<div style="width:842px;overflow:auto">{still_html(llama.state)}</div>')
+    assert tab.locator("table", has_text="baseline").first.evaluate("(table) => table.offsetWidth") <= 842

@@ -91,11 +91,24 @@ def test_keys_are_the_pages_after_what_had_the_focus_is_gone(page, plan, monkeyp
     assert state.plan == plan
 
 
+# The words of the scatter that a point lies on.
+COVERED = """() => [...document.querySelectorAll(".sv-scatter text")].filter((text) => {
+  const a = text.getBoundingClientRect();
+  return [...document.querySelectorAll(".sv-point")].map((point) => point.getBoundingClientRect()).some((b) =>
+    a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom);
+}).map((text) => text.textContent)"""
+
+
 def test_each_plan_that_has_a_time_is_a_point_and_a_click_opens_it(page):
     page.explorer.state.pin("one")
     page.answer()
     points = page.tab.locator(".sv-point")
     assert points.count() == len(page.explorer.cards["points"]) == 2
+    words = page.explorer.cards["words"]
+    said = page.tab.locator(".sv-scatter text").all_text_contents()
+    limit = f"limit {words['usable']}, not in view"
+    assert said == [f"step, to {words['seconds']}", "is open", f"memory, to {words['bytes']}", limit]
+    assert page.tab.evaluate(COVERED) == []
     page.tab.locator(".sv-point:not(.sv-on)").first.dispatch_event("click")
     assert page.edits()[-1]["op"] == "open_card"
 

@@ -3,7 +3,7 @@
 import { Field } from "./fields.js";
 import { ui, useContextOf } from "./parts.js";
 import { Pieces } from "./pieces.js";
-import { pieces, plain } from "./words.js";
+import { isEmpty, pieces, plain } from "./words.js";
 
 /** @import { Context, Inline, Row } from "./types.d.ts" */
 
@@ -45,11 +45,15 @@ export function Card({ deck, row }) {
     deck.compare(current, id);
     deck.dragged.current = null;
   };
+  const clicked = (/** @type {any} */ { target, currentTarget }) => { // before what is clicked acts on the open card
+    if (target.closest(".sv-cardtools, input")) return;
+    currentTarget.scrollIntoView({ block: "nearest", inline: "nearest" });
+    deck.open(id);
+  };
   const rename = (/** @type {string} */ name) => deck.named(id, name);
   const title = deck.naming === id
     ? ui`<${Field} class="sv-cardnaming" data-testid="card-name" value=${called} aria-label="the card's name" grab
-          maxlength="60" onclick=${(e) => e.stopPropagation()} escape=${() => rename("")} enter=${rename}
-          leave=${rename} />`
+          maxlength="60" escape=${() => rename("")} enter=${rename} leave=${rename} />`
     : ui`<b class="sv-cardname" title=${called}>${called}</b>`;
   const drag = {
     ondragstart: dragstart,
@@ -60,11 +64,10 @@ export function Card({ deck, row }) {
   return ui`<div class="sv-card ${on ? "sv-on" : ""}" data-testid="card-${id}" role="listitem" tabindex="-1"
         aria-current=${on ? "true" : null} draggable data-level=${plain(cells[AT.level])} ...${drag}
         aria-label="${called}: ${[AT.step, AT.difference, AT.memory].map((n) => plain(cells[n])).join(", ")}"
-        onclick=${(e) => (e.currentTarget.scrollIntoView({ block: "nearest", inline: "nearest" }), deck.open(id))}
-        ondblclick=${() => deck.name(id)} onkeydown=${(e) => deck.keys(e, id)}>
-      <div class="sv-cardhead">${title}<${Part} card=${id} of="note" row=${row} />
-        <${Tools} deck=${deck} row=${row} called=${called} on=${on} /></div>
-      <${Insides} row=${row} id=${id} beside=${compared} /></div>`;
+        onclickCapture=${clicked} ondblclick=${() => deck.name(id)} onkeydown=${(e) => deck.keys(e, id)}>
+      <div class="sv-cardhead">${title}<${Part} card=${id} of="note" row=${row} /></div>
+      <${Insides} row=${row} id=${id} beside=${compared} />
+      <${Tools} deck=${deck} row=${row} called=${called} on=${on} /></div>`;
 }
 
 /** What a person can do with a card. @param {{ deck: Deck, row: Row, called: string, on: boolean }} props */
@@ -85,7 +88,7 @@ function Tools({ deck, row, called, on }) {
   ];
   const buttons = tools.filter(([there]) => there).map(([, id, words, title, act]) =>
     ui`<button class="sv-cardtool" key=${id} data-testid="${id}-${card}" title=${title} aria-label=${title} tabindex="-1"
-          onclick=${(e) => (e.stopPropagation(), act())}>${words}</button>`
+          onclick=${act}>${words}</button>`
   );
   return ui`<span class="sv-cardtools">${buttons}</span>`;
 }
@@ -101,14 +104,14 @@ function Insides({ row, id, beside }) {
     <div class="sv-cardrow"><${Part} card=${id} of="programs" row=${row} /></div>
     <div class="sv-cardrow sv-cardfoot">
       <${Part} card=${id} of="findings" row=${row} />
-      <span class="sv-soft" title=${pieces(level)[0].tip}>${plain(level)}</span></div>`;
+      <span class="sv-cardlevel" title=${pieces(level)[0].tip}>${plain(level)}</span></div>`;
 }
 
 /** A cell, or nothing where it is empty. @param {{ card: string, of: keyof typeof AT, look?: string, row: Row }} props */
 function Part({ card, of, look = of, row }) {
   const ctx = useContextOf();
   const cell = /** @type {Inline} */ (row.cells[AT[of]] ?? "");
-  if (!plain(cell) && !pieces(cell).length) return null;
+  if (isEmpty(cell)) return null;
   const id = ctx.get("cards").at === card ? `kpi-${of}` : `card-${of}-${card}`;
   return ui`<span class="sv-card${look}" data-testid=${id}><${Pieces} of=${cell} /></span>`;
 }

@@ -1,6 +1,7 @@
 // @ts-check
 // What may be done with a dimension, in words: an axis to be added, axes in another order, the array's twins.
 
+/** @import { Arrays } from "./arrays.js" */
 /** @import { Choice, Context, MeshAxis, What } from "./types.d.ts" */
 
 /**
@@ -17,7 +18,7 @@ export function isLegal(choice) {
  * @param {MeshAxis} axis
  */
 export function choiceText(choice, axis) {
-  if (choice === 1) return `sharded ${axis.size} ways`;
+  if (choice === 1) return axis.size === 1 ? "of size 1: changes nothing" : `sharded ${axis.size} ways`;
   return Array.isArray(choice) ? `move it here: it ${choice[0]}` : choice;
 }
 
@@ -43,6 +44,17 @@ export function swapped(items, i, j) {
 export function twinsOf(ctx, what, place, layers) {
   if (what !== "inputs" || !ctx.arrays(what).twins(place).length) return {};
   return layers && !ctx.twins ? { twins: false, layers: true } : { twins: ctx.twins };
+}
+
+/**
+ * To which twins an edit of an input may be made too; empty where no input has one.
+ * @param {Arrays} inputs
+ */
+export function twinsWords({ leaves, groups }) {
+  const all = [...Map.groupBy(leaves, ({ place = -1 }) => groups?.twins[place] ?? -1)];
+  const twins = all.filter(([group, of]) => group >= 0 && of.length > 1).map(([, of]) => of);
+  if (!twins.length) return "";
+  return twins.some((of) => of.some(({ own }) => own !== of[0].own)) ? "optimizer state too" : "other layers too";
 }
 
 /** Twins in a few words. @param {string[]} names */

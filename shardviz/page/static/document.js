@@ -5,7 +5,7 @@ import { Figure } from "./picture.js";
 import { actOf, isSelected, nameOf, Pieces, things } from "./pieces.js";
 import { Term } from "./terms.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
-import { fitted, isName, isShort, plain, stacked, widths } from "./words.js";
+import { fitted, isEmpty, isName, isShort, plain, stacked, widths } from "./words.js";
 
 /** @import { Block, Context, Document, Editors, Piece, Row, Section as Part, Table as Rows } from "./types.d.ts" */
 /** @import { View } from "./vendor/preact.d.ts" */
@@ -122,10 +122,12 @@ function Line({ doc, table: { columns, name, folds }, row, n, path }) {
   const rest = cells.slice(1).map((cell, i) => {
     const { title = "", right } = columns[i + 1];
     const short = right ? plain(cell).length <= SHORT : isName(cell);
-    return ui`<td class=${[right && "sv-num", short && "sv-short"].filter(Boolean).join(" ") || null}
-          data-head=${title || null}>
-        ${editor?.(row, n, i + 1) ?? ui`<${Pieces} of=${cell} />`}
-        ${open && inside === i + 1 && ui`<div data-testid="detail-${id}">${below()}</div>`}</td>`;
+    const own = editor?.(row, n, i + 1);
+    const more = open && inside === i + 1 && ui`<div data-testid="detail-${id}">${below()}</div>`;
+    const none = !own && !more && isEmpty(cell);
+    const looks = [right && "sv-num", short && "sv-short", none && "sv-none"];
+    return ui`<td class=${looks.filter(Boolean).join(" ") || null} data-head=${title || null}>
+        ${own ?? ui`<${Pieces} of=${cell} />`}${more}</td>`;
   });
   const own = editor?.(row, n, 0);
   return ui`<tr ...${things(sel)} class=${looks || null} data-testid=${nameOf(sel)} onclick=${act}>

@@ -19,15 +19,13 @@ function end() {
  * What lets a person drag an element as a mesh axis.
  * @param {Pick<Context, "put">} ctx
  * @param {string} axis
- * @param {string} [picture] what around the element is shown under the pointer; without one, the element
  */
-export function dragged(ctx, axis, picture) {
+export function dragged(ctx, axis) {
   return {
     draggable: true,
     ondragstart(/** @type {any} */ e) {
       e.dataTransfer.setData("text/plain", axis);
       e.dataTransfer.effectAllowed = "copyMove";
-      if (picture) e.dataTransfer.setDragImage(e.currentTarget.closest(picture), 8, 8);
       air = { axis, ctx };
       ctx.put("air", axis);
       // no mouse moves while something is dragged, and what has left the page hears of no end
@@ -45,7 +43,7 @@ export function dragged(ctx, axis, picture) {
  * @param {(axis: string) => void} take
  */
 export function dropped(ctx, may, take) {
-  const over = (/** @type {any} */ e, on = false) => e.currentTarget.classList.toggle("sv-over", on);
+  const over = (/** @type {any} */ e, on = false) => e.currentTarget.classList.toggle("sv-aimed", on);
   return {
     ondragover(/** @type {any} */ e) {
       if (air?.ctx !== ctx || !may(air.axis)) return;

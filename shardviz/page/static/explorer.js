@@ -53,7 +53,7 @@ function Page({ model }) {
   const body = useMemo(
     () =>
       ui`<div class="sv-top"><${Head} /><${Outcome} /></div>
-        <div class="sv-side"><${Side} tour=${tour} /><${Keep} model=${model} /></div><${Places} /><${Cards} />
+        <${Side} tour=${tour} model=${model} /><${Places} /><${Cards} />
         <${Menu} /><${TargetMenu} />`,
     [],
   );
@@ -67,11 +67,12 @@ function Page({ model }) {
       <${Meaning} /><${Asking} /></div>`;
 }
 
-/** What is set: the mesh, the machine, the dimensions, the arrays. @param {{ tour: () => void }} props */
-function Side({ tour }) {
+/** What is set: the mesh, the machine, the dimensions, the arrays. @param {{ tour: () => void, model: Model }} props */
+function Side({ tour, model }) {
   const ctx = useTraits("gone");
   return ui`<div class="sv-left" inert=${ctx.gone}>
-      <${Mesh} tour=${tour} /><${Dimensions} /><${Specs} what="inputs" /><${Specs} what="outputs" /></div>`;
+      <${Mesh} tour=${tour} /><${Dimensions} /><${Specs} what="inputs" /><${Specs} what="outputs" />
+      <${Keep} model=${model} /></div>`;
 }
 
 /** @param {{ model: Model, el: HTMLElement }} view */

@@ -1,5 +1,5 @@
 // @ts-check
-// The mesh: every axis with its name and size to edit in place, and a grip to drag it into a slot.
+// The mesh: every axis with its name and size to edit in place; it is dragged into a slot.
 import { axisStyle } from "./chips.js";
 import { find, keyed } from "./dom.js";
 import { dragged } from "./drag.js";
@@ -91,17 +91,19 @@ function Axis({ axis: { name, size } }) {
   const more = { answer: ctx.get("status").seq, escape: () => box.current.focus() };
   const rename = (/** @type {string} */ text) => ctx.edit({ op: "rename_axis", old: name, new: text.trim() });
   const set = (/** @type {string} */ text) => resize(parseSize(text.trim()));
-  const grip = dragged(ctx, name, ".sv-axis");
+  const drag = dragged(ctx, name);
+  const dragstart = (/** @type {DragEvent} */ e) =>
+    box.current.querySelector("input:focus") ? e.preventDefault() : drag.ondragstart(e); // text is being selected
   /** @param {string} id @param {string} words @param {string} label @param {string} title @param {() => void} onclick */
   const button = (id, words, label, title, onclick, disabled = false) =>
     ui`<button data-testid="axis-${id}-${name}" tabindex="-1" title=${title} aria-label=${label} disabled=${disabled}
           onclick=${onclick}>${words}</button>`;
   return ui`<span class="sv-axis" data-testid="mesh-axis-${name}" style=${axisStyle(ctx, name)}
-        data-thing="axis ${name}" role="group" tabindex="-1"
-        title="arrows: other axes · + and −: more and fewer · Enter: name and size · Delete: remove"
+        data-thing="axis ${name}" role="group" tabindex="-1" ...${drag} ondragstart=${dragstart}
+        title="drag it onto a dimension · arrows: other axes · + and −: more and fewer · Enter: name and size · Delete: remove"
         aria-label="mesh axis ${name}, ${size} devices; plus and minus change it, Enter edits, Delete removes"
         onkeydown=${keys} ref=${box}>
-      <span class="sv-grip" title="drag ${name} onto a dimension" aria-hidden="true" ...${grip}>⠿</span>
+      <span class="sv-grip" aria-hidden="true">⠿</span>
       <${Sized} value=${name} data-testid="axis-name-${name}" aria-label="name of mesh axis ${name}" leave=${rename}
           ...${more} />
       ${button("less", "−", `halve ${name}`, "half as many", () => resize(halved(now())), size < 2)}
@@ -111,10 +113,11 @@ function Axis({ axis: { name, size } }) {
       ${button("remove", "×", `remove ${name}`, `remove ${name}, from every spec too`, remove)}</span>`;
 }
 
-/** A field as wide as its text: where a browser cannot see to it, as what it had. @param {{ value: string, [attribute: string]: unknown }} props */
+/** A field as wide as its text: where a browser cannot see to it, as what it had. The label takes the mouse until the
+ * field has the focus, so that the field can be dragged with its axis. @param {{ value: string, [attribute: string]: unknown }} props */
 function Sized({ value, ...more }) {
-  return ui`<${Field} value=${value} ...${more} tabindex="-1" title=${value.length > 24 ? value : null}
-        size=${Math.max(1, value.length)} />`;
+  return ui`<label title=${value.length > 24 ? value : null}>
+      <${Field} value=${value} ...${more} tabindex="-1" size=${Math.max(1, value.length)} /></label>`;
 }
 
 /** A button, and once it is pressed the name and the size of another axis. */

@@ -88,19 +88,23 @@ export function Over({ close, first, at = "", keys, children, ...more }) {
 /** Whether nothing has the focus: what had it is gone. @param {HTMLElement} el */
 const isLost = (el) => [null, document.body].includes(/** @type {any} */ (focused(el)));
 
-/** Puts a box under what opened it, or above where it has no room below, in what is seen of the page. @param {HTMLElement} box
- * @param {HTMLElement} opener */
+/** Puts a box below the row of what opened it; where it has no room there, above or beside it, in what is seen of the page.
+ * @param {HTMLElement} box @param {HTMLElement} opener */
 function place(box, opener) {
-  const [a, b] = [opener, box.offsetParent ?? box].map((each) => each.getBoundingClientRect());
+  const row = opener.closest(".sv-leafline, .sv-dimrow") ?? opener;
+  const [a, r, b] = [opener, row, box.offsetParent ?? box].map((each) => each.getBoundingClientRect());
   let [top, bottom] = [0, innerHeight];
   for (let around = box.parentElement; around; around = around.parentElement) {
     if (getComputedStyle(around).overflowY === "visible") continue;
     const seen = around.getBoundingClientRect();
     [top, bottom] = [Math.max(top, seen.top), Math.min(bottom, seen.bottom)];
   }
-  box.style.setProperty("--sv-room", `${bottom - a.bottom - 12}px`);
-  const [below, above, high] = [a.bottom + 4, a.top - box.offsetHeight - 4, box.offsetHeight];
-  const y = below + high <= bottom ? below : above >= top ? above : Math.max(top, bottom - high - 4);
-  box.style.left = `${Math.max(4, Math.min(a.left - b.left - 8, b.width - box.offsetWidth - 4))}px`;
+  box.style.setProperty("--sv-room", `${bottom - r.bottom - 12}px`);
+  const [high, wide] = [box.offsetHeight, box.offsetWidth];
+  const [below, above] = [r.bottom + 4, r.top - high - 4];
+  const beside = below + high > bottom && above < top;
+  const y = !beside ? below + high <= bottom ? below : above : Math.max(top, bottom - high - 4);
+  const x = (beside ? a.right + 8 : a.left - 8) - b.left;
+  box.style.left = `${Math.max(4, Math.min(x, b.width - wide - 4))}px`;
   box.style.top = `${y - b.top}px`;
 }

@@ -11,7 +11,7 @@ import { pieces } from "./words.js";
 
 const MOST = 7; // of each kind
 const BUTTONS =
-  ".sv-top button, .sv-places button, .sv-side button:not(.sv-specs *, .sv-dimensions *), .sv-strip button, .sv-card, .sv-searchbar input";
+  ".sv-top button, .sv-places button, .sv-left button:not(.sv-specs *, .sv-dimensions *), .sv-strip button, .sv-card, .sv-searchbar input";
 
 /**
  * Those that have all the words, those whose name begins with the first one before others, so many of each kind.

@@ -4,13 +4,14 @@ import { OPS, WORDS } from "./arrays.js";
 import { find, keyed } from "./dom.js";
 import { Check, Field, Select } from "./fields.js";
 import { Branch, Leaf } from "./leaf.js";
-import { twinsOf } from "./choices.js";
+import { twinsOf, twinsWords } from "./choices.js";
 import { ui, useContextOf, useFlash, useTraits } from "./parts.js";
 import { FILTERS, itemsOf } from "./tree.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
 /** @import { Edit, Item, What } from "./types.d.ts" */
 
+const SEEN = 4; // arrays among which nobody searches
 const FEW = 14; // arrays that are shown from the start
 const MOST = 100; // rows that are shown at once: more are asked for, or looked for
 const FOLDED = 24; // leaves from which on a tree that is not the first argument's is closed at first
@@ -54,20 +55,22 @@ export function Specs({ what }) {
   const fold = (/** @type {string} */ key, /** @type {boolean} */ shut) => setFolded(new Map(folded).set(key, shut));
   const down = () => list.current?.querySelector("[tabindex='0']")?.focus();
   const hint = ui`<span class="sv-hint">the compiler's choice, unless you set them</span>`;
-  const twins = ui`<${Check} class="sv-twinscheck" title=${TWINS} hidden=${!shown} id="twins" on=${ctx.twins}
-        set=${(on) => ctx.put("twins", on)}>optimizer state too<//>`;
+  const reached = what === "inputs" && shown && twinsWords(arrays);
+  const twins = reached &&
+    ui`<${Check} class="sv-twinscheck" title=${TWINS} id="twins" on=${ctx.twins}
+        set=${(on) => ctx.put("twins", on)}>${reached}<//>`;
   const none = ui`<div class="sv-empty" role="status">
       ${"No input is like that. "}
       <button class="sv-btn" data-testid="search-clear" onclick=${() =>
     look({ text: "", filter: "" })}>show all</button></div>`;
-  const search = ui`<${Search} view=${view} find=${look} shown=${shown && total > 4} down=${down} said=${said} />`;
+  const search = ui`<${Search} view=${view} find=${look} shown=${shown} down=${down} said=${said} />`;
   return ui`<div class="sv-sec sv-secbar">
       <span>
         <button class="sv-fold" data-testid="open-${what}" aria-expanded=${shown} onclick=${() => open(!opened)}>
           <span class="sv-tri" aria-hidden="true">${shown ? "▾" : "▸"}</span>${words.title}
           <span class="sv-hint">${total.toLocaleString("en")}</span></button>
-        ${what === "outputs" && shown && hint}</span>${what === "inputs" && twins}</div>
-    ${what === "inputs" && search}
+        ${what === "outputs" && shown && hint}</span>${twins}</div>
+    ${what === "inputs" && (total > SEEN || sought) && search}
     <div class="sv-specs" role="tree" aria-label=${words.title} hidden=${!shown} ref=${list}>
       ${!wrong && sought && !items.length && none}
       ${shown && ui`<${Rows} what=${what} items=${items} fold=${fold} list=${list} />`}</div>`;
@@ -75,7 +78,7 @@ export function Specs({ what }) {
 
 /**
  * @param {{ view: { text: string, filter: string }, find: (change: { text?: string, filter?: string }) => void,
- *   shown: boolean, down: () => void, said: string }} props `shown`: whether there are enough to choose; `down` goes to them
+ *   shown: boolean, down: () => void, said: string }} props `shown`: whether the arrays are; `down` goes to them
  */
 function Search({ view, find: look, shown, down, said }) {
   const ctx = useContextOf();

@@ -464,6 +464,8 @@ export interface Traits {
     points?: { card: string; seconds: number; bytes: number; fits: boolean | null }[];
     /** The bytes that a device has for a program. */
     usable?: number | null;
+    /** The longest step, the most memory and the usable memory in words. */
+    words?: { seconds: string; bytes: string; usable: string };
   };
   /** The presets that were tried, while they are open; how far a search is, 0 to 1, and what it does. */
   presets: Pane & { share: number | null; search: Document };

@@ -40,6 +40,9 @@ export function plain(inline) {
   return spaced(found, found.map(({ t, k, v }) => (k === "line" && v ? `${t} ${v}` : t))).join("").trim();
 }
 
+/** Whether a cell says nothing, and has no bar or the like. @param {Inline} cell */
+export const isEmpty = (cell) => pieces(cell).every(({ t, k }) => !t && !k);
+
 /**
  * The first piece of a row's first cell if it is the strong one, and the quieter ones that go below it.
  * @param {Inline} cell
