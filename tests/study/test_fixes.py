@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.ask.submitting import ReportFuture
 from shardviz.compiler.targets import targets
+from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import cost_of
 from shardviz.diagnose import findings
 from shardviz.gallery import mlp
@@ -26,6 +27,7 @@ from shardviz.study.fixes import Fixes
 from shardviz.study.proposing import Proposals
 from tests.plan.edited import module_of, said
 from tests.programs import sampler, unet, vit
+from tests.raw import array
 
 pytestmark = pytest.mark.slow
 
@@ -467,3 +469,22 @@ def test_it_is_shown(tried):
     assert "Not offered" in text
     assert max(map(len, text.splitlines())) <= 120
     assert tried[0].action.replace("'", "&#x27;") in tried.html()
+
+
+def test_replicated_weights_come_back_replicated():
+    """Where only the batch stays sharded, the new weights are as the old ones: else the step would compile twice."""
+
+    def step(w, m, x):
+        loss, g = jax.value_and_grad(lambda w: (jnp.tanh(x @ w["up"]) @ w["down"]).mean())(w)
+        m = jax.tree.map(lambda m, g: 0.9 * m + g, m, g)
+        return jax.tree.map(lambda w, m: w - 0.1 * m, w, m), m, loss
+
+    weights = {"up": array(256, 512), "down": array(512, 256)}
+    program = sv.trace(step, weights, weights, array(1024, 256), donate_argnums=(0, 1))
+    sharded = {"up": P(None, "data"), "down": P("data")}
+    plan = sv.Plan({"data": 8}, (sharded, sharded, P("data")), (sharded, sharded, None))
+    proposals = Proposals(program, program.propagate(plan), machine_of("tpu v5e:2x4"), plan, 12)
+    (bare,) = (change for change in proposals if change.action.endswith("nothing else"))
+    bound = program.bind(bare.plan)
+    assert not bound.in_specs["w['up']"].axes
+    assert [bound.out_specs[f"result[{n}]['up']"] for n in (0, 1)] == [bound.in_specs["w['up']"]] * 2
