@@ -112,10 +112,10 @@ LESSONS = {
         ("spec", outputs("data", "model"), "stays with its dimension", outputs("model", "data")),
         (
             "free",
-            slots("partitioned", ("x-0", "axis-data"), ("x-1", "axis-model")),
+            slots("propagated", ("x-0", "axis-data"), ("x-1", "axis-model")),
             "the transpose exchanges the dimensions",
             slots(
-                "partitioned",
+                "propagated",
                 *(("x-0", "remove-data"), ("x-1", "remove-model"), ("x-0", "axis-model"), ("x-1", "axis-data")),
             ),
         ),
@@ -126,9 +126,9 @@ LESSONS = {
         ("cheaper", cheaper("equal"), "who multiplies", cheaper("way 4")),
         (
             "block",
-            slots("partitioned", ("w1-0", "remove-Y"), ("w1-1", "axis-Y")),
+            slots("propagated", ("w1-0", "remove-Y"), ("w1-1", "axis-Y")),
             "way 1 twice",
-            slots("partitioned", ("w2-1", "remove-Y"), ("w2-0", "axis-Y")),
+            slots("propagated", ("w2-1", "remove-Y"), ("w2-0", "axis-Y")),
         ),
     ],
     "04_one_model": [
@@ -147,9 +147,9 @@ LESSONS = {
         ("third", cheaper("tensor parallel"), "adds activations", cheaper("ZeRO")),
         (
             "par",
-            slots("partitioned"),
+            slots("propagated"),
             "at try 1",
-            slots("partitioned", ("w['up']-1", "axis-data"), ("w['down']-1", "axis-data")),
+            slots("propagated", ("w['up']-1", "axis-data"), ("w['down']-1", "axis-data")),
         ),
     ],
 }
