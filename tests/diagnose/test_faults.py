@@ -153,7 +153,7 @@ def test_no_change_that_is_tried_has_more_entries_than_its_array_has_dimensions(
     for change in proposals:
         try:
             made = of_variant(program, change.plan.variant)
-            made.propagate(change.plan) if proposals.constrains(change) else made.bind(change.plan)
+            made.propagate(change.plan) if proposals.traces(change)[0] else made.bind(change.plan)
         except ShardvizError as error:
             assert "of rank" not in str(error), change.action
 
