@@ -155,8 +155,8 @@ class Judged:
         return "it moves fewer bytes, but each device computes more" if more else ""
 
     def saves(self, other: Judged) -> float:
-        """Return the share of the other plan's step that this plan saves; NaN, of which no comparison is true, if no
-        speed is known."""
+        """Return the share of the other plan's step that this plan saves; NaN if no speed is known, so that every
+        comparison with it is false."""
         return 1 - self.step / other.step if self.step is not None and other.step else math.nan
 
     def frees(self, other: Judged, share: float) -> bool:

@@ -292,8 +292,8 @@ class Proposals:
                 alone.append((dimension, (*axes, *others)))
         for batches in (*([each] for each in alone), *([alone] if len(alone) > 1 else [])):
             bare = {name: Spec() for name, spec in self._bound.in_specs.items() if spec.axes}
-            renewed = {v.use.becomes: Spec() for v in self.report.arguments if v.use and v.name in bare}
-            renewed = {name: spec for name, spec in renewed.items() if self._bound.out_specs.get(name)}
+            renewed = [v.becomes for v in self.report.arguments if v.name in bare]
+            renewed = {name: Spec() for name in renewed if self._bound.out_specs.get(name)}
             plan = self.plan.with_spec(bare).with_spec(renewed, output=True)
             for dimension, axes in batches:
                 plan = plan.with_dimension(dimension, axes)

@@ -71,8 +71,8 @@ def source_pane(report: Report, cost: StepCost | None = None) -> doc.Document:
             name = "cell" if "ipykernel_" in file else file.replace("\\", "/").rsplit("/", 1)[-1]
             blocks.append(doc.section(name, table))
     none = doc.paragraph("No source lines are known for this program.", quiet=True)
-    overlaps = cost is not None and cost.seconds is not None and most > cost.seconds
-    blocks += doc.notes("Compute and communication of a line overlap: together they may exceed the step.") * overlaps
+    if cost is not None and cost.seconds is not None and most > cost.seconds:
+        blocks += doc.notes("A line's compute and communication overlap, so their sum may exceed the step.")
     return doc.Document(blocks=tuple(blocks) or (none,), mesh=report.mesh)
 
 

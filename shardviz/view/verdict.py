@@ -20,7 +20,7 @@ from shardviz.view.document import Document, Paragraph, Piece, axes, line, parag
 from shardviz.view.placement import no_times
 
 _LEAST = 0.05
-"""The share of the communication from which what compute hides of it is said."""
+"""The smallest share of hidden communication that the verdict mentions."""
 _VERBS = {
     "all-gather": "gathering",
     "all-reduce": "adding partial sums",
@@ -151,7 +151,8 @@ def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator
 
 
 def _communication(cost: StepCost, spent: Spending | None, hidden: float) -> Iterator[Piece]:
-    """Yield `Communication-bound: collectives take 31 of 39 s; 30 s gathering x over data at llama.py:65.`"""
+    """Yield `Communication-bound: collectives take 31 of 39 s, 4.1 s of it hidden; 30 s gathering x over data at
+    llama.py:65.` `hidden`: seconds of communication behind other work."""
     yield words("Communication-bound:", strong=True, tone="bad")
     more = f", {format_seconds(hidden)} of it hidden" if hidden > _LEAST * cost.step.communication else ""
     yield words(f"collectives take {_of(cost.step.communication, cost)}{more}")
